@@ -1,0 +1,53 @@
+# Every target sets up what it needs: a fresh machine has only git, make and python3.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: install dev demo test check format bench soak lock clean
+
+install: $(VENV)/.installed
+
+dev: $(VENV)/.dev
+
+$(VENV)/.installed: requirements/run.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --require-hashes -r requirements/run.txt
+	$(PIP) install --no-deps -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.installed requirements/dev.txt
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	touch $@
+
+demo: install
+	@$(BIN)/windlass demo
+
+test: dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+check: dev
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: dev
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
+
+bench: dev
+	$(BIN)/python -m benchmarks
+
+soak: dev
+	$(BIN)/python -m pytest -m soak --timeout 7200 tests
+
+# Names, versions and hashes only: no address of any registry ends up in the locks.
+lock: dev
+	$(PIP) install uv
+	$(BIN)/uv pip compile -q pyproject.toml --universal --generate-hashes --no-annotate --no-header -o requirements/run.txt
+	$(BIN)/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-annotate --no-header -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench dist

@@ -1,0 +1,80 @@
+"""Windlass: a durable task execution engine for AI agents.
+
+    import asyncio, windlass
+
+    async def main():
+        async with windlass.open() as engine:
+            execution = await engine.start("plan.yaml")
+            async for event in execution.events():
+                print(event)
+
+    asyncio.run(main())
+
+Names are loaded when first used, so that importing `windlass` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from windlass.version import __version__
+
+if TYPE_CHECKING:
+    from windlass.assembly import open_engine as open
+    from windlass.engine.engine import Engine
+    from windlass.engine.execution import Execution
+    from windlass.errors import Category, Failure, PlanInvalid, ToolError, WindlassError
+    from windlass.plan.model import Effect, Importance, Limits, Plan, Retry, Step
+    from windlass.ports import Call
+    from windlass.tools.function import tool
+
+_HOMES = {
+    "open": ("windlass.assembly", "open_engine"),
+    "Engine": ("windlass.engine.engine", "Engine"),
+    "Execution": ("windlass.engine.execution", "Execution"),
+    "Category": ("windlass.errors", "Category"),
+    "Failure": ("windlass.errors", "Failure"),
+    "PlanInvalid": ("windlass.errors", "PlanInvalid"),
+    "ToolError": ("windlass.errors", "ToolError"),
+    "WindlassError": ("windlass.errors", "WindlassError"),
+    "Effect": ("windlass.plan.model", "Effect"),
+    "Importance": ("windlass.plan.model", "Importance"),
+    "Limits": ("windlass.plan.model", "Limits"),
+    "Plan": ("windlass.plan.model", "Plan"),
+    "Retry": ("windlass.plan.model", "Retry"),
+    "Step": ("windlass.plan.model", "Step"),
+    "Call": ("windlass.ports", "Call"),
+    "tool": ("windlass.tools.function", "tool"),
+}
+
+__all__ = [
+    "Call",
+    "Category",
+    "Effect",
+    "Engine",
+    "Execution",
+    "Failure",
+    "Importance",
+    "Limits",
+    "Plan",
+    "PlanInvalid",
+    "Retry",
+    "Step",
+    "ToolError",
+    "WindlassError",
+    "__version__",
+    "open",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'windlass' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

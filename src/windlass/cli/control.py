@@ -1,0 +1,98 @@
+"""`pause`, `interrupt`, `cancel`, `approve`: asking something of an execution, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Stop, print_json, say, who, with_engine
+from windlass.cli.text import next_commands
+from windlass.core.state import State
+from windlass.core.view import snapshot
+from windlass.engine.engine import Engine
+
+__all__ = ["register"]
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")]
+Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait until it has happened")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(pause)
+    app.command()(interrupt)
+    app.command()(cancel)
+    app.command()(approve)
+
+
+def pause(
+    execution: Id,
+    now: Annotated[bool, typer.Option("--now", help="Stop running attempts instead of letting them finish")] = False,
+    wait: Wait = 10.0,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Stand still: running attempts finish, nothing new starts. `resume` goes on."""
+    _ask(execution, home, wait, as_json, "pause", lambda e: e.pause(execution, now=now, by=who()))
+
+
+def interrupt(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
+    """Stop what runs, with all its processes, and stand still. `resume` goes on."""
+    _ask(execution, home, wait, as_json, "interrupt", lambda e: e.interrupt(execution, by=who()))
+
+
+def cancel(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
+    """Stop what runs and end the execution for good."""
+    _ask(execution, home, wait, as_json, "cancel", lambda e: e.cancel(execution, by=who()))
+
+
+def _ask(
+    execution: str,
+    home: str | None,
+    wait: float,
+    as_json: bool,
+    what: str,
+    request: Callable[[Engine], Awaitable[State]],
+) -> None:
+    async def work(engine: Engine) -> int:
+        asked = asyncio.ensure_future(request(engine))
+        done, _ = await asyncio.wait({asked}, timeout=wait)
+        if done:
+            state = asked.result()
+            say(f"{state.plan.name} is {state.status}")
+        else:
+            asked.cancel()
+            state = await engine.state(execution)
+            say(f"{what} asked for; running attempts are still finishing (windlass watch {state.id})")
+        if as_json:
+            print_json(snapshot(state))
+        for line in next_commands(state, engine.driven(state)):
+            say(f"next: {line}")
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+def approve(
+    execution: Id,
+    step: Annotated[str, typer.Argument(metavar="STEP")],
+    deny: Annotated[bool, typer.Option("--deny", help="Refuse instead")] = False,
+    note: Annotated[str, typer.Option("--note", help="Why; kept with the answer")] = "",
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Answer a step that waits for approval. The answer holds for exactly the arguments that were shown."""
+
+    async def work(engine: Engine) -> int:
+        await engine.approve(execution, step, allow=not deny, by=who(), note=note)
+        state = await engine.state(execution)
+        say(f"{step} is {'denied' if deny else 'approved'}")
+        if as_json:
+            print_json(snapshot(state))
+        if not engine.driven(state):
+            say(f"next: windlass resume {state.id}")
+        return 0
+
+    raise Stop(with_engine(work, home))

@@ -1,0 +1,47 @@
+"""`demo`: a real plan on this machine, with no key and no server, to see what a run looks like."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.run import ProgressOption, see_through
+from windlass.cli.session import AsJson, Home, Stop, say, with_engine
+from windlass.cli.view import Progress, view_for
+from windlass.engine.engine import Engine
+
+__all__ = ["register"]
+
+PLAN = Path(__file__).parent / "demo.yaml"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(demo)
+
+
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="Where it works (default: in the home)")
+    ] = None,
+    progress: ProgressOption = Progress.AUTO,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Run a small real plan: shell, files, a fan-out, a step that fails at first and is tried again."""
+
+    async def work(engine: Engine) -> int:
+        workdir = (folder or engine.home / "demo").resolve()
+        workdir.mkdir(parents=True, exist_ok=True)
+        say(f"the plan: {PLAN}\nit works in {workdir}\n")
+        execution = await engine.start(engine.read(PLAN), {"python": sys.executable}, workdir=workdir)
+        code = await see_through(engine, execution, view_for(progress), yes=True, as_json=as_json)
+        say(f"\nthe result: {workdir / 'REPORT.md'}")
+        say(f"kept in:    {engine.home / 'windlass.db'}")
+        say(f"look again: windlass status {execution.id}   windlass logs {execution.id}")
+        say("try it:     windlass fork " + execution.id + " --from count   (runs a part of it again)")
+        return code
+
+    raise Stop(with_engine(work, home))

@@ -1,0 +1,123 @@
+"""`doctor`: what is present, what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Stop, print_json
+
+__all__ = ["register"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    ok: bool
+    detail: str
+    mend: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(as_json: AsJson = False, home: Home = None) -> None:
+    """Check this machine and this home; exit code 1 if something is wrong."""
+    from windlass.settings import find_home
+
+    folder = find_home(home)
+    findings = [_python(), _sqlite(), _home(folder), _journal(folder), _space(folder), _settings(folder)]
+    findings += [_containment(), _shell()]
+    if as_json:
+        print_json({"ok": all(f.ok for f in findings), "checks": [asdict(f) for f in findings]})
+    else:
+        for finding in findings:
+            sys.stdout.write(f"{'✓' if finding.ok else '✗'} {finding.name}: {finding.detail}\n")
+            if finding.mend:
+                sys.stdout.write(f"    → {finding.mend}\n")
+    raise Stop(0 if all(finding.ok for finding in findings) else 1)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", True, f"{version} at {sys.executable}")
+
+
+def _sqlite() -> Finding:
+    new_enough = sqlite3.sqlite_version_info >= (3, 31)
+    mend = "" if new_enough else "use a Python built with SQLite 3.31 or newer"
+    return Finding("sqlite", new_enough, sqlite3.sqlite_version, mend)
+
+
+def _home(folder: Path) -> Finding:
+    if not folder.exists():
+        parent = next(p for p in folder.parents if p.exists())
+        writable = os.access(parent, os.W_OK)
+        mend = "" if writable else f"choose another: windlass --home DIR …, or chmod u+w {parent}"
+        return Finding("home", writable, f"{folder} (will be made on the first run)", mend)
+    writable = os.access(folder, os.W_OK)
+    private = folder.stat().st_mode & 0o077 == 0
+    if not writable:
+        return Finding("home", False, f"{folder} cannot be written", f"chmod u+w {folder}")
+    mend = "" if private else f"others on this machine can look into it: chmod 700 {folder}"
+    return Finding("home", True, str(folder), mend)
+
+
+def _journal(folder: Path) -> Finding:
+    from windlass.errors import WindlassError
+    from windlass.journal.schema import open_database
+
+    path = folder / "windlass.db"
+    if not path.exists():
+        return Finding("journal", True, "none yet")
+    try:
+        db = open_database(path)
+        try:
+            verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            count = db.execute("SELECT count(*) FROM executions").fetchone()[0]
+        finally:
+            db.close()
+    except WindlassError as error:
+        return Finding("journal", False, error.message, "; ".join(error.advice))
+    if verdict != "ok":
+        return Finding("journal", False, f"damaged: {verdict}", "windlass restore FILE in a new home")
+    return Finding("journal", True, f"{path}, {count} executions")
+
+
+def _space(folder: Path) -> Finding:
+    place = next(p for p in (folder, *folder.parents) if p.exists())
+    free = shutil.disk_usage(place).free
+    ok = free > 200 * 1024 * 1024
+    mend = "" if ok else "free some space, or remove old executions: windlass clean"
+    return Finding("disk", ok, f"{free / 1024**3:.1f} GiB free", mend)
+
+
+def _settings(folder: Path) -> Finding:
+    from windlass.errors import WindlassError
+    from windlass.settings import load_settings, user_folder
+
+    try:
+        load_settings(folder)
+    except WindlassError as error:
+        return Finding("settings", False, error.message, "correct the file named above")
+    return Finding("settings", True, f"{folder / 'config.toml'}, {user_folder() / 'config.toml'}")
+
+
+def _containment() -> Finding:
+    from windlass.process import containment
+
+    found = containment()
+    return Finding("processes", True, f"{found.mechanism}. {found.limits}")
+
+
+def _shell() -> Finding:
+    path = shutil.which("sh")
+    mend = "" if path else "install a POSIX shell, or use `run: [program, argument]` only"
+    return Finding("shell", path is not None, path or "no sh on the PATH", mend)

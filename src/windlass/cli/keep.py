@@ -1,0 +1,128 @@
+"""`checkpoint`, `restore`, `fork`, `clean`: keeping, copying and throwing away executions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.run import Detach, ProgressOption, _send_off, see_through
+from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, with_engine
+from windlass.cli.view import Progress, view_for
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.engine import Engine
+from windlass.plan.model import parse_duration
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(checkpoint)
+    app.command()(restore)
+    app.command()(fork)
+    app.command()(clean)
+
+
+def checkpoint(
+    execution: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False, home: Home = None
+) -> None:
+    """Write the execution as it stands into a portable file; prints its path."""
+
+    async def work(engine: Engine) -> int:
+        path = await engine.checkpoint(execution)
+        if as_json:
+            print_json({"path": str(path)})
+        else:
+            sys.stdout.write(f"{path}\n")
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint file")],
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Bring an execution in from a checkpoint file; `resume` goes on with it."""
+
+    async def work(engine: Engine) -> int:
+        execution = await engine.restore(file)
+        state = await engine.state(execution)
+        if as_json:
+            print_json({"id": execution, "status": str(state.status)})
+        else:
+            sys.stdout.write(execution + "\n")
+        if not state.status.finished:
+            say(f"next: windlass resume {execution}   (--workdir DIR if it worked elsewhere)")
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+def fork(
+    execution: Annotated[str, typer.Argument(metavar="ID")],
+    from_step: Annotated[
+        str | None, typer.Option("--from", metavar="STEP", help="Run this step and all after it again")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="KEY=VALUE", help="An edited input")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option("--plan", metavar="PLAN", help="An edited plan file")] = None,
+    detach: Detach = False,
+    progress: ProgressOption = Progress.AUTO,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Run again from a step of an earlier execution, keeping what was completed before it."""
+    from windlass.plan.load import bind_inputs, parse_input
+
+    async def work(engine: Engine) -> int:
+        sourced = engine.read(plan) if plan is not None else None
+        origin = await engine.state(execution)
+        given = dict(parse_input(text) for text in inputs or ())
+        chosen = sourced.plan if sourced is not None else origin.plan
+        edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}
+        new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced)
+        if detach:
+            return _send_off(engine, new, as_json)
+        started = await engine.resume(new, hold=yes or attended(), keep_plan=True)
+        return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
+
+    raise Stop(with_engine(work, home, yes=yes))
+
+
+def clean(
+    older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="Such as 7d, 12h")] = "30d",
+    keep: Annotated[int, typer.Option("--keep", min=0, help="Always keep so many of the newest")] = 20,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Remove old finished executions with their files, and deal with those paused for too long."""
+    try:
+        age = parse_duration(older_than)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--older-than") from error
+
+    async def work(engine: Engine) -> int:
+        expired = [] if dry_run else await engine.sweep()
+        for execution, what in expired:
+            if what == "resume":
+                _send_off(engine, execution, as_json=True)
+            say(f"{execution} was paused for too long: {what}")
+        finished = [s for s in ExecutionStatus if s.finished]
+        heads = (await engine.executions(finished))[keep:]
+        gone = [head.id for head in heads if engine.clock.now() - head.updated_at > age]
+        for execution in gone:
+            if not dry_run:
+                await engine.forget(execution)
+        if as_json:
+            print_json({"removed": gone, "expired": [execution for execution, _ in expired]})
+        say(f"{'would remove' if dry_run else 'removed'} {len(gone)} finished executions")
+        return 0
+
+    raise Stop(with_engine(work, home))

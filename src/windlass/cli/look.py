@@ -1,0 +1,196 @@
+"""`status`, `list`, `logs`, `approvals`: reading, never changing."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Stop, print_json, say, with_engine
+from windlass.cli.text import MARKS, clip, describe, next_commands, shown, summary
+from windlass.clock import iso
+from windlass.core import events as ev
+from windlass.core.state import State, fold
+from windlass.core.transitions import ExecutionStatus
+from windlass.core.view import progress, snapshot
+from windlass.engine.engine import Engine
+from windlass.errors import UsageError
+from windlass.ports import Head
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(status)
+    app.command("list")(list_executions)
+    app.command()(logs)
+    app.command()(approvals)
+
+
+def status(
+    execution: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """How an execution stands; without ID, all that are not finished."""
+
+    async def work(engine: Engine) -> int:
+        if execution is None:
+            await _show_list(engine, ["pending", "running", "paused"], 0, as_json)
+            return 0
+        state = await engine.state(execution)
+        if as_json:
+            print_json(snapshot(state))
+            return 0
+        driven = engine.driven(state)
+        for line in summary(state, driven):
+            _out(line)
+        _out(f"{progress(state):.0f}%  in {state.workdir}")
+        for step in state.top_level():
+            _out(f"  {MARKS[step.status]} {step.id}  {step.status}{_remark(step)}")
+        for line in next_commands(state, driven):
+            _out(f"next: {line}")
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+def _remark(step: Any) -> str:
+    if step.output is not None and step.status == "completed":
+        return f"  {clip(shown(step.output), 80)}"
+    if step.error is not None:
+        return f"  {clip(step.error.message, 80)}"
+    return f"  {step.skipped_because}" if step.skipped_because else ""
+
+
+def list_executions(
+    statuses: Annotated[
+        list[str] | None, typer.Option("--status", "-s", help="Only those; may be given several times")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many; 0 for all")] = 20,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """The executions of this home, newest first."""
+    known = [str(s) for s in ExecutionStatus]
+    for given in statuses or ():
+        if given not in known:
+            raise UsageError(f"{given!r} is not a status; there are {', '.join(known)}")
+
+    async def work(engine: Engine) -> int:
+        await _show_list(engine, statuses or [], limit, as_json)
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+async def _show_list(engine: Engine, statuses: list[str], limit: int, as_json: bool) -> None:
+    heads = await engine.executions(statuses, limit)
+    if as_json:
+        print_json([await _head_view(engine, head) for head in heads])
+        return
+    if not heads:
+        say("no executions" if not statuses else f"no executions that are {' or '.join(statuses)}")
+    for head in heads:
+        when = datetime.fromtimestamp(head.created_at).strftime("%Y-%m-%d %H:%M")
+        remark = f" ({head.detail})" if head.detail else ""
+        if head.status in ("running", "pending") and not engine.journal.alive(head.driver):
+            remark = f" (its process is gone: windlass resume {head.id})"
+        _out(f"{head.id}  {when}  {head.status:<9}  {head.name}{remark}")
+
+
+async def _head_view(engine: Engine, head: Head) -> dict[str, Any]:
+    """The same object as `status ID --json`, without the steps' contents."""
+    state = await engine.state(head.id)
+    view = snapshot(state)
+    view["steps"] = [{key: step[key] for key in ("id", "status", "attempts", "duration_s")} for step in view["steps"]]
+    view["driven"] = engine.driven(head)
+    return view
+
+
+def logs(
+    execution: Annotated[str, typer.Argument(metavar="ID")],
+    step: Annotated[str | None, typer.Option("--step", help="Only this step")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it goes on")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Everything that happened, from the journal, with the steps' output."""
+
+    async def work(engine: Engine) -> int:
+        head = await engine.find(execution)
+        state: State | None = None
+        if follow:
+            async for entry in engine.follow(head.id):
+                state = _log(entry.event, entry.seq, state, step, as_json)
+        else:
+            for entry in await engine.journal.read(head.id):
+                state = _log(entry.event, entry.seq, state, step, as_json)
+        if state is not None and step is not None:
+            from windlass.engine.lookup import find_step
+
+            find_step(state, step)
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_json: bool) -> State:
+    if state is None:
+        state = fold([event])
+    else:
+        state.apply(event)
+    about = getattr(event, "step", None)
+    if step is not None and about is not None and about.partition("[")[0] != step and about != step:
+        return state
+    if step is not None and about is None:
+        return state
+    if as_json:
+        _out(f'{{"seq":{seq},{ev.encode(event).decode()[1:]}')
+        return state
+    clock = (iso(event.at) or "").replace("T", " ").removesuffix("Z")
+    if isinstance(event, ev.OutputWritten):
+        for line in event.text.splitlines():
+            _out(f"{clock}   {event.step} | {line}")
+    elif (text := describe(event, state)) is not None:
+        _out(f"{clock} {text}")
+    return state
+
+
+def approvals(as_json: AsJson = False, home: Home = None) -> None:
+    """What waits for a person's answer."""
+
+    async def work(engine: Engine) -> int:
+        found = []
+        for head in await engine.executions(["running", "paused"]):
+            state = await engine.state(head.id)
+            found += [(state, step) for step in state.questions.values() if step.approval is not None]
+        if as_json:
+            print_json(
+                [{"execution": s.id, "plan": s.plan.name, "step": q.id, **(_question(q) or {})} for s, q in found]
+            )
+        elif not found:
+            say("nothing waits for approval")
+        else:
+            for state, step in found:
+                asked = step.approval
+                if asked is not None:
+                    _out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
+                    print_json(asked.input)
+                    _out(f"  windlass approve {state.id} {step.id}   (or --deny)")
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+def _question(step: Any) -> dict[str, Any] | None:
+    from windlass.core.view import step_view
+
+    found: dict[str, Any] | None = step_view(step)["question"]
+    return found
+
+
+def _out(line: str) -> None:
+    sys.stdout.write(line + "\n")

@@ -1,0 +1,117 @@
+"""`plan check|show|schema|estimate`: looking at a plan without running it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Stop, Yes, print_json, say, with_engine
+from windlass.cli.text import duration
+from windlass.engine.engine import Engine
+from windlass.errors import PlanInvalid
+
+__all__ = ["register"]
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, YAML or JSON")]
+
+plan_app = typer.Typer(help="Look at a plan without running it.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(plan_app, name="plan")
+
+
+@plan_app.command()
+def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
+    """All problems at once, each with file, line, reason and the nearest known word."""
+
+    async def work(engine: Engine) -> int:
+        try:
+            sourced = engine.read(plan)
+        except PlanInvalid as invalid:
+            if as_json:
+                problems = [json.loads(_encoded(problem)) for problem in invalid.problems]
+                print_json({"ok": False, "problems": problems, "warnings": []})
+            else:
+                for problem in invalid.problems:
+                    say(str(problem))
+            say(f"{len(invalid.problems)} problem{'s' if len(invalid.problems) != 1 else ''}")
+            return 2
+        if as_json:
+            print_json({"ok": True, "problems": [], "warnings": list(sourced.warnings)})
+        for warning in sourced.warnings:
+            say(f"warning: {warning}")
+        say(f"{plan}: {sourced.plan.name} is fine, {len(sourced.plan.steps)} steps")
+        return 0
+
+    raise Stop(with_engine(work, home, yes=yes))
+
+
+def _encoded(problem: object) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(problem)
+
+
+@plan_app.command()
+def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
+    """The steps in the order they can run, with what each waits for."""
+
+    async def work(engine: Engine) -> int:
+        from windlass.plan.prepare import prepare
+
+        sourced = engine.read(plan)
+        graph = prepare(sourced.plan).graph
+        if as_json:
+            print_json({**json.loads(sourced.plan.encoded), "order": graph.order()})
+            return 0
+        depth: dict[str, int] = {}
+        for step_id in graph.order():
+            step = sourced.plan.by_id[step_id]
+            depth[step_id] = max((depth[need] + 1 for need in graph.needs[step_id]), default=0)
+            marks = [str(step.importance)] if step.importance != "normal" else []
+            marks += ["asks for approval"] if step.approve == "always" else []
+            marks += [f"when {step.when}"] if step.when is not None else []
+            marks += ["foreach"] if step.foreach is not None else []
+            needs = f" ← {', '.join(graph.needs[step_id])}" if graph.needs[step_id] else ""
+            remark = f"  ({'; '.join(marks)})" if marks else ""
+            sys.stdout.write(f"{'  ' * depth[step_id]}{step_id}: {step.tool_name}{needs}{remark}\n")
+        return 0
+
+    raise Stop(with_engine(work, home, yes=yes))
+
+
+@plan_app.command()
+def schema() -> None:
+    """JSON Schema of plan files, for editors."""
+    from windlass.plan.schema import plan_schema
+
+    print_json(plan_schema())
+
+
+@plan_app.command()
+def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
+    """How long it will take, from what its steps took before in this home."""
+
+    async def work(engine: Engine) -> int:
+        from windlass.engine.history import estimate as from_history
+
+        sourced = engine.read(plan)
+        found = await from_history(engine.journal, sourced.plan)
+        if as_json:
+            print_json(found.as_dict())
+        elif found.expected_s is None:
+            say(f"unknown: no run of these steps is on record here ({', '.join(found.unknown[:10])})")
+        else:
+            low, high = found.low_s or 0.0, found.high_s or 0.0
+            text = f"about {duration(found.expected_s)} ({duration(low)} to {duration(high)})"
+            sys.stdout.write(f"{text}, from {found.samples} earlier attempts\n")
+            if found.unknown:
+                say(f"not counted, because they never ran here: {', '.join(found.unknown[:10])}")
+        return 0
+
+    raise Stop(with_engine(work, home, yes=yes))

@@ -1,0 +1,293 @@
+"""`run`, `resume`, `watch`: executions that one looks at while they go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.attend import Attendant
+from windlass.cli.session import (
+    AsJson,
+    Home,
+    Stop,
+    Yes,
+    attended,
+    exit_code,
+    print_json,
+    say,
+    who,
+    with_engine,
+)
+from windlass.cli.text import next_commands, shown, summary
+from windlass.cli.view import Progress, View, view_for
+from windlass.core import events as ev
+from windlass.core.state import State, StepState
+from windlass.core.transitions import StepStatus
+from windlass.core.view import snapshot
+from windlass.engine.engine import Engine
+from windlass.engine.execution import Execution
+from windlass.errors import UsageError
+
+__all__ = ["register", "see_through"]
+
+ProgressOption = Annotated[
+    Progress, typer.Option("--progress", help="How progress is shown on stderr", case_sensitive=False)
+]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background; print the id")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(run)
+    app.command()(resume)
+    app.command()(watch)
+    app.command("_drive", hidden=True)(drive)
+
+
+def run(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, YAML or JSON")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="KEY=VALUE", help="An input of the plan; KEY=@FILE reads a file"),
+    ] = None,
+    detach: Detach = False,
+    workdir: Annotated[Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Where the steps work")] = None,
+    progress: ProgressOption = Progress.AUTO,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Plain progress with every output line")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Run a plan and show how it goes."""
+    from windlass.plan.load import bind_inputs, parse_input
+
+    async def work(engine: Engine) -> int:
+        sourced = engine.read(plan)
+        for warning in sourced.warnings:
+            say(f"warning: {warning}")
+        given = bind_inputs(sourced.plan, dict(parse_input(text) for text in inputs or ()))
+        await _offer_orphans(engine)
+        if detach:
+            execution = await engine.create(sourced, given, workdir=workdir)
+            return _send_off(engine, execution, as_json)
+        started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended())
+        mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
+        return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
+
+    raise Stop(with_engine(work, home, yes=yes))
+
+
+def resume(
+    execution: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Execution, or the beginning of its id")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every execution that a dead process left behind")] = False,
+    detach: Detach = False,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Go on with the plan file as it is now")
+    ] = False,
+    keep_plan: Annotated[bool, typer.Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    workdir: Annotated[
+        Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Another working directory")
+    ] = None,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Even if another process still holds it")] = False,
+    again: Annotated[
+        list[str] | None, typer.Option("--again", metavar="STEP", help="Outcome unknown: run it again")
+    ] = None,
+    done: Annotated[
+        list[str] | None,
+        typer.Option("--done", metavar="STEP[=JSON]", help="Outcome unknown: it took effect"),
+    ] = None,
+    fail: Annotated[
+        list[str] | None, typer.Option("--fail", metavar="STEP", help="Outcome unknown: count it as failed")
+    ] = None,
+    progress: ProgressOption = Progress.AUTO,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Go on with an execution that was paused, interrupted, or left behind by a dead process."""
+
+    async def work(engine: Engine) -> int:
+        decisions = _decisions(engine, again or (), done or (), fail or ())
+        if execution is None:
+            return await _resume_orphans(engine, every, view_for(progress), yes=yes, as_json=as_json)
+        if detach:
+            if decisions or workdir or accept_changes or keep_plan or take_over:
+                raise UsageError("--detach goes on with an execution as it is; resume it here first")
+            return _send_off(engine, (await engine.find(execution)).id, as_json)
+        resumed = await engine.resume(
+            execution,
+            hold=yes or attended(),
+            accept_changes=accept_changes,
+            keep_plan=keep_plan,
+            workdir=str(workdir.resolve()) if workdir else None,
+            take_over=take_over,
+            decisions=decisions,
+        )
+        return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
+
+    raise Stop(with_engine(work, home, yes=yes))
+
+
+def watch(
+    execution: Annotated[str, typer.Argument(metavar="ID")],
+    progress: ProgressOption = Progress.AUTO,
+    exit_status: Annotated[bool, typer.Option("--exit-status", help="End with the execution's exit code")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Follow an execution from any terminal until it ends or stands still."""
+
+    async def work(engine: Engine) -> int:
+        head = await engine.find(execution)
+        with view_for(progress) as view:
+            async for entry in engine.follow(head.id):
+                view.take(entry)
+        state = await engine.state(head.id)
+        _report(state, engine.driven(state), as_json)
+        return exit_code(state) if exit_status else 0
+
+    try:
+        raise Stop(with_engine(work, home))
+    except KeyboardInterrupt:
+        say(f"no longer watching; it goes on. Watch again: windlass watch {execution}")
+        raise Stop(130) from None
+
+
+def drive(execution: str, home: Home = None) -> None:
+    """What `--detach` starts: drive an execution with nobody watching, waiting for people if need be."""
+
+    async def work(engine: Engine) -> int:
+        resumed = await engine.resume(execution, hold=True, keep_plan=True)
+        return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=False, as_json=False)
+
+    raise Stop(with_engine(work, home))
+
+
+async def see_through(engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool) -> int:
+    """Show an execution of this process until it ends; Ctrl-C interrupts it, twice kills it."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _interrupt, engine, execution, number)
+    attendant = Attendant(engine, execution.id, view, yes=yes)
+    with view:
+        async for entry in engine.follow(execution.id):
+            view.take(entry)
+            attendant.take(entry.event)
+        await attendant.close()
+    state = await execution.wait()
+    _report(state, False, as_json)
+    return exit_code(state)
+
+
+_interrupts: list[int] = []
+_requests: set[asyncio.Task[State]] = set()
+
+
+def _interrupt(engine: Engine, execution: Execution, number: int) -> None:
+    _interrupts.append(number)
+    if len(_interrupts) > 1:
+        # Asked twice: go at once. The journal is true at any moment, and the warden ends the processes.
+        os._exit(130)
+    say("\ninterrupting (once more to leave at once) …")
+    task = asyncio.get_running_loop().create_task(engine.interrupt(execution.id, by=who()))
+    _requests.add(task)
+    task.add_done_callback(_requests.discard)
+
+
+def _report(state: State, driven: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(snapshot(state))
+    else:
+        for step in _results(state):
+            sys.stdout.write(f"{step.id}: {shown(step.output)}\n")
+        sys.stdout.flush()
+    for line in summary(state, driven):
+        say(line)
+    commands = next_commands(state, driven)
+    if commands:
+        say("next:")
+        for line in commands:
+            say(f"  {line}")
+
+
+def _results(state: State) -> list[StepState]:
+    """The outputs that nothing else consumed: what the plan was run for."""
+    dependents = state.prepared.graph.dependents
+    return [
+        step
+        for step in state.top_level()
+        if step.status is StepStatus.COMPLETED and step.output is not None and not dependents[step.id]
+    ]
+
+
+def _send_off(engine: Engine, execution: str, as_json: bool) -> int:
+    """Start a process of its own that drives the execution and outlives this one."""
+    folder = engine.home / "executions" / execution
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = folder / "driver.log"
+    with log.open("ab") as output:
+        subprocess.Popen(
+            [sys.executable, "-m", "windlass", "_drive", execution, "--home", str(engine.home)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    if as_json:
+        print_json({"id": execution, "log": str(log)})
+    else:
+        sys.stdout.write(execution + "\n")
+    say(f"goes on in the background; follow it: windlass watch {execution}")
+    return 0
+
+
+def _decisions(
+    engine: Engine, again: list[str] | tuple[()], done: list[str] | tuple[()], fail: list[str] | tuple[()]
+) -> list[ev.DecisionMade]:
+    import json
+
+    now, by = engine.clock.now(), who()
+    found = [ev.DecisionMade(now, step, "again", by) for step in again]
+    found += [ev.DecisionMade(now, step, "fail", by) for step in fail]
+    for text in done:
+        step, _, value = text.partition("=")
+        try:
+            output = json.loads(value) if value else None
+        except ValueError as error:
+            raise UsageError(f"--done {step}: {value!r} is not JSON: {error}") from error
+        found.append(ev.DecisionMade(now, step, "done", by, output))
+    return found
+
+
+async def _offer_orphans(engine: Engine) -> None:
+    """Deal with what was paused for too long, and tell of what a dead process left behind (D3, D6)."""
+    for execution, what in await engine.sweep():
+        if what == "resume":
+            _send_off(engine, execution, as_json=True)
+        else:
+            say(f"{execution} was paused for too long and is now cancelled")
+    for head in await engine.orphans():
+        say(f"{head.name} was left behind by a dead process: windlass resume {head.id}")
+
+
+async def _resume_orphans(engine: Engine, every: bool, view: View, *, yes: bool, as_json: bool) -> int:
+    orphans = await engine.orphans()
+    if not orphans:
+        say("no execution was left behind")
+        return 0
+    worst = 0
+    for head in orphans:
+        if every or yes or (attended() and typer.confirm(f"resume {head.name} {head.id}?", err=True)):
+            resumed = await engine.resume(head.id, hold=attended())
+            worst = max(worst, await see_through(engine, resumed, view, yes=yes, as_json=as_json))
+        else:
+            say(f"left behind: {head.name}  windlass resume {head.id}")
+    return worst

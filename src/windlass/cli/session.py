@@ -1,0 +1,129 @@
+"""What every command shares: opening the engine, asking people, reporting errors, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from windlass.core.state import State
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.engine import Engine
+from windlass.errors import WindlassError
+
+__all__ = [
+    "AsJson",
+    "Home",
+    "Stop",
+    "Yes",
+    "ask_trust",
+    "exit_code",
+    "print_json",
+    "report_error",
+    "say",
+    "who",
+    "with_engine",
+]
+
+T = TypeVar("T")
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout")]
+Home = Annotated[str | None, typer.Option("--home", metavar="DIR", help="Folder of state")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question")]
+
+
+class Stop(Exception):
+    """End the command with this exit code; everything has been said."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def say(text: str) -> None:
+    """To the person: progress and remarks go to stderr, so that stdout holds data only."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def who() -> str:
+    """Who answers and asks, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def attended() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
+    """How to ask whether a folder's code may run; None when nobody is there to be asked."""
+    if yes:
+        return lambda _folder, _files: True
+    if not attended():
+        return None
+
+    def ask(folder: Path, files: list[Path]) -> bool:
+        names = ", ".join(file.name for file in files)
+        return typer.confirm(
+            f"The plan loads Python code ({names}) from {folder}.\n"
+            "It runs with all your rights. Trust this folder from now on?",
+            err=True,
+        )
+
+    return ask
+
+
+def with_engine(work: Callable[[Engine], Awaitable[T]], home: str | None = None, *, yes: bool = False) -> T:
+    """Open the engine, do the work, close it."""
+    from windlass.assembly import open_engine
+
+    async def main() -> T:
+        async with open_engine(home, ask=ask_trust(yes)) as engine:
+            return await work(engine)
+
+    return asyncio.run(main())
+
+
+def exit_code(state: State) -> int:
+    match state.status:
+        case ExecutionStatus.COMPLETED:
+            return 0
+        case ExecutionStatus.PAUSED:
+            return 130 if state.paused_for == "interrupt" else 3
+        case ExecutionStatus.PENDING | ExecutionStatus.RUNNING:
+            return 3
+        case _:
+            return 1
+
+
+def report_error(error: WindlassError, as_json: bool) -> int:
+    failure = error.failure
+    if as_json:
+        print_json(
+            {
+                "error": {
+                    "category": str(failure.category),
+                    "message": failure.message,
+                    "where": failure.where,
+                    "advice": list(failure.advice),
+                }
+            }
+        )
+    say(f"windlass: {error.message}")
+    for line in error.advice:
+        say(f"  → {line}")
+    return error.exit_code

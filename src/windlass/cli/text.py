@@ -1,0 +1,184 @@
+"""How things look in plain text: the same words in the live view, in logs and in summaries."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from windlass.core import events as ev
+from windlass.core.state import State, StepState
+from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.errors import Failure
+
+__all__ = ["MARKS", "clip", "describe", "duration", "next_commands", "shown", "summary"]
+
+MARKS = {
+    StepStatus.PENDING: "·",
+    StepStatus.RUNNING: "▶",
+    StepStatus.WAITING: "…",
+    StepStatus.PAUSED: "‖",
+    StepStatus.COMPLETED: "✓",
+    StepStatus.FAILED: "✗",
+    StepStatus.SKIPPED: "↷",
+}
+
+
+def duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def clip(text: str, limit: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def shown(value: Any) -> str:
+    """A value for a person: text as it is, data as JSON, a command's output as what it printed."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and set(value) >= {"exit_code", "stdout"}:
+        return str(value["stdout"]).rstrip("\n")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def describe(event: ev.Event, state: State) -> str | None:
+    """One line for a log, or None for what is not worth one."""
+    match event:
+        case ev.ExecutionCreated():
+            return f"execution {event.id} of {state.plan.name}"
+        case ev.ExecutionStarted():
+            return f"started with {len(state.plan.steps)} steps"
+        case ev.ExecutionResumed():
+            return "resumed"
+        case ev.ExecutionReplanned():
+            return "goes on with the changed plan"
+        case ev.ExecutionPaused():
+            return f"paused ({event.reason})"
+        case ev.ControlRequested():
+            return f"{event.kind} requested" + (f" by {event.by}" if event.by else "")
+        case ev.ExecutionFinished():
+            return f"{event.status}"
+        case ev.AttemptStarted():
+            again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+            return f"▶ {event.step}: {event.tool}{again}"
+        case ev.AttemptFinished():
+            return f"✓ {event.step}{_took(state.steps[event.step])}"
+        case ev.AttemptFailed():
+            return f"✗ {event.step} attempt {event.attempt}: {event.failure.message}"
+        case ev.AttemptStopped():
+            return f"‖ {event.step} attempt {event.attempt} stopped ({event.reason})"
+        case ev.StepWaiting():
+            if event.reason == "retry" and event.until is not None:
+                return f"… {event.step} tries again in {duration(event.until - event.at)}"
+            return f"? {event.step}: {event.question}"
+        case ev.StepCompleted():
+            return f"✓ {event.step}"
+        case ev.StepFailed():
+            return f"✗ {event.step} failed: {event.failure.message}{_impact(state, event.step)}"
+        case ev.StepSkipped():
+            return f"↷ {event.step} skipped: {event.because}"
+        case ev.StepExpanded():
+            return f"▶ {event.step}: {len(event.items)} items"
+        case ev.ApprovalAsked():
+            return f"? {event.step} waits for approval: {event.tool} {json.dumps(event.input)}"
+        case ev.ApprovalAnswered():
+            note = f": {event.note}" if event.note else ""
+            return f"{'✓' if event.allow else '✗'} {event.step} {_answer(event)} by {event.by}{note}"
+        case ev.DecisionMade():
+            return f"{event.step}: {event.by} decided: {event.choice}"
+        case _:
+            return None
+
+
+def _answer(event: ev.ApprovalAnswered) -> str:
+    return "approved" if event.allow else "denied"
+
+
+def _took(step: StepState) -> str:
+    if step.attempt_at is None or step.finished_at is None:
+        return ""
+    return f"  {duration(step.finished_at - step.attempt_at)}"
+
+
+def _impact(state: State, step_id: str) -> str:
+    """What a failure costs: the steps that will be skipped for it (C2)."""
+    step = state.steps[step_id]
+    if step.parent is not None:
+        return ""
+    if step.spec.importance == "critical":
+        return "; it is critical, so the execution stops"
+    if step.spec.importance == "optional":
+        return "; it is optional, so the rest goes on without it"
+    lost = state.prepared.graph.descendants(step_id)
+    if not lost:
+        return "; nothing depends on it"
+    names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    return f"; it skips {names}"
+
+
+def failure_lines(failure: Failure) -> list[str]:
+    where = f" in {failure.where}" if failure.where else ""
+    return [
+        f"{failure.category}{where}: {failure.message}",
+        *(f"  → {advice}" for advice in failure.advice),
+    ]
+
+
+def next_commands(state: State, driven: bool = False) -> list[str]:
+    """What can be typed next, exactly as it is typed."""
+    name = state.id
+    if state.status is ExecutionStatus.RUNNING and driven:
+        return [f"windlass watch {name}"]
+    if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.RUNNING, ExecutionStatus.PENDING):
+        lines = []
+        for step in state.questions.values():
+            if step.waiting_for == "approval":
+                lines.append(f"windlass approve {name} {step.id}        (or --deny)")
+            else:
+                lines.append(f"windlass resume {name} --again {step.id}   (run it again)")
+                lines.append(f"windlass resume {name} --done {step.id}    (it took effect)")
+        return [*lines, f"windlass resume {name}"]
+    if state.status in (ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.CANCELLED):
+        return [f"windlass fork {name}        (runs again what is missing, keeps what is done)"]
+    return []
+
+
+def summary(state: State, driven: bool = False) -> list[str]:
+    """How it stands, in a few lines: for the end of a run and for `status`."""
+    counts: dict[StepStatus, int] = {}
+    for step in state.top_level():
+        counts[step.status] = counts.get(step.status, 0) + 1
+    parts = ", ".join(f"{count} {status}" for status, count in counts.items())
+    status = str(state.status)
+    if state.status is ExecutionStatus.PAUSED:
+        status += f" ({state.paused_for})"
+    elif state.status is ExecutionStatus.RUNNING and not driven:
+        status += " (its process is gone)"
+    lines = [f"{state.plan.name}  {status}: {parts}", f"execution {state.id}"]
+    for step in state.top_level():
+        if step.status is StepStatus.FAILED and step.error is not None:
+            lines += [f"  ✗ {step.id}: {line}" for line in failure_lines(step.error)]
+        elif step.status is StepStatus.SKIPPED and not step.by_condition:
+            lines.append(f"  ↷ {step.id}: {step.skipped_because}")
+    for step in state.questions.values():
+        lines += _question_lines(step)
+    if state.status is ExecutionStatus.COMPLETED and state.lacks:
+        lines.append(f"  the result lacks: {', '.join(state.lacks)} (optional)")
+    return lines
+
+
+def _question_lines(step: StepState) -> list[str]:
+    if step.waiting_for == "outcome":
+        return [f"  ? {step.id}: {step.question}"]
+    if step.approval is None:
+        return []
+    arguments = json.dumps(step.approval.input, ensure_ascii=False, indent=2).replace("\n", "\n    ")
+    return [f"  ? {step.id} waits for approval of {step.approval.tool} with", f"    {arguments}"]

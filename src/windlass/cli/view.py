@@ -1,0 +1,215 @@
+"""Progress while an execution runs: a live tree on a terminal, plain lines in a log, raw events for programs.
+
+Every view is fed with the journal's entries and keeps its own fold of them; none of them knows whether the
+execution runs in this process or in another.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from windlass.cli.text import MARKS, clip, describe, duration
+from windlass.core import events as ev
+from windlass.core.state import State, StepState, fold
+from windlass.core.transitions import StepStatus
+from windlass.core.view import progress
+from windlass.ports import Entry
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.text import Text
+
+__all__ = ["Progress", "View", "view_for"]
+
+_MOST_ROWS = 30
+_STYLES = {
+    StepStatus.RUNNING: "cyan",
+    StepStatus.WAITING: "yellow",
+    StepStatus.PAUSED: "yellow",
+    StepStatus.COMPLETED: "green",
+    StepStatus.FAILED: "red",
+    StepStatus.SKIPPED: "dim",
+    StepStatus.PENDING: "dim",
+}
+
+
+class Progress(StrEnum):
+    AUTO = "auto"
+    TTY = "tty"
+    PLAIN = "plain"
+    QUIET = "quiet"
+    RAWJSON = "rawjson"
+
+
+def view_for(mode: Progress) -> View:
+    if mode is Progress.AUTO:
+        mode = Progress.TTY if sys.stderr.isatty() else Progress.PLAIN
+    match mode:
+        case Progress.TTY:
+            return LiveView()
+        case Progress.PLAIN:
+            return PlainView()
+        case Progress.RAWJSON:
+            return RawView()
+        case _:
+            return View()
+
+
+class View:
+    """Shows nothing, and is what the others build on."""
+
+    state: State | None = None
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing to put back."""
+
+    def take(self, entry: Entry) -> None:
+        if self.state is None:
+            self.state = fold([entry.event])
+        else:
+            self.state.apply(entry.event)
+        self.show(entry, self.state)
+
+    def show(self, entry: Entry, state: State) -> None:
+        """Quiet."""
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Get out of the way while a person is asked something."""
+        yield
+
+
+class RawView(View):
+    def show(self, entry: Entry, state: State) -> None:
+        body = ev.encode(entry.event).decode()
+        head = f'{{"execution":"{entry.execution}","seq":{entry.seq},'
+        sys.stderr.write(head + body[1:] + "\n")
+        sys.stderr.flush()
+
+
+class PlainView(View):
+    def show(self, entry: Entry, state: State) -> None:
+        event = entry.event
+        clock = time.strftime("%H:%M:%S", time.localtime(event.at))
+        if isinstance(event, ev.OutputWritten):
+            for line in event.text.splitlines():
+                self._write(f"{clock}   {event.step} | {line}")
+            return
+        text = describe(event, state)
+        if text is not None:
+            settled = isinstance(event, ev.AttemptFinished | ev.StepFailed | ev.StepSkipped | ev.StepCompleted)
+            percent = f"[{progress(state):3.0f}%] " if settled else ""
+            self._write(f"{clock} {percent}{text}")
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+class LiveView(View):
+    """A tree of the steps that is drawn again ten times a second."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True)
+        self._live = Live(console=console, refresh_per_second=10, get_renderable=self._draw, transient=False)
+
+    def __enter__(self) -> View:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._live.stop()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
+
+    def _draw(self) -> Group | Text:
+        from rich.console import Group
+        from rich.text import Text
+
+        state = self.state
+        if state is None:
+            return Text("…")
+        width = self._live.console.width
+        rows = _rows(state)
+        lines = [_line(step, width) for step in rows]
+        hidden = sum(1 + len(s.children or ()) for s in state.top_level()) - len(rows)
+        if hidden > 0:
+            lines.append(Text(f"  … and {hidden} more steps", style="dim"))
+        return Group(_headline(state), *lines)
+
+
+def _headline(state: State) -> Text:
+    from rich.text import Text
+
+    elapsed = duration(state.worked(time.time()))
+    done = progress(state)
+    bar = "━" * round(done / 5) + "─" * (20 - round(done / 5))
+    text = Text()
+    text.append(state.plan.name, style="bold")
+    text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}  ", style="cyan")
+    text.append(state.id, style="dim")
+    return text
+
+
+def _rows(state: State) -> list[StepState]:
+    """The steps worth their line: all if they fit, else those that move, then the newest settled."""
+    every = [row for step in state.top_level() for row in (step, *(step.children or ()))]
+    if len(every) <= _MOST_ROWS:
+        return every
+    rank = {StepStatus.RUNNING: 0, StepStatus.WAITING: 0, StepStatus.PAUSED: 0, StepStatus.FAILED: 1}
+    chosen = sorted(every, key=lambda s: (rank.get(s.status, 2), -(s.finished_at or 0.0)))[:_MOST_ROWS]
+    keep = {id(step) for step in chosen}
+    return [step for step in every if id(step) in keep]
+
+
+def _line(step: StepState, width: int) -> Text:
+    from rich.text import Text
+
+    indent = "    " if step.parent is not None else "  "
+    text = Text(indent + MARKS[step.status] + " ", style=_STYLES[step.status])
+    text.append(step.spec.name or step.id if step.parent is None else step.id)
+    if step.started_at is not None:
+        ended = step.finished_at if step.finished_at is not None else time.time()
+        text.append(f"  {duration(max(0.0, ended - step.started_at))}", style="dim")
+    if step.attempts > 1:
+        text.append(f"  attempt {step.attempts}", style="yellow")
+    remark = _remark(step)
+    if remark:
+        room = max(10, width - text.cell_len - 4)
+        text.append("  " + clip(remark, room), style="dim")
+    text.no_wrap = True
+    return text
+
+
+def _remark(step: StepState) -> str:
+    match step.status:
+        case StepStatus.WAITING if step.waiting_for == "retry" and step.until is not None:
+            reason = step.error.message if step.error else ""
+            return f"tries again in {duration(max(0.0, step.until - time.time()))}: {reason}"
+        case StepStatus.WAITING:
+            return f"waits for {step.waiting_for}"
+        case StepStatus.FAILED if step.error is not None:
+            return step.error.message
+        case StepStatus.SKIPPED:
+            return step.skipped_because or ""
+        case StepStatus.RUNNING | StepStatus.COMPLETED:
+            return step.last_output
+        case _:
+            return ""

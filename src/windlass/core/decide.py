@@ -1,0 +1,338 @@
+"""What to do next: `decide(state, now)` looks at a state and gives commands. It changes nothing.
+
+The driver turns every command into an event (and an act), applies it, and asks again until there is nothing
+left to do; so each rule here looks at one thing and need not foresee the others. The order of the rules is
+the order of their importance: what was lost, what failed, what a person asked for, what is due, what is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windlass.core import events as ev
+from windlass.core.approval import digest_of
+from windlass.core.retry import retry_at
+from windlass.core.scope import scope_of
+from windlass.core.state import State, StepState
+from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.errors import Category, Failure
+from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance
+from windlass.plan.template import TemplateProblem
+
+__all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide", "standing_still"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the settings say about waiting for people."""
+
+    approval_expiry: float = 86400.0
+    """Seconds a request for approval stays open."""
+    pause_expiry: float | None = None
+    """Seconds an execution may stay paused; None is for ever."""
+    on_expiry: Literal["resume", "cancel"] = "cancel"
+    """What becomes of an execution that was paused for too long."""
+
+    def paused(self, now: float, reason: str) -> ev.ExecutionPaused:
+        expires_at = None if self.pause_expiry is None else now + self.pause_expiry
+        return ev.ExecutionPaused(now, reason, expires_at, self.on_expiry)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write this event."""
+
+    event: ev.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start an attempt of this step with these arguments."""
+
+    step: StepState
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the attempt in flight; its end is recorded when it has ended."""
+
+    step: StepState
+    reason: Literal["paused", "cancelled", "critical"]
+
+
+Command = Record | Launch | Stop
+_DEFAULT = Policy()
+
+
+def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]:
+    """Everything that can be done now. Empty means: wait for an attempt, a person or a time."""
+    if state.status is not ExecutionStatus.RUNNING:
+        return []
+    if state.in_doubt or state.to_judge:
+        return [*_settle_doubts(state, now), *_judge(state, now)]
+    ending = _ending(state, now)
+    if ending is not None:
+        return list(_wind_down(state, now, ending, policy))
+    commands = list(_fill(state, now, policy)) if state.ready or state.timers else []
+    if not commands and state.unsettled == 0 and not state.active:
+        return [Record(_finish(state, now))]
+    return commands
+
+
+def standing_still(state: State) -> str | None:
+    """`approval` or `decision` when nothing can go on before a person answers, else None."""
+    busy = state.active or state.ready or state.to_judge or state.in_doubt
+    if state.status is not ExecutionStatus.RUNNING or busy or not state.questions:
+        return None
+    if any(s.waiting_for == "retry" and s.status is StepStatus.WAITING for s in _timed(state)):
+        return None
+    waits = {step.waiting_for for step in state.questions.values()}
+    return "decision" if "outcome" in waits else "approval"
+
+
+def _timed(state: State) -> Iterator[StepState]:
+    return (state.steps[step_id] for _until, step_id in state.timers if step_id in state.steps)
+
+
+# -- lost and failed attempts ------------------------------------------------------------------
+
+
+def _settle_doubts(state: State, now: float) -> Iterator[Command]:
+    """Attempts that were cut off: repeated if their effect allows, else put to a person (D2)."""
+    for step in state.in_doubt.values():
+        if step.effect == Effect.ONCE:
+            question = (
+                f"attempt {step.attempts} was cut off and may or may not have taken effect; "
+                "it is marked `once`, so it is not repeated unasked"
+            )
+            yield Record(ev.StepWaiting(now, step.id, "outcome", None, question))
+        else:
+            yield Record(ev.AttemptStopped(now, step.id, step.attempts, "lost"))
+
+
+def _judge(state: State, now: float) -> Iterator[Command]:
+    for step in state.to_judge.values():
+        failure = step.error or Failure(Category.LOGIC, "failed without saying why")
+        seed = f"{state.id}:{step.id}"
+        again = retry_at(failure, step.failures or {}, step.spec.retry, now, seed)
+        if again is None or _ending(state, now) == "cancel":
+            yield Record(ev.StepFailed(now, step.id, failure.located(step.id)))
+        else:
+            yield Record(ev.StepWaiting(now, step.id, "retry", again))
+
+
+# -- ending ------------------------------------------------------------------------------------
+
+_Ending = Literal["cancel", "timeout", "critical", "interrupt", "pause"]
+
+
+def _ending(state: State, now: float) -> _Ending | None:
+    """Why the execution is to stand still or end, strongest reason first."""
+    if state.wanted is not None and state.wanted.kind == "cancel":
+        return "cancel"
+    if state.broken_by is not None:
+        return "critical"
+    limit = state.plan.limits.timeout
+    if limit is not None and state.worked(now) >= limit:
+        return "timeout"
+    if state.wanted is not None:
+        return "interrupt" if state.wanted.kind == "interrupt" or state.wanted.now else "pause"
+    return None
+
+
+def _wind_down(state: State, now: float, ending: _Ending, policy: Policy) -> Iterator[Command]:
+    if state.active:
+        if ending != "pause":
+            for step in state.active.values():
+                yield Stop(step, _stop_reason(ending))
+        return
+    if ending in ("pause", "interrupt"):
+        kind = state.wanted.kind if state.wanted is not None else ending
+        yield Record(policy.paused(now, kind))
+        return
+    because, failure = _verdict(state, ending)
+    for step in list(state.steps.values()):
+        if not step.settled and not (step.children and step.open_children):
+            yield Record(ev.StepSkipped(now, step.id, because))
+    if any(not s.settled and s.children and s.open_children for s in state.steps.values()):
+        return
+    status: Literal["cancelled", "failed"] = "cancelled" if ending == "cancel" else "failed"
+    yield Record(ev.ExecutionFinished(now, status, failure, _lacking(state)))
+
+
+def _stop_reason(ending: _Ending) -> Literal["paused", "cancelled", "critical"]:
+    if ending == "interrupt":
+        return "paused"
+    return "cancelled" if ending == "cancel" else "critical"
+
+
+def _verdict(state: State, ending: _Ending) -> tuple[str, Failure | None]:
+    if ending == "cancel":
+        return "execution cancelled", None
+    if ending == "critical" and state.broken_by is not None:
+        return f"critical step {state.broken_by.id} failed", state.broken_by.error
+    limit = state.plan.limits.timeout
+    return "time limit of the execution reached", Failure(
+        Category.RESOURCE,
+        f"the execution ran longer than its limit of {limit:g} s",
+        where="limits.timeout",
+        advice=("raise limits.timeout in the plan and fork the execution",),
+    )
+
+
+def _finish(state: State, now: float) -> ev.ExecutionFinished:
+    lacking = _lacking(state)
+    missing = [state.steps[s] for s in lacking if state.steps[s].spec.importance != Importance.OPTIONAL]
+    if not missing:
+        return ev.ExecutionFinished(now, "completed", None, lacking)
+    first = next((s.error for s in missing if s.error is not None), None)
+    status: Literal["partial", "failed"] = "partial" if state.completed else "failed"
+    return ev.ExecutionFinished(now, status, first, lacking)
+
+
+def _lacking(state: State) -> tuple[str, ...]:
+    """Steps that were to give a result and did not. A false `when` was not to give one."""
+    return tuple(
+        step.id for step in state.top_level() if step.status is not StepStatus.COMPLETED and not step.by_condition
+    )
+
+
+# -- going on ----------------------------------------------------------------------------------
+
+
+def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
+    """Start what may start, up to the parallel limit. A retry after a resource failure runs alone."""
+    room = state.plan.limits.parallel - len(state.active)
+    if any(step.reduced for step in state.active.values()):
+        room = 0
+    for step in state.due(now):
+        if step.waiting_for == "approval":
+            yield Record(ev.StepFailed(now, step.id, _unanswered(step)))
+            continue
+        alone = bool(step.failures and Category.RESOURCE in step.failures)
+        if alone and state.active:
+            return
+        if room > 0:
+            command = _start(state, step, now, policy)
+            room -= isinstance(command, Launch)
+            yield command
+            if alone:
+                return
+    for step in state.ready.values():
+        before = _next(state, step, now)
+        if before is not None:
+            yield before
+            continue
+        if room <= 0:
+            break
+        command = _start(state, step, now, policy)
+        room -= isinstance(command, Launch)
+        yield command
+
+
+def _next(state: State, step: StepState, now: float) -> Command | None:
+    """What a ready step needs before an attempt: a verdict on its needs, its condition, its items."""
+    if step.children is not None:
+        return Record(_gather(step, now))
+    if step.status is not StepStatus.PENDING or step.parent is not None:
+        return None
+    spec = step.spec
+    if spec.needs or state.prepared.graph.needs[spec.id]:
+        skipped = _blocked(state, step, now)
+        if skipped is not None:
+            return Record(skipped)
+    if spec.when is None and spec.foreach is None:
+        return None
+    try:
+        scope = scope_of(state, step)
+        if not state.prepared.condition(spec, scope):
+            because = f"condition was false: {spec.when}"
+            return Record(ev.StepSkipped(now, step.id, because, condition=True))
+        if spec.foreach is not None:
+            items = state.prepared.items(spec, scope)
+            if state.expanded_items + len(items) > MAX_STEPS:
+                raise TemplateProblem(f"foreach over {len(items)} items passes the limit of {MAX_STEPS} for a plan")
+            return Record(ev.StepExpanded(now, step.id, items))
+    except TemplateProblem as problem:
+        return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
+    return None
+
+
+def _blocked(state: State, step: StepState, now: float) -> ev.StepSkipped | None:
+    handled = state.prepared.graph.in_charge.get(step.spec.id, frozenset())
+    for need in state.prepared.graph.needs[step.spec.id]:
+        before = state.steps[need]
+        if before.status is StepStatus.COMPLETED or need in handled:
+            continue
+        if before.spec.importance is Importance.OPTIONAL and not before.by_condition:
+            continue
+        if before.by_condition:
+            because = f"dependency skipped: {need}"
+            return ev.StepSkipped(now, step.id, because, condition=True)
+        return ev.StepSkipped(now, step.id, f"dependency failed: {need}")
+    return None
+
+
+def _start(state: State, step: StepState, now: float, policy: Policy) -> Command:
+    try:
+        arguments = state.prepared.arguments(step.spec, scope_of(state, step))
+    except TemplateProblem as problem:
+        return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
+    if step.spec.approve is Approve.ALWAYS:
+        tool = step.spec.tool_name
+        digest = digest_of(step.id, tool, arguments)
+        asked = step.approval
+        if asked is None or asked.digest != digest or asked.allow is None:
+            expires_at = now + (step.spec.approve_within or policy.approval_expiry)
+            return Record(ev.ApprovalAsked(now, step.id, digest, tool, arguments, expires_at))
+        if not asked.allow:
+            return Record(ev.StepFailed(now, step.id, _denied(step)))
+    return Launch(step, arguments)
+
+
+def _gather(step: StepState, now: float) -> ev.Event:
+    """A foreach whose items are all settled: its outputs in the items' order, or what failed."""
+    children = step.children or []
+    failed = [child for child in children if child.status is not StepStatus.COMPLETED]
+    outputs = [child.output for child in children]
+    if not failed:
+        return ev.StepCompleted(now, step.id, outputs)
+    first = failed[0]
+    reason = first.error.message if first.error else first.skipped_because
+    category = first.error.category if first.error else Category.LOGIC
+    advice = first.error.advice if first.error else ()
+    message = f"{len(failed)} of {len(children)} items failed, first {first.id}: {reason}"
+    return ev.StepFailed(now, step.id, Failure(category, message, step.id, advice))
+
+
+def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
+    return Failure(
+        Category.LOGIC,
+        f"a template could not be filled in: {problem}",
+        where=step.id,
+        advice=("correct the template in the plan, then fork the execution from this step",),
+    )
+
+
+def _unanswered(step: StepState) -> Failure:
+    return Failure(
+        Category.PERMISSION,
+        "nobody answered the request for approval in time, so it was not done",
+        where=step.id,
+        advice=("fork the execution from this step to be asked again",),
+    )
+
+
+def _denied(step: StepState) -> Failure:
+    asked = step.approval
+    note = f": {asked.note}" if asked and asked.note else ""
+    by = asked.by if asked else "somebody"
+    return Failure(
+        Category.PERMISSION,
+        f"denied by {by}{note}",
+        where=step.id,
+        advice=("fork the execution from this step, with other inputs if need be",),
+    )

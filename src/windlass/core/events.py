@@ -1,0 +1,248 @@
+"""The journal's records: what happened, in the order it happened, and nothing else.
+
+Every fact about an execution is one of these frozen values. `State` is their fold, every screen and API
+is a reader of them. They are encoded as JSON with a `type`; a field may be added with a default, and
+nothing may ever be renamed or removed, because journals of older releases must fold for good.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from windlass.errors import Failure
+
+__all__ = [
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "AttemptFailed",
+    "AttemptFinished",
+    "AttemptStarted",
+    "AttemptStopped",
+    "ControlRequested",
+    "DecisionMade",
+    "Event",
+    "ExecutionCreated",
+    "ExecutionFinished",
+    "ExecutionPaused",
+    "ExecutionReplanned",
+    "ExecutionResumed",
+    "ExecutionStarted",
+    "OutputWritten",
+    "Source",
+    "StepCompleted",
+    "StepExpanded",
+    "StepFailed",
+    "StepSkipped",
+    "StepWaiting",
+    "decode",
+    "encode",
+    "type_of",
+]
+
+FORMAT = 1
+"""The version of these records. A journal with a higher one is refused, not guessed at."""
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+    at: float
+    """Seconds since the epoch."""
+
+
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a plan came from, so that a resume can see whether it changed since."""
+
+    path: str | None = None
+    digest: str | None = None
+    """SHA-256 of the plan file."""
+    tools: dict[str, str] = {}
+    """Python files of tools that the plan names, with their SHA-256."""
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The execution this one continues."""
+
+    kind: Literal["fork", "restore"]
+    execution: str
+    step: str | None = None
+
+
+class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
+    id: str
+    plan: msgspec.Raw
+    inputs: dict[str, Any]
+    workdir: str
+    source: Source = Source()
+    origin: Origin | None = None
+    format: int = FORMAT
+
+
+class ExecutionStarted(_Event, frozen=True, tag="execution.started"):
+    driver: str
+
+
+class ExecutionResumed(_Event, frozen=True, tag="execution.resumed"):
+    """A driver took the execution up again. Attempts still marked running were lost with the last one."""
+
+    driver: str
+    workdir: str | None = None
+    """The working directory from here on, when it is another one (another machine)."""
+
+
+class ExecutionReplanned(_Event, frozen=True, tag="execution.replanned"):
+    """The plan changed while the execution stood still, and a person accepted that."""
+
+    plan: msgspec.Raw
+    source: Source
+
+
+class ExecutionPaused(_Event, frozen=True, tag="execution.paused"):
+    reason: str
+    """`pause`, `interrupt`, `approval`, `decision`: why it stands still."""
+    expires_at: float | None = None
+    on_expiry: Literal["resume", "cancel"] = "cancel"
+
+
+class ExecutionFinished(_Event, frozen=True, tag="execution.finished"):
+    status: Literal["completed", "partial", "failed", "cancelled"]
+    error: Failure | None = None
+    lacks: tuple[str, ...] = ()
+    """Steps whose result the execution does not have."""
+
+
+class ControlRequested(_Event, frozen=True, tag="control.requested"):
+    """A person or program asked the running execution to stand still or end."""
+
+    kind: Literal["pause", "interrupt", "cancel"]
+    by: str = ""
+    now: bool = False
+    """Stop running attempts instead of letting them finish."""
+
+
+class AttemptStarted(_Event, frozen=True, tag="attempt.started"):
+    step: str
+    attempt: int
+    tool: str
+    input: Any
+    effect: str
+    reduced: int = 0
+    """How many times usage was reduced after a resource failure."""
+
+
+class AttemptFinished(_Event, frozen=True, tag="attempt.finished"):
+    step: str
+    attempt: int
+    output: Any = None
+
+
+class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
+    step: str
+    attempt: int
+    failure: Failure
+    output: Any = None
+    """What there was before it failed."""
+
+
+class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
+    step: str
+    attempt: int
+    reason: Literal["paused", "cancelled", "lost", "critical"]
+
+
+class StepWaiting(_Event, frozen=True, tag="step.waiting"):
+    step: str
+    reason: Literal["retry", "outcome"]
+    until: float | None = None
+    question: str = ""
+
+
+class StepCompleted(_Event, frozen=True, tag="step.completed"):
+    """A step completed without an attempt of its own: a foreach whose items are done."""
+
+    step: str
+    output: Any = None
+
+
+class StepFailed(_Event, frozen=True, tag="step.failed"):
+    step: str
+    failure: Failure
+
+
+class StepSkipped(_Event, frozen=True, tag="step.skipped"):
+    step: str
+    because: str
+    condition: bool = False
+    """The step's own `when` was false (or an ancestor's), so nothing failed."""
+
+
+class StepExpanded(_Event, frozen=True, tag="step.expanded"):
+    step: str
+    items: list[Any]
+
+
+class ApprovalAsked(_Event, frozen=True, tag="approval.asked"):
+    step: str
+    digest: str
+    tool: str
+    input: Any
+    expires_at: float
+
+
+class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):
+    step: str
+    digest: str
+    allow: bool
+    by: str
+    note: str = ""
+
+
+class DecisionMade(_Event, frozen=True, tag="decision.made"):
+    """A person said what became of an attempt whose outcome nobody saw."""
+
+    step: str
+    choice: Literal["again", "done", "fail"]
+    by: str
+    output: Any = None
+
+
+class OutputWritten(_Event, frozen=True, tag="output.written"):
+    step: str
+    attempt: int
+    stream: str
+    text: str
+
+
+Event: TypeAlias = (
+    ExecutionCreated
+    | ExecutionStarted
+    | ExecutionResumed
+    | ExecutionReplanned
+    | ExecutionPaused
+    | ExecutionFinished
+    | ControlRequested
+    | AttemptStarted
+    | AttemptFinished
+    | AttemptFailed
+    | AttemptStopped
+    | StepWaiting
+    | StepCompleted
+    | StepFailed
+    | StepSkipped
+    | StepExpanded
+    | ApprovalAsked
+    | ApprovalAnswered
+    | DecisionMade
+    | OutputWritten
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+encode = _encoder.encode
+decode = _decoder.decode
+
+
+def type_of(event: Event) -> str:
+    """The record's type as it is written in the journal."""
+    return str(event.__struct_config__.tag)

@@ -1,0 +1,53 @@
+"""Whether a failed attempt is tried again, and when (C3). Pure: chance comes from the attempt's own name.
+
+| category | retries |
+|---|---|
+| transient | `retry.max` (3), exponential backoff with jitter, never before Retry-After |
+| permission | 1, after the refresh hook |
+| resource | 2, each with reduced usage |
+| configuration, logic | none, unless the step's `retry.on` names them: then as transient |
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from windlass.errors import Category, Failure
+from windlass.plan.model import Retry
+
+__all__ = ["allowed", "backoff", "retry_at"]
+
+RESOURCE_RETRIES = 2
+PERMISSION_RETRIES = 1
+
+
+def retry_at(failure: Failure, failures: dict[Category, int], policy: Retry, now: float, seed: str) -> float | None:
+    """When to try again, or None for not at all. `failures` counts this one already."""
+    count = failures.get(failure.category, 0)
+    if count > allowed(failure.category, policy):
+        return None
+    delay = backoff(policy, count, seed)
+    return now + max(delay, failure.retry_after or 0.0)
+
+
+def allowed(category: Category, policy: Retry) -> int:
+    if category not in policy.on:
+        return 0
+    match category:
+        case Category.PERMISSION:
+            return min(PERMISSION_RETRIES, policy.max)
+        case Category.RESOURCE:
+            return min(RESOURCE_RETRIES, policy.max)
+        case _:
+            return policy.max
+
+
+def backoff(policy: Retry, count: int, seed: str) -> float:
+    """The wait before retry number `count`: exponential, capped, spread over its upper half.
+
+    The jitter is drawn from the attempt's name, so that replaying a journal gives the same time, and many
+    executions that failed together do not come back together.
+    """
+    longest = min(policy.max_delay, policy.delay * policy.backoff ** min(count - 1, 64))
+    spread = int.from_bytes(hashlib.blake2s(f"{seed}:{count}".encode(), digest_size=4).digest())
+    return longest * (0.5 + 0.5 * spread / 0xFFFFFFFF)

@@ -1,0 +1,481 @@
+"""Where an execution stands: the fold of its journal.
+
+`fold(entries)` starts from `execution.created` and applies each event; `State.apply` is the same for one
+more event. Both are pure in what they read (events only) and deterministic. The state also keeps the
+indexes that make `decide` cost the same for 100 steps and for 10,000: what is ready, what runs, what waits
+for a time. Nothing here starts, waits or writes anything.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.core import events as ev
+from windlass.core.transitions import ExecutionStatus, StepStatus, check_execution_move, check_step_move
+from windlass.errors import Category, Failure
+from windlass.plan.model import Effect, Importance, Plan, Step
+from windlass.plan.prepare import Prepared, prepare
+
+__all__ = ["Approval", "State", "StepState", "fold"]
+
+_PENDING, _RUNNING, _WAITING, _PAUSED, _COMPLETED, _FAILED, _SKIPPED = StepStatus
+_STEP_MOVES_DIRECT = {
+    # Moves of the hot path, spelled out so that the common case is one set look-up.
+    (_PENDING, _RUNNING),
+    (_RUNNING, _COMPLETED),
+}
+
+
+@dataclass(slots=True)
+class Approval:
+    """The question put to a person about one step, and the answer."""
+
+    digest: str
+    tool: str
+    input: Any
+    asked_at: float
+    expires_at: float
+    allow: bool | None = None
+    by: str = ""
+    note: str = ""
+
+
+@dataclass(slots=True)
+class StepState:
+    """One step of one execution."""
+
+    id: str
+    spec: Step
+    status: StepStatus = _PENDING
+    unmet: int = 0
+    """Prerequisites that are not settled yet."""
+    attempts: int = 0
+    """Attempts ever started, across every restart."""
+    failures: dict[Category, int] | None = None
+    """Failed attempts by category, across every restart."""
+    attempt_at: float | None = None
+    """When the current attempt started."""
+    input: Any = None
+    output: Any = None
+    error: Failure | None = None
+    skipped_because: str | None = None
+    by_condition: bool = False
+    """Skipped because a `when` was false, not because something failed."""
+    started_at: float | None = None
+    finished_at: float | None = None
+    waiting_for: str | None = None
+    """`retry`, `approval` or `outcome`."""
+    waiting_since: float | None = None
+    until: float | None = None
+    question: str = ""
+    approval: Approval | None = None
+    effect: str = Effect.REPEATABLE
+    reduced: int = 0
+    last_output: str = ""
+    parent: StepState | None = None
+    index: int | None = None
+    item: Any = None
+    children: list[StepState] | None = None
+    open_children: int = 0
+
+    @property
+    def settled(self) -> bool:
+        return self.status.settled
+
+
+class State:
+    """An execution's whole standing. Change it with `apply` only."""
+
+    def __init__(self, created: ev.ExecutionCreated, prepared: Prepared) -> None:
+        self.id = created.id
+        self.prepared = prepared
+        self.inputs = created.inputs
+        self.workdir = created.workdir
+        self.source = created.source
+        self.origin = created.origin
+        self.created_at = created.at
+        self.updated_at = created.at
+        self.started_at: float | None = None
+        self.finished_at: float | None = None
+        self.status = ExecutionStatus.PENDING
+        self.seq = 0
+        self.driver = ""
+        self.paused_for = ""
+        self.expires_at: float | None = None
+        self.on_expiry = "cancel"
+        self.error: Failure | None = None
+        self.lacks: tuple[str, ...] = ()
+        self.wanted: ev.ControlRequested | None = None
+        """What a person asked for and the driver has not brought about yet."""
+        self.broken_by: StepState | None = None
+        """The critical step that failed."""
+        self.worked_s = 0.0
+        """Running time before the current stretch, pauses left out."""
+        self.running_since: float | None = None
+        self.steps: dict[str, StepState] = {}
+        self.ready: dict[str, StepState] = {}
+        """Steps whose prerequisites are settled, in the order they became so."""
+        self.active: dict[str, StepState] = {}
+        """Steps with an attempt in flight."""
+        self.to_judge: dict[str, StepState] = {}
+        """Steps whose last attempt failed, before the verdict: retry or not."""
+        self.in_doubt: dict[str, StepState] = {}
+        """Steps whose last attempt was cut off, so that nobody saw how it ended."""
+        self.questions: dict[str, StepState] = {}
+        """Steps that wait for a person."""
+        self.timers: list[tuple[float, str]] = []
+        """A heap of when waiting steps are due; may hold stale entries."""
+        self.unsettled = 0
+        self.completed = 0
+        self.expanded_items = 0
+        self._lay_out()
+
+    @property
+    def plan(self) -> Plan:
+        return self.prepared.plan
+
+    @property
+    def phase(self) -> str:
+        """initialise, execute, finalise or done (C1)."""
+        if self.status.finished:
+            return "done"
+        if self.started_at is None:
+            return "initialise"
+        return "execute" if self.unsettled else "finalise"
+
+    def _lay_out(self) -> None:
+        needs = self.prepared.graph.needs
+        for spec in self.plan.steps:
+            step = StepState(spec.id, spec, unmet=len(needs[spec.id]))
+            self.steps[spec.id] = step
+            if step.unmet == 0:
+                self.ready[spec.id] = step
+        self.unsettled = len(self.steps)
+
+    def top_level(self) -> Iterator[StepState]:
+        """The plan's own steps, without the items of foreach, in the plan's order."""
+        return (self.steps[spec.id] for spec in self.plan.steps)
+
+    def next_timer(self) -> float | None:
+        while self.timers:
+            until, step_id = self.timers[0]
+            step = self.steps.get(step_id)
+            if step is not None and step.status is _WAITING and step.until == until:
+                return until
+            heapq.heappop(self.timers)
+        return None
+
+    def due(self, now: float) -> list[StepState]:
+        """Waiting steps whose time has come, earliest first."""
+        if not self.timers or self.timers[0][0] > now:
+            return []
+        found = []
+        for until, step_id in sorted(timer for timer in self.timers if timer[0] <= now):
+            step = self.steps.get(step_id)
+            if step is not None and step.status is _WAITING and step.until == until:
+                found.append(step)
+        return found
+
+    def worked(self, now: float) -> float:
+        """Seconds it has been running, pauses left out."""
+        return self.worked_s + (now - self.running_since if self.running_since is not None else 0.0)
+
+    def apply(self, event: ev.Event) -> None:
+        """Take one more event into account."""
+        self.seq += 1
+        self.updated_at = event.at
+        _APPLY[type(event)](self, event)
+
+    # -- moves ---------------------------------------------------------------------------------
+
+    def _move(self, step: StepState, new: StepStatus) -> None:
+        if (step.status, new) not in _STEP_MOVES_DIRECT:
+            check_step_move(step.id, step.status, new)
+        step.status = new
+
+    def _become(self, status: ExecutionStatus, at: float) -> None:
+        check_execution_move(self.status, status)
+        self.status = status
+        if status is ExecutionStatus.RUNNING:
+            self.running_since = at
+        elif self.running_since is not None:
+            self.worked_s += max(0.0, at - self.running_since)
+            self.running_since = None
+
+    def _leave_indexes(self, step: StepState) -> None:
+        key = step.id
+        self.ready.pop(key, None)
+        self.active.pop(key, None)
+        self.to_judge.pop(key, None)
+        self.in_doubt.pop(key, None)
+        self.questions.pop(key, None)
+
+    def _settle(self, step: StepState, status: StepStatus, at: float) -> None:
+        self._leave_indexes(step)
+        self._move(step, status)
+        step.finished_at = at
+        step.waiting_for = step.until = None
+        if step.parent is not None:
+            step.parent.open_children -= 1
+            if step.parent.open_children == 0:
+                self.ready[step.parent.id] = step.parent
+            return
+        self.unsettled -= 1
+        if status is _COMPLETED:
+            self.completed += 1
+        for dependent in self.prepared.graph.dependents[step.id]:
+            waiting = self.steps[dependent]
+            waiting.unmet -= 1
+            if waiting.unmet == 0 and not waiting.status.settled:
+                self.ready[dependent] = waiting
+
+    def _wait(self, step: StepState, at: float, reason: str, until: float | None, question: str = "") -> None:
+        self._leave_indexes(step)
+        self._move(step, _WAITING)
+        step.waiting_since = at
+        step.waiting_for, step.until, step.question = reason, until, question
+        if until is not None:
+            heapq.heappush(self.timers, (until, step.id))
+        if reason != "retry":
+            self.questions[step.id] = step
+
+    # -- one method an event -------------------------------------------------------------------
+
+    def _started(self, event: ev.ExecutionStarted) -> None:
+        self._become(ExecutionStatus.RUNNING, event.at)
+        self.driver = event.driver
+        self.started_at = event.at
+
+    def _resumed(self, event: ev.ExecutionResumed) -> None:
+        if self.status is not ExecutionStatus.RUNNING:
+            self._become(ExecutionStatus.RUNNING, event.at)
+        else:
+            # The last driver died: how long it worked is known only up to its last event.
+            self.running_since = event.at
+        self.started_at = self.started_at or event.at
+        self.driver = event.driver
+        self.workdir = event.workdir or self.workdir
+        self.paused_for, self.expires_at = "", None
+        if self.wanted is not None and self.wanted.kind != "cancel":
+            self.wanted = None
+        self.in_doubt.update(self.active)
+        self.active.clear()
+        for step in [s for s in self.steps.values() if s.waiting_for == "retry"]:
+            self._shorten_wait(step, event.at)
+
+    def _shorten_wait(self, step: StepState, at: float) -> None:
+        """A clock that was set back must not make a backoff longer than it was meant to be."""
+        if step.until is None or step.waiting_since is None:
+            return
+        meant = step.until - step.waiting_since
+        if step.until - at > meant:
+            step.until = at + meant
+            heapq.heappush(self.timers, (step.until, step.id))
+
+    def _replanned(self, event: ev.ExecutionReplanned) -> None:
+        """Take the new plan. What completed or is under way keeps its standing; what failed may try again."""
+        old = self.steps
+        self.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
+        self.source = event.source
+        self.steps, self.ready, self.active = {}, {}, {}
+        self.to_judge, self.in_doubt, self.questions, self.timers = {}, {}, {}, []
+        self.completed, self.broken_by = 0, None
+        for spec in self.plan.steps:
+            kept = old.get(spec.id)
+            if kept is None or kept.status in (_PENDING, _FAILED, _SKIPPED):
+                attempts = kept.attempts if kept is not None else 0
+                self.steps[spec.id] = StepState(spec.id, spec, attempts=attempts)
+                continue
+            for step in (kept, *(kept.children or ())):
+                step.spec = spec
+                self.steps[step.id] = step
+        for step in list(self.steps.values()):
+            self._index_again(step)
+        self.unsettled = sum(not step.settled for step in self.top_level())
+
+    def _index_again(self, step: StepState) -> None:
+        """Put a step that came over from the old plan where it belongs."""
+        if step.parent is None:
+            needs = self.prepared.graph.needs[step.id]
+            step.unmet = sum(not self.steps[need].settled for need in needs)
+            self.completed += step.status is _COMPLETED
+        if (step.status is _PENDING and step.unmet == 0) or step.status is _PAUSED:
+            self.ready[step.id] = step
+        elif step.status is _RUNNING:
+            if step.children is None:
+                self.active[step.id] = step
+            elif step.open_children == 0:
+                self.ready[step.id] = step
+        elif step.status is _WAITING:
+            if step.until is not None:
+                heapq.heappush(self.timers, (step.until, step.id))
+            if step.waiting_for != "retry":
+                self.questions[step.id] = step
+
+    def _paused(self, event: ev.ExecutionPaused) -> None:
+        self._become(ExecutionStatus.PAUSED, event.at)
+        self.wanted = None
+        self.paused_for = event.reason
+        self.expires_at, self.on_expiry = event.expires_at, event.on_expiry
+
+    def _finished(self, event: ev.ExecutionFinished) -> None:
+        self._become(ExecutionStatus(event.status), event.at)
+        self.wanted = None
+        self.finished_at = event.at
+        self.error, self.lacks = event.error, event.lacks
+
+    def _control(self, event: ev.ControlRequested) -> None:
+        # A pause asked for after a cancel does not take the cancel back.
+        if self.wanted is None or self.wanted.kind != "cancel":
+            self.wanted = event
+
+    def _attempt_started(self, event: ev.AttemptStarted) -> None:
+        step = self.steps[event.step]
+        self._leave_indexes(step)
+        self._move(step, _RUNNING)
+        self.active[step.id] = step
+        step.attempts = event.attempt
+        step.attempt_at = event.at
+        step.started_at = step.started_at or event.at
+        step.input, step.effect = event.input, event.effect
+        step.waiting_for = step.until = None
+        step.reduced = event.reduced
+
+    def _attempt_finished(self, event: ev.AttemptFinished) -> None:
+        step = self.steps[event.step]
+        step.output = event.output
+        step.error = None
+        self._settle(step, _COMPLETED, event.at)
+
+    def _attempt_failed(self, event: ev.AttemptFailed) -> None:
+        step = self.steps[event.step]
+        self._leave_indexes(step)
+        step.error = event.failure
+        step.output = event.output
+        step.failures = dict(step.failures or {})
+        step.failures[event.failure.category] = step.failures.get(event.failure.category, 0) + 1
+        self.to_judge[step.id] = step
+
+    def _attempt_stopped(self, event: ev.AttemptStopped) -> None:
+        step = self.steps[event.step]
+        self._leave_indexes(step)
+        if step.effect == Effect.ONCE and event.reason in ("paused", "lost"):
+            self.in_doubt[step.id] = step
+            return
+        self._move(step, _PAUSED)
+        self.ready[step.id] = step
+
+    def _step_waiting(self, event: ev.StepWaiting) -> None:
+        self._wait(self.steps[event.step], event.at, event.reason, event.until, event.question)
+
+    def _step_completed(self, event: ev.StepCompleted) -> None:
+        step = self.steps[event.step]
+        step.output = event.output
+        step.started_at = step.started_at or event.at
+        self._settle(step, _COMPLETED, event.at)
+
+    def _step_failed(self, event: ev.StepFailed) -> None:
+        step = self.steps[event.step]
+        step.error = event.failure
+        self._settle(step, _FAILED, event.at)
+        owner = step.parent or step
+        if owner is step and step.spec.importance is Importance.CRITICAL and self.broken_by is None:
+            self.broken_by = step
+
+    def _step_skipped(self, event: ev.StepSkipped) -> None:
+        step = self.steps[event.step]
+        step.skipped_because = event.because
+        step.by_condition = event.condition
+        self._settle(step, _SKIPPED, event.at)
+
+    def _step_expanded(self, event: ev.StepExpanded) -> None:
+        parent = self.steps[event.step]
+        self._leave_indexes(parent)
+        self._move(parent, _RUNNING)
+        parent.started_at = event.at
+        parent.children = []
+        parent.open_children = len(event.items)
+        self.expanded_items += len(event.items)
+        for index, item in enumerate(event.items):
+            child_id = f"{parent.id}[{index}]"
+            child = StepState(child_id, parent.spec, parent=parent, index=index, item=item)
+            parent.children.append(child)
+            self.steps[child_id] = child
+            self.ready[child_id] = child
+        if not event.items:
+            self.ready[parent.id] = parent
+
+    def _approval_asked(self, event: ev.ApprovalAsked) -> None:
+        step = self.steps[event.step]
+        step.approval = Approval(event.digest, event.tool, event.input, event.at, event.expires_at)
+        step.input = event.input
+        self._wait(step, event.at, "approval", event.expires_at)
+
+    def _approval_answered(self, event: ev.ApprovalAnswered) -> None:
+        step = self.steps[event.step]
+        if step.approval is None or step.approval.digest != event.digest:
+            return
+        step.approval.allow, step.approval.by, step.approval.note = event.allow, event.by, event.note
+        if step.status is _WAITING:
+            self.questions.pop(step.id, None)
+            step.until = None
+            self.ready[step.id] = step
+
+    def _decision_made(self, event: ev.DecisionMade) -> None:
+        step = self.steps[event.step]
+        self.questions.pop(step.id, None)
+        if event.choice == "done":
+            step.output = event.output
+            self._settle(step, _COMPLETED, event.at)
+        elif event.choice == "again":
+            step.waiting_for = None
+            self.ready[step.id] = step
+        else:
+            step.error = Failure(Category.LOGIC, "its outcome is unknown, and it was decided not to repeat it").located(
+                step.id
+            )
+            self._settle(step, _FAILED, event.at)
+
+    def _output_written(self, event: ev.OutputWritten) -> None:
+        lines = event.text.rstrip("\n").rsplit("\n", 1)
+        if lines[-1].strip():
+            self.steps[event.step].last_output = lines[-1][:500]
+
+
+_APPLY: dict[type, Callable[[State, Any], None]] = {
+    ev.ExecutionStarted: State._started,
+    ev.ExecutionResumed: State._resumed,
+    ev.ExecutionReplanned: State._replanned,
+    ev.ExecutionPaused: State._paused,
+    ev.ExecutionFinished: State._finished,
+    ev.ControlRequested: State._control,
+    ev.AttemptStarted: State._attempt_started,
+    ev.AttemptFinished: State._attempt_finished,
+    ev.AttemptFailed: State._attempt_failed,
+    ev.AttemptStopped: State._attempt_stopped,
+    ev.StepWaiting: State._step_waiting,
+    ev.StepCompleted: State._step_completed,
+    ev.StepFailed: State._step_failed,
+    ev.StepSkipped: State._step_skipped,
+    ev.StepExpanded: State._step_expanded,
+    ev.ApprovalAsked: State._approval_asked,
+    ev.ApprovalAnswered: State._approval_answered,
+    ev.DecisionMade: State._decision_made,
+    ev.OutputWritten: State._output_written,
+}
+
+
+def fold(history: Iterable[ev.Event], plan: Plan | None = None) -> State:
+    """The state that a journal amounts to. `plan` saves decoding it again when the caller has it."""
+    feed = iter(history)
+    created = next(feed)
+    if not isinstance(created, ev.ExecutionCreated):
+        raise ValueError("a journal begins with execution.created")
+    state = State(created, prepare(plan or Plan.model_validate_json(bytes(created.plan))))
+    state.seq = 1
+    for event in feed:
+        state.apply(event)
+    return state

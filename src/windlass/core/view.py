@@ -1,0 +1,98 @@
+"""How a state looks from outside: the JSON contract of `status`, `run` and the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.clock import iso
+from windlass.core.state import State, StepState
+from windlass.core.transitions import StepStatus
+from windlass.errors import Failure
+
+__all__ = ["progress", "snapshot", "step_view"]
+
+
+def progress(state: State) -> float:
+    """Percent of the plan's steps that are settled; a foreach counts by its items."""
+    total = len(state.plan.steps)
+    done = float(total - state.unsettled)
+    for step in state.top_level():
+        if step.children and not step.settled:
+            done += 1 - step.open_children / len(step.children)
+    return round(100.0 * done / total, 1)
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """One execution as one JSON object."""
+    return {
+        "id": state.id,
+        "plan": state.plan.name,
+        "status": str(state.status),
+        "phase": state.phase,
+        "reason": state.paused_for or None,
+        "inputs": state.inputs,
+        "workdir": state.workdir,
+        "created_at": iso(state.created_at),
+        "started_at": iso(state.started_at),
+        "finished_at": iso(state.finished_at),
+        "steps": [view for step in state.top_level() for view in _with_items(step)],
+        "cost": {"usd": 0.0, "known": True, "tokens_in": 0, "tokens_out": 0},
+        "progress": progress(state),
+        "eta": None,
+        "lacks": list(state.lacks),
+        "error": _failure(state.error),
+    }
+
+
+def _with_items(step: StepState) -> list[dict[str, Any]]:
+    return [step_view(step), *(step_view(child) for child in step.children or ())]
+
+
+def step_view(step: StepState) -> dict[str, Any]:
+    ended = step.finished_at
+    began = step.started_at
+    return {
+        "id": step.id,
+        "status": str(step.status),
+        "attempts": step.attempts,
+        "input": step.input,
+        "output": step.output,
+        "error": _failure(step.error) if step.status is not StepStatus.COMPLETED else None,
+        "skipped_because": step.skipped_because,
+        "waiting_for": step.waiting_for if step.status is StepStatus.WAITING else None,
+        "until": iso(step.until) if step.status is StepStatus.WAITING else None,
+        "question": _question(step),
+        "started_at": iso(began),
+        "finished_at": iso(ended),
+        "duration_s": round(ended - began, 6) if began is not None and ended is not None else None,
+        "cost_usd": 0.0,
+    }
+
+
+def _question(step: StepState) -> dict[str, Any] | None:
+    """What a person is asked, while the step waits for it."""
+    if step.status is not StepStatus.WAITING or step.waiting_for == "retry":
+        return None
+    if step.waiting_for == "outcome":
+        return {"kind": "outcome", "text": step.question}
+    if step.approval is None:
+        return None
+    asked = step.approval
+    return {
+        "kind": "approval",
+        "tool": asked.tool,
+        "input": asked.input,
+        "digest": asked.digest,
+        "expires_at": iso(asked.expires_at),
+    }
+
+
+def _failure(failure: Failure | None) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    return {
+        "category": str(failure.category),
+        "message": failure.message,
+        "where": failure.where,
+        "advice": list(failure.advice),
+    }

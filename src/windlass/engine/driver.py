@@ -1,0 +1,350 @@
+"""The local driver: carries out what `decide` wants for one execution, and writes down what comes of it.
+
+    decide → append (one commit) → launch → wait → take in what happened → decide …
+
+Journal, act, journal: an attempt is launched only after its `attempt.started` is on disk, and nothing that
+follows from an outcome happens before the outcome is. An outcome and the next attempt's start share a commit.
+If the journal refuses (`Conflict`: another driver went on; or the disk is full), everything in flight is
+stopped, nothing more is written, and whoever resumes finds a true journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.decide import Launch, Policy, Record, Stop, decide, standing_still
+from windlass.core.state import State, StepState
+from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.engine.perform import Outcome, Performer
+from windlass.errors import Category, Failure, classify
+from windlass.ports import Head, Journal, Message
+
+__all__ = ["Driver", "World", "head_of"]
+
+OUTPUT_FLUSH = 0.1
+"""Seconds that output may wait for company before it is written."""
+LONGEST_NAP = 5.0
+"""Timers are looked at again at least this often, so that a sleeping computer's clock is noticed."""
+ABANDON_AFTER = 5.0
+"""Seconds past the grace period after which a tool that ignores its cancellation is left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What every driver of an engine shares."""
+
+    journal: Journal
+    clock: Clock
+    policy: Policy
+    driver: str
+    committed: Callable[[str, bool], None]
+    """Called after each commit with the execution's id, and whether a step's attempt ended in it."""
+
+
+@dataclass(slots=True)
+class _Ended:
+    step: str
+    attempt: int
+    outcome: Outcome | None
+    """None when it was stopped before it came to an end."""
+
+
+class Driver:
+    """Drives one execution in this process."""
+
+    def __init__(
+        self,
+        state: State,
+        world: World,
+        performer: Performer,
+        *,
+        hold: bool,
+        created: ev.ExecutionCreated | None = None,
+    ) -> None:
+        """`created` is the first event when it is not in the journal yet (the state has it already)."""
+        self.state = state
+        self.acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the first commit is on disk."""
+        self._world = world
+        self._performer = performer
+        self._hold = hold
+        """Stay while only a person can go on, instead of pausing the execution."""
+        self._batch: list[ev.Event] = [created] if created is not None else []
+        self._consumed: list[int] = []
+        self._written = state.seq - len(self._batch)
+        self._shown: tuple[str, ...] = ()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopping: dict[str, Stop] = {}
+        self._ended: list[_Ended] = []
+        self._outputs: list[ev.OutputWritten] = []
+        self._mail: list[Message] = []
+        self._waker: asyncio.Future[None] | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+
+    async def run(self, *opening: ev.Event) -> None:
+        """Go on until the execution is finished or paused."""
+        for event in opening:
+            self._record(event)
+        self._place = self._performer.place(self.state.id, self.state.workdir)
+        try:
+            while True:
+                launches = self._decide()
+                if self._batch:
+                    await self._commit()
+                for started, step in launches:
+                    self._launch(started, step)
+                if self.state.status is not ExecutionStatus.RUNNING:
+                    return
+                still = None if self._hold else standing_still(self.state)
+                if still is not None:
+                    now = self._world.clock.now()
+                    self._record(self._world.policy.paused(now, still))
+                    continue
+                await self._something()
+                self._take_in()
+        finally:
+            if not self.acknowledged.done():
+                self.acknowledged.set_result(None)  # it ended before a first commit: the task says why
+            await self._let_go()
+
+    def post(self, message: Message) -> None:
+        """Hand in a message for this execution; it is acted on in the next turn."""
+        self._mail.append(message)
+        self._wake()
+
+    def catch_up(self, message: Message) -> None:
+        """A message that nobody read before the last driver died. A resume answers an old pause."""
+        if message.body.get("kind") in ("pause", "interrupt"):
+            self._consumed.append(message.id)
+        else:
+            self._mail.append(message)
+
+    # -- deciding and writing --------------------------------------------------------------------
+
+    def _decide(self) -> list[tuple[ev.AttemptStarted, StepState]]:
+        launches: list[tuple[ev.AttemptStarted, StepState]] = []
+        now = self._world.clock.now()
+        changed = True
+        while changed:
+            changed = False
+            for command in decide(self.state, now, self._world.policy):
+                match command:
+                    case Launch(step, arguments):
+                        started = self._started(step, arguments, now)
+                        self._record(started)
+                        launches.append((started, step))
+                        changed = True
+                    case Record(event):
+                        self._record(event)
+                        changed = True
+                    case Stop():
+                        self._stop(command)
+        return launches
+
+    def _started(self, step: StepState, arguments: dict[str, object], now: float) -> ev.AttemptStarted:
+        effect = self._performer.effect(step, arguments)
+        reduced = step.failures.get(Category.RESOURCE, 0) if step.failures else 0
+        return ev.AttemptStarted(now, step.id, step.attempts + 1, step.spec.tool_name, arguments, effect, reduced)
+
+    def _record(self, event: ev.Event) -> None:
+        self.state.apply(event)
+        self._batch.append(event)
+
+    async def _commit(self) -> None:
+        state = self.state
+        batch, self._batch = self._batch, []
+        consumed, self._consumed = self._consumed, []
+        shown = (state.status, state.driver, state.paused_for)
+        head = head_of(state) if shown != self._shown else None
+        await self._world.journal.append(state.id, self._written, batch, head=head, consumed=consumed)
+        self._written += len(batch)
+        if not self.acknowledged.done():
+            self.acknowledged.set_result(None)
+        self._shown = shown
+        self._world.committed(state.id, any(type(e) is ev.AttemptFinished for e in batch))
+
+    # -- attempts --------------------------------------------------------------------------------
+
+    def _launch(self, started: ev.AttemptStarted, step: StepState) -> None:
+        task = asyncio.get_running_loop().create_task(self._attempt(started, step))
+        self._tasks[step.id] = task
+
+    async def _attempt(self, started: ev.AttemptStarted, step: StepState) -> None:
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._performer.perform(
+                started,
+                step,
+                self._place,
+                lambda stream, text: self._hear(started, stream, text),
+            )
+        except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
+            outcome = Outcome.failed(classify(error))
+        finally:
+            # On cancellation too: whatever happens to it, an attempt's end is noticed.
+            self._ended.append(_Ended(started.step, started.attempt, outcome))
+            self._wake()
+
+    def _stop(self, command: Stop) -> None:
+        step = command.step.id
+        if step in self._stopping:
+            return
+        self._stopping[step] = command
+        self._tasks[step].cancel()
+        asyncio.get_running_loop().call_later(
+            self._performer.grace + ABANDON_AFTER, self._leave_behind, step, command.step.attempts
+        )
+
+    def _leave_behind(self, step: str, attempt: int) -> None:
+        """A tool that does not stop when told to must not keep the execution from standing still."""
+        current = self.state.steps.get(step)
+        if step in self._stopping and current is not None and current.attempts == attempt:
+            self._ended.append(_Ended(step, attempt, None))
+            self._wake()
+
+    def _hear(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
+        if not text or started.step not in self._tasks:
+            return
+        now = self._world.clock.now()
+        self._outputs.append(ev.OutputWritten(now, started.step, started.attempt, stream, text))
+        if self._flush_timer is None:
+            loop = asyncio.get_running_loop()
+            self._flush_timer = loop.call_later(OUTPUT_FLUSH, self._wake)
+
+    async def _let_go(self) -> None:
+        """Leave nothing running: on a clean end there is nothing, after an error there may be."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            limit = self._performer.grace + ABANDON_AFTER
+            await asyncio.wait(self._tasks.values(), timeout=limit)
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    async def _something(self) -> None:
+        """Wait for an attempt's end, a message, output to write, or a time."""
+        if self._ended or self._mail:
+            return
+        loop = asyncio.get_running_loop()
+        self._waker = loop.create_future()
+        timer = None
+        due = self._next_time()
+        if due is not None:
+            nap = min(max(0.0, due - self._world.clock.now()), LONGEST_NAP)
+            timer = loop.call_later(nap, self._wake)
+        try:
+            await self._waker
+        finally:
+            self._waker = None
+            if timer is not None:
+                timer.cancel()
+
+    def _next_time(self) -> float | None:
+        state = self.state
+        due = state.next_timer()
+        limit = state.plan.limits.timeout
+        if limit is not None:
+            now = self._world.clock.now()
+            end = now + limit - state.worked(now)
+            due = end if due is None else min(due, end)
+        return due
+
+    def _wake(self) -> None:
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    # -- taking in -------------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        if self._outputs:
+            self._take_outputs()
+        if self._ended:
+            ended, self._ended = self._ended, []
+            for end in ended:
+                self._take_end(end)
+        if self._mail:
+            mail, self._mail = self._mail, []
+            for message in mail:
+                self._consumed.append(message.id)
+                event = self.event_of(message)
+                if event is not None:
+                    self._record(event)
+
+    def _take_outputs(self) -> None:
+        """Neighbouring pieces of the same stream become one event."""
+        outputs, self._outputs = self._outputs, []
+        self._flush_timer = None
+        merged: list[ev.OutputWritten] = []
+        for piece in outputs:
+            last = merged[-1] if merged else None
+            if last and (last.step, last.attempt, last.stream) == (
+                piece.step,
+                piece.attempt,
+                piece.stream,
+            ):
+                text = last.text + piece.text
+                merged[-1] = ev.OutputWritten(last.at, last.step, last.attempt, last.stream, text)
+            else:
+                merged.append(piece)
+        for piece in merged:
+            self._record(piece)
+
+    def _take_end(self, end: _Ended) -> None:
+        self._tasks.pop(end.step, None)
+        stop = self._stopping.pop(end.step, None)
+        step = self.state.steps[end.step]
+        if step.attempts != end.attempt or step.status is not StepStatus.RUNNING:
+            return  # it was left behind before; its late end changes nothing
+        now = self._world.clock.now()
+        if end.outcome is None and stop is not None:
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason))
+        elif end.outcome is None:
+            failure = Failure(Category.LOGIC, "the tool cancelled itself", end.step)
+            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure))
+        elif end.outcome.failure is None:
+            self._record(ev.AttemptFinished(now, end.step, end.attempt, end.outcome.value))
+        else:
+            failure = end.outcome.failure.located(end.step)
+            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value))
+
+    def event_of(self, message: Message) -> ev.Event | None:
+        """What a message amounts to, or None when it no longer fits the state."""
+        now = self._world.clock.now()
+        body = message.body
+        by = str(body.get("by", ""))
+        match body.get("kind"):
+            case "pause" | "interrupt" | "cancel" as kind:
+                return ev.ControlRequested(now, kind, by, bool(body.get("now")))
+            case "approve":
+                step = self.state.steps.get(str(body["step"]))
+                asked = step.approval if step is not None else None
+                if step is None or asked is None or asked.digest != body["digest"] or asked.allow is not None:
+                    return None
+                note = str(body.get("note", ""))
+                return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note)
+            case "decide":
+                step = self.state.questions.get(str(body["step"]))
+                if step is None or step.waiting_for != "outcome":
+                    return None
+                return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"))
+            case _:
+                return None
+
+
+def head_of(state: State) -> Head:
+    return Head(
+        state.id,
+        state.plan.name,
+        state.status,
+        state.created_at,
+        state.updated_at,
+        state.driver,
+        state.paused_for,
+        state.expires_at,
+    )

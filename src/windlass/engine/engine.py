@@ -1,0 +1,513 @@
+"""The facade: everything a surface (CLI, Python, later HTTP and MCP) can ask of executions.
+
+An `Engine` belongs to one home. It drives the executions that were started or resumed through it, as tasks of
+the running event loop, and reaches those of other processes through the journal's inbox. It decides nothing:
+rules are in `core`, reasons against a resume in `recovery`, look-ups in `lookup`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.decide import Policy
+from windlass.core.state import State, fold
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.driver import Driver, World, head_of
+from windlass.engine.execution import Execution
+from windlass.engine.fork import fork_events
+from windlass.engine.keeper import Keeper
+from windlass.engine.lookup import find_head, find_step
+from windlass.engine.perform import Performer
+from windlass.engine.recovery import Findings, examine
+from windlass.engine.sourced import Sourced
+from windlass.errors import CannotResume, PlanInvalid, UsageError, WindlassError
+from windlass.ids import new_id
+from windlass.plan.load import bind_inputs, check_plan
+from windlass.plan.model import Plan
+from windlass.ports import Archive, Entry, Head, Journal, Message, Tool
+
+__all__ = ["Engine"]
+
+POLL = 0.1
+"""Seconds between looks at the inbox and at other processes' events."""
+
+
+class Workshop(Protocol):
+    """Where plans are read from files, and the tools that they bring are loaded."""
+
+    def read(self, path: Path) -> Sourced: ...
+
+    def of_source(self, source: ev.Source) -> list[Tool]: ...
+
+
+class Engine:
+    """Starts, drives, watches and controls the executions of one home."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        performer: Performer,
+        clock: Clock,
+        *,
+        home: Path,
+        workshop: Workshop,
+        archive: Archive,
+        policy: Policy | None = None,
+        checkpoint_each_step: bool = False,
+    ) -> None:
+        self.home = home
+        self._keeper = Keeper(journal, archive, clock)
+        self._each_step = checkpoint_each_step
+        self._workshop = workshop
+        self.journal = journal
+        self.clock = clock
+        self.performer = performer
+        self._world = World(journal, clock, policy or Policy(), journal.enlist(), self._committed)
+        self._drivers: dict[str, Driver] = {}
+        self._tasks: dict[str, asyncio.Task[State]] = {}
+        self._listeners: dict[str, list[asyncio.Future[None]]] = {}
+        self._postman: asyncio.Task[None] | None = None
+        self._checked: set[str] = set()
+        """Digests of plans built in Python that were found good."""
+
+    async def __aenter__(self) -> Engine:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Interrupt what runs here and let go of everything. What is unfinished can be resumed."""
+        for execution in list(self._drivers):
+            self._deliver(execution, {"kind": "interrupt", "by": "the engine closing"})
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+        if self._postman is not None:
+            self._postman.cancel()
+            await asyncio.wait({self._postman})
+        await self._keeper.close()
+        await self.performer.processes.close()
+        await self.journal.close()
+
+    # -- starting and going on -------------------------------------------------------------------
+
+    def read(self, path: Path | str) -> Sourced:
+        """A plan file, checked whole. Raises `PlanInvalid` with every problem in it."""
+        return self._workshop.read(Path(path))
+
+    async def create(
+        self,
+        plan: Plan | Sourced,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        workdir: Path | str | None = None,
+    ) -> str:
+        """Write a new execution down without driving it; `resume` starts it, in any process."""
+        sourced = _sourced(plan)
+        created = self._created(sourced, inputs, workdir)
+        state = fold([created], sourced.plan)
+        await self.journal.append(created.id, 0, [created], head=head_of(state))
+        return created.id
+
+    async def start(
+        self,
+        plan: Plan | Sourced | Path | str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        workdir: Path | str | None = None,
+        hold: bool = True,
+    ) -> Execution:
+        """Start a plan. Returns when the start is on disk; the execution goes on in the background.
+
+        With `hold`, it stays while only a person can go on; without, it is then paused.
+        """
+        sourced = self.read(plan) if isinstance(plan, Path | str) else _sourced(plan)
+        created = self._created(sourced, inputs, workdir)
+        state = fold([created], sourced.plan)
+        driver = self._driver(state, sourced.tools, hold=hold, created=created)
+        await self._drive(driver, [self._opening(state)])
+        return Execution(self, created.id)
+
+    async def resume(
+        self,
+        execution: str,
+        *,
+        hold: bool = True,
+        accept_changes: bool = False,
+        keep_plan: bool = False,
+        workdir: str | None = None,
+        take_over: bool = False,
+        decisions: Sequence[ev.DecisionMade] = (),
+    ) -> Execution:
+        """Go on with a paused or orphaned execution, after checking that it can (D5).
+
+        If its plan file or tools changed since, that is a reason against it: `accept_changes` goes on with
+        the new ones, `keep_plan` with the plan as it was.
+        """
+        state = await self.state(execution)
+        self._check_free(state, take_over)
+        tools = self._workshop.of_source(state.source)
+        box = self.performer.tools.extended(tools)
+        findings = examine(state, box, workdir or state.workdir)
+        if findings.missing or (findings.changed and not (accept_changes or keep_plan)):
+            raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
+        opening: list[ev.Event] = []
+        if findings.changed and accept_changes and state.source.path is not None:
+            sourced = self.read(state.source.path)
+            tools = list(sourced.tools)
+            raw = msgspec.Raw(sourced.plan.encoded)
+            opening.append(ev.ExecutionReplanned(self.clock.now(), raw, sourced.source))
+        opening.append(self._opening(state, workdir))
+        opening += self._answers(state, decisions)
+        waiting = [m for m in await self.journal.receive() if m.execution == state.id]
+        driver = self._driver(state, tools, hold=hold)
+        for message in waiting:
+            driver.catch_up(message)
+        await self._drive(driver, opening)
+        return Execution(self, state.id)
+
+    async def fork(
+        self,
+        execution: str,
+        *,
+        from_step: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        plan: Plan | Sourced | None = None,
+    ) -> str:
+        """Make a new execution that keeps what this one completed before `from_step`."""
+        origin = await self.state(execution)
+        if from_step is not None:
+            from_step = find_step(origin, from_step).spec.id
+        sourced = Sourced(origin.plan, origin.source) if plan is None else _sourced(plan)
+        chosen = sourced.plan
+        events = fork_events(
+            origin,
+            new_id=new_id(),
+            now=self.clock.now(),
+            plan=chosen,
+            source=sourced.source,
+            inputs=bind_inputs(chosen, {**origin.inputs, **(inputs or {})}),
+            workdir=origin.workdir,
+            from_step=from_step,
+        )
+        state = fold(events, chosen)
+        await self.journal.append(state.id, 0, events, head=head_of(state))
+        return state.id
+
+    async def checkpoint(self, execution: str) -> Path:
+        """Write a portable file of the execution as it stands; any time, whoever drives it."""
+        head = await self.find(execution)
+        return await self._keeper.keep(head.id, "manual")
+
+    async def restore(self, path: Path | str) -> str:
+        """Bring an execution in from a checkpoint file, perhaps of another machine."""
+        events = self._keeper.read(Path(path))
+        state = fold(events)
+        known = await self.journal.heads(prefix=state.id)
+        if known:
+            raise UsageError(
+                f"execution {state.id} is here already ({known[0].status})",
+                advice=(f"go on with it: windlass resume {state.id}",),
+            )
+        await self.journal.append(state.id, 0, events, head=head_of(state))
+        return state.id
+
+    async def forget(self, execution: str) -> None:
+        """Remove an execution and its files for good. One that is being driven is refused."""
+        head = await self.find(execution)
+        if self.driven(head):
+            raise UsageError(f"execution {head.id} is running", advice=(f"windlass cancel {head.id}",))
+        await self.journal.remove(head.id)
+        self._keeper.forget(head.id)
+
+    async def sweep(self) -> list[tuple[str, str]]:
+        """Deal with executions that were paused for too long: cancel them, or name those to resume (D3)."""
+        dealt: list[tuple[str, str]] = []
+        now = self.clock.now()
+        for head in await self.journal.heads(statuses=[ExecutionStatus.PAUSED]):
+            if head.expires_at is None or head.expires_at > now:
+                continue
+            state = await self.state(head.id)
+            if state.on_expiry == "cancel":
+                await self.cancel(head.id, by="paused for too long")
+            dealt.append((head.id, state.on_expiry))
+        return dealt
+
+    async def orphans(self) -> list[Head]:
+        """Executions that a dead process left running (D6)."""
+        running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING, ExecutionStatus.PENDING])
+        return [head for head in running if not self.journal.alive(head.driver)]
+
+    # -- control, from any process ---------------------------------------------------------------
+
+    async def pause(self, execution: str, *, now: bool = False, by: str = "") -> State:
+        """Let running attempts finish (or with `now` stop them), then stand still."""
+        return await self._control(execution, "pause", now=now, by=by)
+
+    async def interrupt(self, execution: str, *, by: str = "") -> State:
+        """Stop running attempts and stand still."""
+        return await self._control(execution, "interrupt", now=True, by=by)
+
+    async def cancel(self, execution: str, *, by: str = "") -> State:
+        """Stop running attempts and end it for good."""
+        return await self._control(execution, "cancel", now=True, by=by)
+
+    async def approve(
+        self,
+        execution: str,
+        step: str,
+        *,
+        allow: bool = True,
+        by: str = "",
+        note: str = "",
+        digest: str | None = None,
+    ) -> None:
+        """Answer a request for approval. `digest` binds the answer to what the person has seen."""
+        state = await self.state(execution)
+        asked = find_step(state, step).approval
+        if asked is None or asked.allow is not None:
+            raise UsageError(f"step {step} of {state.id} does not wait for approval")
+        if digest is not None and digest != asked.digest:
+            raise UsageError(f"step {step} of {state.id} now asks for something else: look again")
+        body = {"kind": "approve", "step": step, "digest": asked.digest, "allow": allow}
+        await self._answer(state, {**body, "by": by, "note": note})
+
+    async def settle(
+        self,
+        execution: str,
+        step: str,
+        choice: Literal["again", "done", "fail"],
+        *,
+        by: str = "",
+        output: Any = None,
+    ) -> None:
+        """Say what became of an attempt whose outcome nobody saw."""
+        state = await self.state(execution)
+        if find_step(state, step).waiting_for != "outcome":
+            raise UsageError(f"step {step} of {state.id} has no unknown outcome to decide on")
+        body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output}
+        await self._answer(state, body)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def find(self, name: str) -> Head:
+        """The execution that an id, or the unique beginning of one, means."""
+        return await find_head(self.journal, name)
+
+    async def executions(self, statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
+        return await self.journal.heads(statuses=statuses, limit=limit)
+
+    def driven(self, head: Head | State) -> bool:
+        """Whether a living process drives it."""
+        return head.status == ExecutionStatus.RUNNING and self.journal.alive(head.driver)
+
+    async def state(self, execution: str) -> State:
+        """Where it stands, as far as is on disk."""
+        head = await self.find(execution)
+        return fold(entry.event for entry in await self.journal.read(head.id))
+
+    async def follow(self, execution: str, after: int = 0) -> AsyncIterator[Entry]:
+        """Its events, those past and those to come, until it is finished or stands still."""
+        head = await self.find(execution)
+        still = False
+        quiet = 0.0
+        while True:
+            news = self._listen(head.id)
+            entries = await self.journal.read(head.id, after)
+            for entry in entries:
+                after = entry.seq
+                still = isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished)
+                yield entry
+            if entries:
+                quiet = 0.0
+                continue
+            if still:
+                return
+            await asyncio.wait({news}, timeout=POLL)
+            quiet += POLL
+            if quiet > 1.0:
+                quiet = 0.0
+                current = await self.find(head.id)
+                if current.status == ExecutionStatus.RUNNING and not self.driven(current):
+                    return
+
+    async def wait(self, execution: str) -> State:
+        """Its state once it has finished or stands still."""
+        head = await self.find(execution)
+        task = self._tasks.get(head.id)
+        if task is not None:
+            return await asyncio.shield(task)
+        async for _entry in self.follow(head.id):
+            """Until it stands still."""
+        return await self.state(head.id)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _created(
+        self, sourced: Sourced, inputs: Mapping[str, Any] | None, workdir: Path | str | None
+    ) -> ev.ExecutionCreated:
+        plan = sourced.plan
+        if sourced.source.path is None and plan.digest not in self._checked:
+            problems = check_plan(plan, self.performer.tools.extended(sourced.tools))
+            if problems:
+                raise PlanInvalid(problems)
+            self._checked.add(plan.digest)
+        return ev.ExecutionCreated(
+            self.clock.now(),
+            id=new_id(),
+            plan=msgspec.Raw(plan.encoded),
+            inputs=bind_inputs(plan, inputs or {}),
+            workdir=os.path.abspath(workdir or os.getcwd()),
+            source=sourced.source,
+        )
+
+    def _driver(
+        self,
+        state: State,
+        tools: Sequence[Tool],
+        *,
+        hold: bool,
+        created: ev.ExecutionCreated | None = None,
+    ) -> Driver:
+        performer = self.performer
+        if tools:
+            performer = replace(performer, tools=performer.tools.extended(tools))
+        return Driver(state, self._world, performer, hold=hold, created=created)
+
+    def _opening(self, state: State, workdir: str | None = None) -> ev.Event:
+        now = self.clock.now()
+        if state.status is ExecutionStatus.PENDING:
+            return ev.ExecutionStarted(now, self._world.driver)
+        return ev.ExecutionResumed(now, self._world.driver, workdir)
+
+    def _check_free(self, state: State, take_over: bool) -> None:
+        if state.status.finished:
+            raise UsageError(
+                f"execution {state.id} is {state.status}; there is nothing to resume",
+                advice=(f"run parts of it again: windlass fork {state.id} --from STEP",),
+            )
+        if self.driven(state) and not take_over:
+            raise UsageError(
+                f"execution {state.id} is running in another process (driver {state.driver})",
+                advice=(
+                    f"follow it: windlass watch {state.id}",
+                    f"if that process hangs: windlass resume {state.id} --take-over",
+                ),
+            )
+
+    def _answers(self, state: State, decisions: Sequence[ev.DecisionMade]) -> list[ev.Event]:
+        for decision in decisions:
+            if find_step(state, decision.step).waiting_for != "outcome":
+                raise UsageError(f"step {decision.step} has no unknown outcome to decide on")
+        return list(decisions)
+
+    async def _drive(self, driver: Driver, opening: Sequence[ev.Event]) -> None:
+        """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
+        execution = driver.state.id
+        loop = asyncio.get_running_loop()
+        self._drivers[execution] = driver
+        task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
+        if self._postman is None:
+            self._postman = loop.create_task(self._deliver_mail())
+        await driver.acknowledged
+        if task.done():
+            task.result()
+
+    async def _run(self, driver: Driver, opening: Sequence[ev.Event]) -> State:
+        try:
+            await driver.run(*opening)
+        finally:
+            self._drivers.pop(driver.state.id, None)
+            self._tell(driver.state.id)
+        self._keeper.later(driver.state.id)
+        return driver.state
+
+    async def _control(
+        self, execution: str, kind: Literal["pause", "interrupt", "cancel"], *, now: bool, by: str
+    ) -> State:
+        state = await self.state(execution)
+        if state.status.finished:
+            raise UsageError(f"execution {state.id} is already {state.status}")
+        if state.status is ExecutionStatus.PAUSED and kind != "cancel":
+            return state
+        body = {"kind": kind, "now": now, "by": by}
+        if state.id in self._drivers:
+            self._deliver(state.id, body)
+            return await self.wait(state.id)
+        if self.driven(state):
+            await self.journal.send(state.id, self.clock.now(), body)
+            return await self.wait(state.id)
+        # Nobody drives it: take it up just long enough to write the request down and obey it.
+        request = ev.ControlRequested(self.clock.now(), kind, by, now)
+        driver = self._driver(state, (), hold=False)
+        await self._drive(driver, [self._opening(state), request])
+        return await self.wait(state.id)
+
+    async def _answer(self, state: State, body: dict[str, Any]) -> None:
+        if state.id in self._drivers:
+            self._deliver(state.id, body)
+        elif self.driven(state):
+            await self.journal.send(state.id, self.clock.now(), body)
+        else:
+            driver = self._driver(state, (), hold=False)
+            event = driver.event_of(Message(0, state.id, self.clock.now(), body))
+            if event is None:
+                raise WindlassError(f"execution {state.id} no longer waits for that answer")
+            await self.journal.append(state.id, state.seq, [event])
+
+    def _deliver(self, execution: str, body: dict[str, Any]) -> None:
+        self._drivers[execution].post(Message(0, execution, self.clock.now(), body))
+
+    async def _deliver_mail(self) -> None:
+        """Bring other processes' messages to the drivers here."""
+        seen = 0
+        while True:
+            for message in await self.journal.receive(seen):
+                seen = message.id
+                driver = self._drivers.get(message.execution)
+                if driver is not None:
+                    driver.post(message)
+            await asyncio.sleep(POLL)
+
+    def _committed(self, execution: str, settled: bool) -> None:
+        self._tell(execution)
+        if settled and self._each_step:
+            self._keeper.later(execution)
+
+    def _tell(self, execution: str) -> None:
+        for waiting in self._listeners.pop(execution, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _listen(self, execution: str) -> asyncio.Future[None]:
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listeners.setdefault(execution, []).append(news)
+        return news
+
+
+def _sourced(plan: Plan | Sourced) -> Sourced:
+    return Sourced(plan) if isinstance(plan, Plan) else plan
+
+
+def _ways_out(execution: str, findings: Findings) -> list[str]:
+    ways = []
+    if findings.changed:
+        ways.append(f"go on with the changes: windlass resume {execution} --accept-changes")
+        ways.append(f"go on with the plan as it was: windlass resume {execution} --keep-plan")
+    ways.append(f"start anew, keeping what is done: windlass fork {execution}")
+    return ways

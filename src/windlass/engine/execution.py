@@ -1,0 +1,61 @@
+"""A handle on one execution, whoever drives it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from windlass.core.events import Event
+from windlass.core.state import State
+from windlass.core.view import snapshot
+from windlass.ports import Entry
+
+__all__ = ["Execution"]
+
+
+class _Engine(Protocol):
+    """The part of the engine that a handle needs."""
+
+    async def state(self, execution: str) -> State: ...
+    async def wait(self, execution: str) -> State: ...
+    def follow(self, execution: str, after: int = 0) -> AsyncIterator[Entry]: ...
+    async def pause(self, execution: str, *, now: bool = False, by: str = "") -> State: ...
+    async def interrupt(self, execution: str, *, by: str = "") -> State: ...
+    async def cancel(self, execution: str, *, by: str = "") -> State: ...
+    async def approve(self, execution: str, step: str, *, allow: bool = True, by: str = "", note: str = "") -> None: ...
+
+
+class Execution:
+    """One execution. All its methods may be called from any process that has its home."""
+
+    def __init__(self, engine: _Engine, execution: str) -> None:
+        self._engine = engine
+        self.id = execution
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """Everything that happens, from the beginning or after a sequence, until it stands still."""
+        async for entry in self._engine.follow(self.id, after):
+            yield entry.event
+
+    async def wait(self) -> State:
+        """Its state when it has finished or stands still."""
+        return await self._engine.wait(self.id)
+
+    async def state(self) -> State:
+        return await self._engine.state(self.id)
+
+    async def result(self) -> dict[str, Any]:
+        """Wait for it, then the same object that `windlass status ID --json` prints."""
+        return snapshot(await self.wait())
+
+    async def pause(self, *, now: bool = False) -> State:
+        return await self._engine.pause(self.id, now=now, by="python")
+
+    async def interrupt(self) -> State:
+        return await self._engine.interrupt(self.id, by="python")
+
+    async def cancel(self) -> State:
+        return await self._engine.cancel(self.id, by="python")
+
+    async def approve(self, step: str, *, allow: bool = True, note: str = "") -> None:
+        await self._engine.approve(self.id, step, allow=allow, by="python", note=note)

@@ -1,0 +1,46 @@
+"""Finding executions and steps by what people type: a whole id, or the beginning or end of one."""
+
+from __future__ import annotations
+
+import difflib
+from datetime import datetime
+
+from windlass.core.state import State, StepState
+from windlass.errors import Ambiguous, NotFound
+from windlass.ports import Head, Journal
+
+__all__ = ["find_head", "find_step"]
+
+_SHOWN = 8
+
+
+async def find_head(journal: Journal, name: str) -> Head:
+    """The one execution whose id is, or begins with, `name`."""
+    wanted = name.strip().lower()
+    if wanted:
+        found = await journal.heads(prefix=wanted, limit=_SHOWN + 1)
+        if len(found) == 1 or (found and found[0].id == wanted):
+            return found[0]
+        if found:
+            raise Ambiguous(f"{name!r} fits several executions:\n{_listed(found)}")
+    recent = await journal.heads(limit=3)
+    if not recent:
+        raise NotFound("there is no execution here yet", advice=("start one: windlass run PLAN",))
+    raise NotFound(f"no execution has the id {name!r}; the newest are:\n{_listed(recent)}")
+
+
+def find_step(state: State, name: str) -> StepState:
+    step = state.steps.get(name)
+    if step is not None:
+        return step
+    near = difflib.get_close_matches(name, state.steps, 3, 0.4)
+    known = near or list(state.steps)[:_SHOWN]
+    raise NotFound(f"execution {state.id} has no step {name!r}; it has {', '.join(known)}")
+
+
+def _listed(heads: list[Head]) -> str:
+    lines = [
+        f"  {head.id}  {head.status:<9}  {head.name}  {datetime.fromtimestamp(head.created_at):%Y-%m-%d %H:%M}"
+        for head in heads[:_SHOWN]
+    ]
+    return "\n".join([*lines, "  …"] if len(heads) > _SHOWN else lines)

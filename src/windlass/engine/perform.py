@@ -1,0 +1,184 @@
+"""One attempt: the single path by which anything with an effect happens.
+
+`Performer.perform` finds the tool, checks the arguments, sets the limits, runs it, and turns whatever comes
+back into an `Outcome`. It never raises but for cancellation, and never writes to the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass.core.events import AttemptStarted
+from windlass.core.state import StepState
+from windlass.errors import Category, Failure, ToolError, classify
+from windlass.ports import Call, Tool
+from windlass.process import Supervisor
+
+__all__ = ["Outcome", "Performer", "Place", "Toolbox"]
+
+MAX_RESULT = 16 * 1024 * 1024
+"""Bytes of JSON that one step may give as its output."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended: a value, or a Failure with what there was before it."""
+
+    value: Any = None
+    failure: Failure | None = None
+
+    @classmethod
+    def done(cls, value: Any) -> Outcome:
+        return cls(value)
+
+    @classmethod
+    def failed(cls, failure: Failure, partial: Any = None) -> Outcome:
+        return cls(partial, failure)
+
+
+class Toolbox(Protocol):
+    """Where tools are found."""
+
+    def get(self, name: str) -> Tool | None: ...
+
+    def nearest(self, name: str) -> str | None: ...
+
+    def names(self) -> list[str]: ...
+
+    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]: ...
+
+    def extended(self, tools: Iterable[Tool]) -> Toolbox:
+        """These and some more, for one execution."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an execution's attempts happen."""
+
+    execution: str
+    workdir: Path
+    folder: Path
+
+
+@dataclass(slots=True)
+class Performer:
+    tools: Toolbox
+    processes: Supervisor
+    env: Mapping[str, str]
+    """The allow-listed environment for children."""
+    folder: Path
+    """Where executions keep folders of their own."""
+    grace: float = 5.0
+
+    def place(self, execution: str, workdir: str) -> Place:
+        return Place(execution, Path(workdir), self.folder / execution)
+
+    def effect(self, step: StepState, arguments: Mapping[str, Any]) -> str:
+        """What recovery may repeat: the step's own word, else the tool's."""
+        if step.spec.effect is not None:
+            return step.spec.effect
+        tool = self.tools.get(step.spec.tool_name)
+        return tool.effect(arguments) if tool is not None else "none"
+
+    async def perform(
+        self,
+        started: AttemptStarted,
+        step: StepState,
+        place: Place,
+        output: Callable[[str, str], None],
+    ) -> Outcome:
+        tool = self.tools.get(started.tool)
+        if tool is None:
+            return Outcome.failed(_no_such_tool(started.tool, self.tools))
+        problems = tool.validate(started.input)
+        if problems:
+            message = f"{started.tool} cannot take these arguments: {'; '.join(problems)}"
+            return Outcome.failed(Failure(Category.CONFIGURATION, message))
+        call = Call(
+            execution=place.execution,
+            step=started.step,
+            attempt=started.attempt,
+            workdir=place.workdir,
+            folder=place.folder,
+            processes=self.processes,
+            timeout=step.spec.timeout,
+            reduced=started.reduced,
+            env=self.env,
+            output=output,
+            grace=self.grace,
+        )
+        try:
+            if step.failures and Category.PERMISSION in step.failures:
+                await _refresh(tool)
+            return _storable(await _in_time(tool, started.input, call), tool.name)
+        except _TooSlow:
+            return Outcome.failed(_out_of_time(call.timeout))
+        except ToolError as error:
+            return Outcome.failed(error.failure, error.output)
+        except Exception as error:  # a tool may raise anything; it must end as a recorded failure
+            return Outcome.failed(classify(error))
+
+
+class _TooSlow(Exception):
+    """The attempt's own limit was reached, as opposed to a TimeoutError from inside the tool."""
+
+
+async def _in_time(tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+    if call.timeout is None:
+        return await tool.execute(arguments, call)
+    limit = asyncio.timeout(call.timeout)
+    try:
+        async with limit:
+            return await tool.execute(arguments, call)
+    except TimeoutError:
+        if limit.expired():
+            raise _TooSlow from None
+        raise
+
+
+async def _refresh(tool: Tool) -> None:
+    """Let the tool renew its credentials before the one retry after a permission failure (C3)."""
+    refresh = getattr(tool, "refresh", None)
+    if refresh is not None:
+        await refresh()
+
+
+def _storable(value: Any, tool: str) -> Outcome:
+    """The value as the journal will give it back, so that a run and its replay see the same."""
+    if value is None or type(value) in (int, bool, str):
+        return Outcome.done(value)
+    try:
+        encoded = _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{tool} returned something that is not plain data: {error}"
+        advice = ("return numbers, text, lists and dicts",)
+        return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
+    if len(encoded) > MAX_RESULT:
+        message = f"{tool} returned {len(encoded)} bytes; a step's output may have {MAX_RESULT}"
+        advice = ("write large results to a file and return its path",)
+        return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
+    return Outcome.done(_decode(encoded))
+
+
+def _out_of_time(timeout: float | None) -> Failure:
+    return Failure(
+        Category.RESOURCE,
+        f"took longer than its timeout of {timeout:g} s and was stopped",
+        advice=("raise `timeout` of the step, or give it less to do",),
+    )
+
+
+def _no_such_tool(name: str, tools: Toolbox) -> Failure:
+    nearest = tools.nearest(name)
+    hint = f"did you mean {nearest!r}?" if nearest else "the tools are: " + ", ".join(tools.names())
+    return Failure(Category.CONFIGURATION, f"there is no tool named {name!r}", advice=(hint,))

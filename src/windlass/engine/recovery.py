@@ -1,0 +1,65 @@
+"""Before an execution goes on: is everything still there, and still the same? (D5)
+
+Every reason against it is found and told at once, so that nobody mends one thing to run into the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windlass.core.state import State
+from windlass.engine.perform import Toolbox
+
+__all__ = ["Findings", "examine", "file_digest"]
+
+
+@dataclass(slots=True)
+class Findings:
+    """What stands against a resume."""
+
+    changed: list[str] = field(default_factory=list)
+    """Things that differ from when it last ran: a person may accept them."""
+    missing: list[str] = field(default_factory=list)
+    """Things without which it cannot run."""
+
+    @property
+    def reasons(self) -> list[str]:
+        return [*self.missing, *self.changed]
+
+
+def examine(state: State, tools: Toolbox, workdir: str) -> Findings:
+    findings = Findings()
+    _examine_plan(state, findings)
+    if not Path(workdir).is_dir():
+        findings.missing.append(f"its working directory {workdir} does not exist (--workdir DIR)")
+    wanted = {s.spec.tool_name: s.id for s in state.top_level() if not s.settled}
+    for name, step in wanted.items():
+        if tools.get(name) is None:
+            near = tools.nearest(name)
+            hint = f"; there is {near!r}" if near else ""
+            findings.missing.append(f"the tool {name!r} that step {step} needs is not there{hint}")
+    return findings
+
+
+def _examine_plan(state: State, findings: Findings) -> None:
+    source = state.source
+    if source.path is not None and source.digest is not None:
+        now = file_digest(Path(source.path))
+        if now is not None and now != source.digest:
+            findings.changed.append(f"the plan {source.path} has changed since")
+    for path, digest in source.tools.items():
+        now = file_digest(Path(path))
+        if now is None:
+            findings.missing.append(f"the file of tools {path} is gone")
+        elif now != digest:
+            findings.changed.append(f"the tools in {path} have changed since")
+
+
+def file_digest(path: Path) -> str | None:
+    """SHA-256 of a file, or None when it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None

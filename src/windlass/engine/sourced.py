@@ -1,0 +1,19 @@
+"""A plan with where it came from and the tools it brings along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windlass.core.events import Source
+from windlass.plan.model import Plan
+from windlass.ports import Tool
+
+__all__ = ["Sourced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    plan: Plan
+    source: Source = field(default_factory=Source)
+    tools: tuple[Tool, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,209 @@
+"""What can go wrong, and what to do about it.
+
+Two families live here:
+
+- `Failure` is a value: the recorded end of an attempt or a step that did not work. It has a
+  category, which alone decides about retries (see `core/retry.py`), and advice for a person.
+- `WindlassError` and its children are exceptions of the engine itself. The class says what the caller
+  does about it; `exit_code` is what the CLI ends with.
+
+`ToolError` is the bridge: a tool raises it to say exactly which Failure it means.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "Ambiguous",
+    "CannotResume",
+    "Category",
+    "Conflict",
+    "Failure",
+    "JournalError",
+    "NotFound",
+    "NotPermitted",
+    "PlanInvalid",
+    "Problem",
+    "ToolError",
+    "UsageError",
+    "WindlassError",
+    "classify",
+]
+
+
+class Category(StrEnum):
+    """Why an attempt failed, as far as it matters for trying again (C3)."""
+
+    TRANSIENT = "transient"
+    """The world hiccupped: the same call may work in a moment."""
+    CONFIGURATION = "configuration"
+    """Something is set up wrong: a person must correct it."""
+    PERMISSION = "permission"
+    """Access was refused: worth one retry after credentials are refreshed."""
+    RESOURCE = "resource"
+    """Something ran out: worth a retry that uses less."""
+    LOGIC = "logic"
+    """The request makes no sense as it stands: the same call would fail again."""
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why something did not work, and what to do about it."""
+
+    category: Category
+    message: str
+    where: str = ""
+    """The step, file or tool it happened in."""
+    advice: tuple[str, ...] = ()
+    """What a person can do next, most useful first."""
+    retry_after: float | None = None
+    """Seconds the other side asked us to wait before trying again."""
+
+    def located(self, where: str) -> Failure:
+        return self if self.where else msgspec.structs.replace(self, where=where)
+
+
+class WindlassError(Exception):
+    """Base of every error the engine itself raises."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, advice: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = tuple(advice)
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(self.category, self.message, advice=self.advice)
+
+    category = Category.LOGIC
+
+
+class UsageError(WindlassError):
+    """The request itself is wrong: nothing was started."""
+
+    exit_code = 2
+    category = Category.CONFIGURATION
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing wrong with a plan, and where it stands."""
+
+    message: str
+    file: str = ""
+    line: int | None = None
+    column: int | None = None
+    where: str = ""
+    """The path inside the plan, e.g. `steps[2].needs`."""
+    hint: str = ""
+    """The nearest known word, or the next thing to type."""
+
+    def __str__(self) -> str:
+        place = ":".join(str(p) for p in (self.file, self.line, self.column) if p not in ("", None))
+        text = f"{place}: {self.message}" if place else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class PlanInvalid(UsageError):
+    """A plan has problems; all of them are listed."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = "1 problem in the plan" if count == 1 else f"{count} problems in the plan"
+        super().__init__("\n".join([f"{head}:", *(f"  {p}" for p in self.problems)]))
+
+
+class NotFound(UsageError):
+    """No execution (or step, or file) of that name."""
+
+
+class Ambiguous(UsageError):
+    """A shortened id fits several executions."""
+
+
+class CannotResume(UsageError):
+    """The execution cannot go on as it is; every reason is listed."""
+
+    def __init__(self, reasons: Sequence[str], *, advice: Sequence[str] = ()) -> None:
+        self.reasons = tuple(reasons)
+        lines = "\n".join(f"  - {reason}" for reason in self.reasons)
+        super().__init__(f"this execution cannot be resumed as it is:\n{lines}", advice=advice)
+
+
+class NotPermitted(WindlassError):
+    """A person has not allowed it."""
+
+    exit_code = 4
+    category = Category.PERMISSION
+
+
+class JournalError(WindlassError):
+    """The journal cannot be read or written: locked, foreign, full, read-only, newer."""
+
+    category = Category.RESOURCE
+
+
+class Conflict(WindlassError):
+    """Another driver went on with this execution: our view of it is stale, and nothing was written."""
+
+
+class ToolError(Exception):
+    """A tool says how it failed. Raise it from your own tools to choose the category."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        category: Category | str = Category.LOGIC,
+        advice: Sequence[str] = (),
+        retry_after: float | None = None,
+        output: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.output = output
+        """What there was before it failed: kept with the failed step."""
+        self.failure = Failure(Category(category), message, advice=tuple(advice), retry_after=retry_after)
+
+
+_RESOURCE_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.EFBIG,
+}
+
+
+def classify(error: BaseException) -> Failure:
+    """The Failure that an exception out of a tool means, when the tool did not say so itself."""
+    match error:
+        case ToolError():
+            return error.failure
+        case WindlassError():
+            return error.failure
+        case MemoryError():
+            return Failure(Category.RESOURCE, "out of memory", advice=("give the step less to do",))
+        case PermissionError():
+            return Failure(Category.PERMISSION, _text(error))
+        case TimeoutError() | ConnectionError():
+            return Failure(Category.TRANSIENT, _text(error))
+        case FileNotFoundError() | NotADirectoryError() | ImportError():
+            return Failure(Category.CONFIGURATION, _text(error))
+        case OSError() if error.errno in _RESOURCE_ERRNOS:
+            return Failure(Category.RESOURCE, _text(error))
+        case _:
+            return Failure(Category.LOGIC, _text(error))
+
+
+def _text(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

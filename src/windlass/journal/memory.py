@@ -1,0 +1,90 @@
+"""The journal in memory, with the same promises but the disk: for tests and simulations."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.core.events import Event, decode, encode
+from windlass.errors import Conflict, JournalError
+from windlass.ports import Entry, Head, Message
+
+__all__ = ["MemoryJournal"]
+
+
+class MemoryJournal:
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._position = 0
+        self._last: dict[str, int] = {}
+        self._heads: dict[str, Head] = {}
+        self._inbox: list[Message] = []
+        self._sent = 0
+        self._drivers: set[str] = set()
+
+    def enlist(self) -> str:
+        driver = uuid.uuid4().hex[:12]
+        self._drivers.add(driver)
+        return driver
+
+    def alive(self, driver: str) -> bool:
+        return driver in self._drivers
+
+    def retire(self, driver: str) -> None:
+        """What death is to a process: tests end a driver with it."""
+        self._drivers.discard(driver)
+
+    async def append(
+        self,
+        execution: str,
+        after: int,
+        events: Sequence[Event],
+        *,
+        head: Head | None = None,
+        consumed: Sequence[int] = (),
+    ) -> None:
+        if self._last.get(execution, 0) != after:
+            raise Conflict(f"another driver went on with execution {execution}; nothing was written")
+        if after == 0 and head is None:
+            raise JournalError("the first append of an execution brings its head")
+        for offset, event in enumerate(events, 1):
+            # Through JSON and back, so that nothing survives here that would not survive on disk.
+            self._position += 1
+            copy = decode(encode(event))
+            self._entries.append(Entry(self._position, execution, after + offset, copy))
+        self._last[execution] = after + len(events)
+        if head is not None:
+            self._heads[execution] = head
+        self._inbox = [message for message in self._inbox if message.id not in consumed]
+
+    async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
+        if execution is None:
+            found = [e for e in self._entries if e.position > after]
+        else:
+            found = [e for e in self._entries if e.execution == execution and e.seq > after]
+        return found[:limit] if limit else found
+
+    async def heads(self, *, prefix: str = "", statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
+        found = [
+            head
+            for head in sorted(self._heads.values(), key=lambda head: head.id, reverse=True)
+            if head.id.startswith(prefix) and (not statuses or head.status in statuses)
+        ]
+        return found[:limit] if limit else found
+
+    async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
+        self._sent += 1
+        self._inbox.append(Message(self._sent, execution, at, body))
+
+    async def receive(self, after: int = 0) -> list[Message]:
+        return [message for message in self._inbox if message.id > after]
+
+    async def remove(self, execution: str) -> None:
+        self._entries = [entry for entry in self._entries if entry.execution != execution]
+        self._inbox = [message for message in self._inbox if message.execution != execution]
+        self._heads.pop(execution, None)
+        self._last.pop(execution, None)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,111 @@
+"""The journal's file: its tables, how it is opened, and what SQLite's errors mean to a person."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from windlass.core.events import FORMAT
+from windlass.errors import Conflict, JournalError
+
+__all__ = ["open_database", "translate"]
+
+APPLICATION_ID = 0x57_4E_44_4C
+"""`WNDL` in the file's header: how we know our own database from anybody else's."""
+
+_TABLES = f"""
+CREATE TABLE executions (
+  key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, status TEXT NOT NULL,
+  created_at REAL NOT NULL, updated_at REAL NOT NULL, driver TEXT NOT NULL, detail TEXT NOT NULL,
+  expires_at REAL
+);
+CREATE INDEX executions_by_status ON executions (status, id);
+CREATE TABLE events (
+  position INTEGER PRIMARY KEY AUTOINCREMENT, execution INTEGER NOT NULL, seq INTEGER NOT NULL,
+  at REAL NOT NULL, body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX events_in_order ON events (execution, seq);
+CREATE TABLE inbox (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, execution TEXT NOT NULL, at REAL NOT NULL, body BLOB NOT NULL
+);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT};
+"""
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open the journal's file, making it if it is not there. Never changes a file that is not ours."""
+    with translate(path):
+        if not path.exists():
+            # 0600 from the first byte: outputs and inputs of steps are nobody else's business.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        try:
+            _check_ours(db, path)
+            # A commit writes whole pages; small ones make it a third cheaper (counts for new files only).
+            db.execute("PRAGMA page_size = 1024")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            _make_tables(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _check_ours(db: sqlite3.Connection, path: Path) -> None:
+    (app,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if app != APPLICATION_ID and (tables or app):
+        raise JournalError(
+            f"{path} is a database of another program; it was not touched",
+            advice=("choose another home: windlass --home DIR …, or WINDLASS_HOME",),
+        )
+    if app == APPLICATION_ID and version > FORMAT:
+        raise JournalError(
+            f"{path} was written by a newer Windlass (format {version}, this one reads {FORMAT})",
+            advice=("upgrade: pip install --upgrade windlass",),
+        )
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        for statement in _TABLES.split(";"):
+            db.execute(statement)
+    db.execute("COMMIT")
+
+
+@contextmanager
+def translate(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours: what is wrong with which file, and what to do."""
+    try:
+        yield
+    except (Conflict, JournalError):
+        raise
+    except (sqlite3.Error, OSError) as error:
+        raise _meaning(error, path) from error
+
+
+def _meaning(error: Exception, path: Path) -> JournalError:
+    text = str(error)
+    free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
+    for sign, message, advice in (
+        ("not a database", f"{path} is not a database; it was not touched", "move that file away"),
+        ("malformed", f"{path} is damaged", "restore from a checkpoint: windlass restore FILE"),
+        ("locked", f"{path} is locked by another program", "find who holds it: fuser -v " + str(path)),
+        ("full", f"the disk of {path} is full; what was acknowledged is safe", free_space),
+        ("No space left", f"the disk of {path} is full", free_space),
+        ("readonly", f"{path} cannot be written: it is read-only", f"chmod u+w {path.parent} {path}"),
+        ("unable to open", f"{path} cannot be opened", f"check the permissions of {path.parent}"),
+        ("Permission denied", f"{path} cannot be opened: permission denied", f"ls -l {path.parent}"),
+        ("Read-only file system", f"{path} is on a read-only disk", "choose another: --home DIR"),
+        ("disk I/O", f"the disk of {path} reports an error", "check the disk, then: windlass resume ID"),
+    ):
+        if sign in text:
+            return JournalError(message, advice=(advice,))
+    return JournalError(f"the journal {path} could not be used: {text}")

@@ -1,0 +1,365 @@
+"""The embedded journal: one SQLite file, WAL, `synchronous=FULL`.
+
+Appends of one turn of the event loop, from however many executions, share one commit (group commit). The
+commit runs on the loop while the disk is fast and in a writer thread otherwise (see `pace.py`), so that a slow
+disk holds up only those who wait for it. Reads go through a second connection in a thread of their own. Several processes may use the file at once: SQLite serialises
+their commits, and `UNIQUE (execution, seq)` refuses whoever writes from a stale view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass.core.events import Event, decode, encode
+from windlass.errors import Conflict, JournalError
+from windlass.faults import fault_point
+from windlass.journal.pace import Pace
+from windlass.journal.presence import Presence
+from windlass.journal.schema import open_database, translate
+from windlass.ports import Entry, Head, Message
+
+__all__ = ["SqliteJournal"]
+
+_HEAD_COLUMNS = "id, name, status, created_at, updated_at, driver, detail, expires_at"
+T = TypeVar("T")
+_Outcomes = list[tuple["asyncio.Future[None]", Exception | None]]
+
+PATIENCE = 10.0
+"""Seconds to wait for another process that is writing."""
+
+
+class _Busy(Exception):
+    """Another process is writing, and the caller will not wait here."""
+
+
+@dataclass(slots=True)
+class _Append:
+    execution: str
+    after: int
+    bodies: list[bytes]
+    times: list[float]
+    head: Head | None
+    consumed: Sequence[int]
+    done: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Job:
+    """Some other write: sending a message, removing an execution."""
+
+    work: Callable[[sqlite3.Connection], None]
+    done: asyncio.Future[None]
+
+
+class SqliteJournal:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._presence = Presence(path.parent / "drivers")
+        self._writer = open_database(path)
+        self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` waits, and only where it may
+        self._reader = open_database(path)
+        self._read_lock = threading.Lock()
+        self._turn = threading.Lock()
+        """Held by whoever uses the writing connection: the loop or the writer thread."""
+        self._pace = Pace()
+        self._keys: dict[str, int] = {}
+        self._pending: list[_Append | _Job] = []
+        self._queue: queue.SimpleQueue[list[_Append | _Job] | None] = queue.SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    # -- the port ------------------------------------------------------------------------------
+
+    def enlist(self) -> str:
+        return self._presence.enlist()
+
+    def alive(self, driver: str) -> bool:
+        return self._presence.alive(driver)
+
+    async def append(
+        self,
+        execution: str,
+        after: int,
+        events: Sequence[Event],
+        *,
+        head: Head | None = None,
+        consumed: Sequence[int] = (),
+    ) -> None:
+        bodies = [encode(event) for event in events]
+        times = [event.at for event in events]
+        done = self._running_loop().create_future()
+        self._submit(_Append(execution, after, bodies, times, head, consumed, done))
+        await done
+
+    async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
+        where = "events.position > ?" if execution is None else "executions.id = ? AND events.seq > ?"
+        order = "events.position" if execution is None else "events.seq"
+        sql = (
+            "SELECT events.position, executions.id, events.seq, events.body FROM events "
+            f"JOIN executions ON executions.key = events.execution WHERE {where} ORDER BY {order}"
+        )
+        parameters: list[Any] = [after] if execution is None else [execution, after]
+        if limit:
+            sql += " LIMIT ?"
+            parameters.append(limit)
+
+        def fetch(db: sqlite3.Connection) -> list[Entry]:
+            rows = db.execute(sql, parameters)
+            return [Entry(p, e, s, _decoded(body, e, s)) for p, e, s, body in rows]
+
+        return await self._reading(fetch)
+
+    async def heads(self, *, prefix: str = "", statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
+        conditions, parameters = ["1"], list[Any]()
+        if prefix:
+            # The range of texts that begin with the prefix: uses the index, unlike LIKE.
+            conditions.append("id >= ? AND id < ?")
+            parameters += [prefix, prefix + "\U0010ffff"]
+        if statuses:
+            conditions.append(f"status IN ({', '.join('?' * len(statuses))})")
+            parameters += statuses
+        sql = f"SELECT {_HEAD_COLUMNS} FROM executions WHERE {' AND '.join(conditions)}"
+        sql += " ORDER BY id DESC" + (" LIMIT ?" if limit else "")
+        if limit:
+            parameters.append(limit)
+        return await self._reading(lambda db: [Head(*row) for row in db.execute(sql, parameters)])
+
+    async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
+        encoded = msgspec.json.encode(body)
+
+        def write(db: sqlite3.Connection) -> None:
+            sql = "INSERT INTO inbox (execution, at, body) VALUES (?, ?, ?)"
+            db.execute(sql, (execution, at, encoded))
+
+        await self._writing(write)
+
+    async def receive(self, after: int = 0) -> list[Message]:
+        sql = "SELECT id, execution, at, body FROM inbox WHERE id > ? ORDER BY id"
+        return await self._reading(
+            lambda db: [Message(i, e, at, msgspec.json.decode(body)) for i, e, at, body in db.execute(sql, (after,))]
+        )
+
+    async def remove(self, execution: str) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            row = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone()
+            if row is not None:
+                db.execute("DELETE FROM events WHERE execution = ?", row)
+                db.execute("DELETE FROM executions WHERE key = ?", row)
+            db.execute("DELETE FROM inbox WHERE execution = ?", (execution,))
+            self._keys.pop(execution, None)
+
+        await self._writing(write)
+
+    async def close(self) -> None:
+        if self._thread is not None:
+            self._flush()
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+        self._writer.close()
+        self._reader.close()
+        self._presence.leave()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def _reading(self, fetch: Callable[[sqlite3.Connection], T]) -> T:
+        def locked() -> T:
+            with self._read_lock, translate(self._path):
+                return fetch(self._reader)
+
+        return await asyncio.to_thread(locked)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+    async def _writing(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        done = self._running_loop().create_future()
+        self._submit(_Job(work, done))
+        await done
+
+    def _submit(self, request: _Append | _Job) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="windlass-journal", daemon=True)
+            self._thread.start()
+        if not self._pending:
+            self._running_loop().call_soon(self._flush)
+        self._pending.append(request)
+
+    def _flush(self) -> None:
+        """Commit what this turn of the loop brought: here while the disk is fast, else in the thread."""
+        batch, self._pending = self._pending, []
+        if not batch:
+            return
+        if self._pace.fast and self._turn.acquire(blocking=False):
+            try:
+                outcomes = self._commit(batch, patience=0.0)
+            except _Busy:
+                self._queue.put(batch)
+            else:
+                _resolve(outcomes)
+            finally:
+                self._turn.release()
+        else:
+            self._queue.put(batch)
+
+    def _write(self) -> None:
+        """The writer thread: everything that is waiting goes into one commit."""
+        while (batch := self._queue.get()) is not None:
+            last = False
+            while not self._queue.empty():
+                more = self._queue.get()
+                if more is None:
+                    last = True
+                    break
+                batch = batch + more
+            with self._turn:
+                outcomes = self._commit(batch, patience=PATIENCE)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(_resolve, outcomes)
+            if last:
+                return
+
+    def _commit(self, batch: list[_Append | _Job], patience: float) -> _Outcomes:
+        began = time.perf_counter()
+        try:
+            error = self._transact(batch, patience)
+            if error is None:
+                return [(request.done, None) for request in batch]
+            if len(batch) == 1:
+                return [(batch[0].done, error)]
+            # One of them cannot be written. Alone, each gets the answer that is its own.
+            return [(request.done, self._transact([request], PATIENCE)) for request in batch]
+        finally:
+            self._pace.took(time.perf_counter() - began)
+
+    def _transact(self, batch: list[_Append | _Job], patience: float) -> Exception | None:
+        """One transaction. The error is the callers' to see; only `_Busy` is raised."""
+        try:
+            with translate(self._path):
+                fault_point("journal.before_write")
+                self._begin(patience)
+                try:
+                    self._write_all(batch)
+                    fault_point("journal.before_commit")
+                    self._writer.execute("COMMIT")
+                except BaseException:
+                    if self._writer.in_transaction:
+                        self._writer.execute("ROLLBACK")
+                    self._keys.clear()
+                    raise
+                fault_point("journal.after_commit")
+        except _Busy:
+            raise
+        except (JournalError, Conflict) as error:
+            return error
+        except Exception as error:  # whatever it is, it belongs to the caller, not to this thread
+            return JournalError(f"the journal {self._path} could not be written: {error}")
+        return None
+
+    def _begin(self, patience: float) -> None:
+        """Take SQLite's write lock, waiting for other processes as long as there is patience."""
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) and "busy" not in str(error):
+                    raise
+                if patience == 0.0:
+                    raise _Busy from error
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(0.005)
+
+    def _write_all(self, batch: list[_Append | _Job]) -> None:
+        for request in batch:
+            if isinstance(request, _Append):
+                self._insert(self._writer, request)
+            else:
+                request.work(self._writer)
+
+    def _insert(self, db: sqlite3.Connection, request: _Append) -> None:
+        key = self._key(db, request)
+        seq = request.after
+        rows = [
+            (key, seq + offset, at, body)
+            for offset, (at, body) in enumerate(zip(request.times, request.bodies, strict=True), 1)
+        ]
+        try:
+            db.executemany("INSERT INTO events (execution, seq, at, body) VALUES (?, ?, ?, ?)", rows)
+        except sqlite3.IntegrityError:
+            raise _stale(request.execution) from None
+        if request.head is not None and request.after > 0:
+            head = request.head
+            db.execute(
+                "UPDATE executions SET status = ?, updated_at = ?, driver = ?, detail = ?, "
+                "expires_at = ? WHERE key = ?",
+                (head.status, head.updated_at, head.driver, head.detail, head.expires_at, key),
+            )
+        for message in request.consumed:
+            db.execute("DELETE FROM inbox WHERE id = ?", (message,))
+
+    def _key(self, db: sqlite3.Connection, request: _Append) -> int:
+        known = self._keys.get(request.execution)
+        if known is not None:
+            return known
+        if request.after == 0:
+            if request.head is None:
+                raise JournalError("the first append of an execution brings its head")
+            try:
+                marks = ", ".join("?" * len(request.head))
+                sql = f"INSERT INTO executions ({_HEAD_COLUMNS}) VALUES ({marks})"
+                key = db.execute(sql, request.head).lastrowid
+            except sqlite3.IntegrityError:
+                raise _stale(request.execution) from None
+        else:
+            sql = "SELECT key FROM executions WHERE id = ?"
+            row = db.execute(sql, (request.execution,)).fetchone()
+            if row is None:
+                raise _stale(request.execution)
+            key = row[0]
+            last = db.execute("SELECT max(seq) FROM events WHERE execution = ?", (key,)).fetchone()[0]
+            if last != request.after:
+                raise _stale(request.execution)
+        assert key is not None
+        self._keys[request.execution] = key
+        return key
+
+
+def _decoded(body: bytes, execution: str, seq: int) -> Event:
+    try:
+        return decode(body)
+    except msgspec.DecodeError as error:
+        raise JournalError(
+            f"event {seq} of execution {execution} cannot be read: {error}",
+            advice=("it may have been written by a newer Windlass: upgrade and try again",),
+        ) from error
+
+
+def _stale(execution: str) -> Conflict:
+    return Conflict(f"another driver went on with execution {execution}; nothing was written")
+
+
+def _resolve(outcomes: _Outcomes) -> None:
+    for done, error in outcomes:
+        if done.done():
+            continue  # whoever waited was cancelled
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)

@@ -1,0 +1,375 @@
+"""Everything wrong with a plan, found at once and said in the plan's own words.
+
+- `check_data` takes what a file says: first its shape (see `schema.explain`), then its meaning.
+- `check_steps` takes a `Plan` that Python code built, whose shape is right already.
+- The meaning is ids, needs, cycles, what templates look at, and with a `ToolCatalog` the tools.
+
+One root cause gives one problem: a step with a bad field is checked further without that field, and
+a step whose id cannot be read silences complaints about unknown ids. Nothing is rendered or run here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import ValidationError
+
+from windlass.errors import Problem
+from windlass.plan.graph import find_cycle, templates_of
+from windlass.plan.model import MAX_STEPS, Plan, Step
+from windlass.plan.schema import explain, kind_of, nearest
+from windlass.plan.template import Reference, references, syntax_problem
+from windlass.plan.yamlread import Path, Place
+
+__all__ = ["Findings", "Locate", "ToolCatalog", "check_data", "check_steps"]
+
+_STEP_FIELDS = ("output", "status", "error", "id")
+_EXECUTION_FIELDS = ("id", "workdir", "plan")
+_ROOTS = ("steps", "inputs", "item", "index", "execution")
+_OF_JINJA = ("range", "loop", "caller", "varargs", "kwargs", "self")
+"""Names that are there without a plan's doing: a function, and what blocks of a template bring."""
+_DICT_METHODS = ("get", "items", "keys", "values")
+_SAFE_IN_SHELL = re.compile(r"\|\s*(quote|int|float|length|count)\s*(\(\s*\))?\s*-?\Z|\A-?\s*index\s*-?\Z")
+_PRINTED = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_HYPHENATED = re.compile(r"\b(steps|inputs)\.([A-Za-z_]\w*(?:-\w+)+)")
+_MOST_CYCLES = 20
+_MOST_COMPARISONS = 20
+"""Nearest names looked for in one check: among 20,000 ids, each takes a good while."""
+
+
+class ToolCatalog(Protocol):
+    """What the checks need to know of tools."""
+
+    def names(self) -> list[str]: ...
+
+    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Everything wrong with a known tool's arguments."""
+        ...
+
+
+Locate = Callable[[Path], Place | None]
+"""Where a path of the plan stands in its file."""
+
+
+class Findings(NamedTuple):
+    """What the checks found. The plan is there when there is no problem."""
+
+    plan: Plan | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
+def check_data(
+    data: Any, *, file: str = "", locate: Locate | None = None, tools: ToolCatalog | None = None
+) -> Findings:
+    """Check what a plan file says."""
+    report = _Report(file, locate)
+    if not isinstance(data, dict):
+        report.problem(f"a plan is a mapping with `steps`, but this is {kind_of(data)}", ())
+        return report.findings(None)
+    steps = data.get("steps")
+    if isinstance(steps, list) and len(steps) > MAX_STEPS:
+        message = f"a plan may have at most {MAX_STEPS:,} steps, and this one has {len(steps):,}"
+        report.problem(message, ("steps",))
+        return report.findings(None)
+    try:
+        plan = Plan.model_validate(data)
+    except ValidationError as error:
+        for complaint in explain(data, error):
+            report.problem(complaint.message, complaint.path, complaint.hint)
+        _Meaning.of_flawed(data, error, report, tools).check()
+        return report.findings(None)
+    _Meaning.of_plan(plan, report, tools).check()
+    return report.findings(plan)
+
+
+def check_steps(plan: Plan, *, tools: ToolCatalog | None = None) -> Findings:
+    """Check the meaning of a plan that was built in Python."""
+    report = _Report("", None)
+    _Meaning.of_plan(plan, report, tools).check()
+    return report.findings(plan)
+
+
+class _Report:
+    """Collects what is found, with its places."""
+
+    def __init__(self, file: str, locate: Locate | None) -> None:
+        self._file = file
+        self._locate = locate
+        self._problems: list[Problem] = []
+        self._warnings: list[Problem] = []
+        self._comparisons = 0
+
+    def problem(self, message: str, path: Path, hint: str = "") -> None:
+        self._problems.append(self._at(path, message, hint))
+
+    def warning(self, message: str, path: Path, hint: str) -> None:
+        self._warnings.append(self._at(path, message, hint))
+
+    def did_you_mean(self, word: str, known: Iterable[str], prefix: str = "") -> str:
+        self._comparisons += 1
+        found = nearest(word, known) if self._comparisons <= _MOST_COMPARISONS else None
+        return f"did you mean `{prefix}{found}`?" if found else ""
+
+    def line(self, path: Path) -> int | None:
+        place = self._locate(path) if self._locate else None
+        return place.line if place else None
+
+    def findings(self, plan: Plan | None) -> Findings:
+        found = (sorted(ps, key=_order) for ps in (self._problems, self._warnings))
+        problems, warnings = map(tuple, found)
+        return Findings(None if problems else plan, problems, warnings)
+
+    def _at(self, path: Path, message: str, hint: str) -> Problem:
+        place = self._locate(path) if self._locate else None
+        line, column = place or (None, None)
+        return Problem(message, self._file, line, column, _where(path), hint)
+
+
+def _order(problem: Problem) -> tuple[float, int]:
+    return problem.line or float("inf"), problem.column or 0
+
+
+class _Meaning:
+    """Checks steps against each other, against the inputs and against the tools."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step | None],
+        ids: Sequence[str | None],
+        inputs: Iterable[str] | None,
+        report: _Report,
+        tools: ToolCatalog | None,
+        flawed: Set[int] = frozenset(),
+    ) -> None:
+        self._steps = steps
+        """The steps; None where there is nothing to check."""
+        self._ids = ids
+        """Their ids; None where one cannot be read."""
+        self._known = frozenset(i for i in ids if i is not None)
+        self._all_ids_known = None not in ids
+        self._inputs = None if inputs is None else frozenset(inputs)
+        self._report = report
+        self._tools = tools
+        self._tool_names = frozenset(tools.names()) if tools is not None else frozenset()
+        self._flawed = flawed
+        """Indexes of steps that lack some of what the plan says of them."""
+        self._waits: dict[str, Sequence[str]] = {}
+        """Which others each step waits for."""
+
+    @classmethod
+    def of_plan(cls, plan: Plan, report: _Report, tools: ToolCatalog | None) -> _Meaning:
+        return cls(plan.steps, [s.id for s in plan.steps], plan.inputs, report, tools)
+
+    @classmethod
+    def of_flawed(
+        cls, data: dict[str, Any], error: ValidationError, report: _Report, tools: ToolCatalog | None
+    ) -> _Meaning:
+        """What is left to check of a plan whose shape is wrong somewhere."""
+        flaws: dict[int, set[str]] = {}
+        for entry in error.errors(include_url=False, include_context=False, include_input=False):
+            match entry["loc"]:
+                case "steps", int(index), str(field), *_:
+                    flaws.setdefault(index, set()).add(field)
+                case "steps", int(index):
+                    flaws.setdefault(index, set())
+        steps, inputs = data.get("steps"), data.get("inputs", {})
+        steps = steps if isinstance(steps, list) else []
+        return cls(
+            [_salvaged(step, flaws.get(index, set())) for index, step in enumerate(steps)],
+            [_id_of(step) for step in steps],
+            inputs if isinstance(inputs, dict) else None,
+            report,
+            tools,
+            flaws.keys(),
+        )
+
+    def check(self) -> None:
+        self._check_ids()
+        for index, step in enumerate(self._steps):
+            if step is not None:
+                looked_at = self._check_templates(index, step)
+                self._check_needs(index, step, looked_at)
+                self._check_tool(index, step)
+                self._check_quoting(index, step)
+        self._check_cycles()
+
+    def _problem(self, index: int, message: str, where: Path, hint: str = "") -> None:
+        subject = self._ids[index] or index + 1
+        self._report.problem(f"step {subject}: {message}", ("steps", index, *where), hint)
+
+    def _check_ids(self) -> None:
+        first: dict[str, int] = {}
+        for index, name in enumerate(self._ids):
+            if name is not None and first.setdefault(name, index) != index:
+                line = self._report.line(("steps", first[name], "id"))
+                other = f"on line {line}" if line else f"at step {first[name] + 1} of the plan"
+                self._problem(index, f"this id is taken {other} already", ("id",))
+
+    def _check_needs(self, index: int, step: Step, looked_at: Set[str]) -> None:
+        waits = dict.fromkeys(sorted(looked_at))
+        for position, need in enumerate(step.needs):
+            where: Path = ("needs", position)
+            if need == self._ids[index]:
+                self._problem(index, "it needs itself", where)
+            elif need in self._known:
+                waits[need] = None
+            elif self._all_ids_known:
+                hint = self._report.did_you_mean(need, self._known)
+                self._problem(index, f"it needs `{need}`, and there is no such step", where, hint)
+        if (name := self._ids[index]) is not None:
+            self._waits[name] = tuple(waits)
+
+    def _check_templates(self, index: int, step: Step) -> Set[str]:
+        """Check every template of a step. Returns the other steps that they look at."""
+        others: set[str] = set()
+        for where, text, expression in templates_of(step):
+            path = _parts(where)
+            if wrong := syntax_problem(text, expression=expression):
+                self._problem(index, f"`{where}` is not a valid template: {_short(wrong)}", path)
+                continue
+            if hint := self._minus_or_hyphen(text):
+                self._problem(index, f"`{where}` reads a hyphen as a minus", path, hint)
+                continue
+            for seen in sorted(references(text, expression=expression), key=str):
+                if wrong_name := self._wrong_name(seen, self._ids[index], step, path[0]):
+                    message, hint = wrong_name
+                    self._problem(index, f"`{where}` {message}", path, hint)
+                elif seen.root == "steps" and seen.name in self._known:
+                    others.add(str(seen.name))
+        return others
+
+    def _minus_or_hyphen(self, text: str) -> str:
+        for root, name in _HYPHENATED.findall(text):
+            if name in (self._known if root == "steps" else self._inputs or ()):
+                return f'write {root}["{name}"]'
+        return ""
+
+    def _wrong_name(self, seen: Reference, own: str | None, step: Step, field: str | int) -> tuple[str, str] | None:
+        """What is wrong with one thing that a template looks at, and a hint."""
+        mean = self._report.did_you_mean
+        match seen:
+            case Reference("steps", str(name)) if name == own:
+                return f"looks at its own step, `steps.{name}`", ""
+            case Reference("steps", str(name)) if name not in self._known:
+                if self._all_ids_known:
+                    hint = mean(name, self._known, "steps.")
+                    return f"looks at `steps.{name}`, and there is no such step", hint
+            case Reference("steps", str(name), str(part)) if part not in _STEP_FIELDS:
+                hint = mean(part, _STEP_FIELDS, f"steps.{name}.")
+                hint = hint or f"did you mean `steps.{name}.output.{part}`?"
+                known = ", ".join(_STEP_FIELDS)
+                return f"looks at `steps.{name}.{part}`, but a step has only {known}", hint
+            case Reference("inputs", str(name)) if name not in _DICT_METHODS:
+                if self._inputs is not None and name not in self._inputs:
+                    hint = mean(name, self._inputs, "inputs.") or f"name it under `inputs`: {name}"
+                    return f"looks at `inputs.{name}`, and there is no such input", hint
+            case Reference("item" | "index" as name):
+                if step.foreach is None:
+                    return f"looks at `{name}`, which only a step with `foreach` has", ""
+                if field in ("when", "foreach"):
+                    return f"looks at `{name}`, but is decided before there are any items", ""
+            case Reference("execution", str(name)) if name not in _EXECUTION_FIELDS:
+                known = ", ".join(_EXECUTION_FIELDS)
+                return f"looks at `execution.{name}`, but an execution has only {known}", ""
+            case Reference("env"):
+                hint = "name an input for it, or read it in the shell as $NAME"
+                return "looks at `env`, and templates do not see the environment", hint
+            case Reference(root) if root not in _ROOTS and root not in _OF_JINJA:
+                return f"looks at `{root}`, which is not there", self._where_it_is(root)
+        return None
+
+    def _where_it_is(self, root: str) -> str:
+        if root in self._known:
+            return f"did you mean `steps.{root}.output`?"
+        if root in (self._inputs or ()):
+            return f"did you mean `inputs.{root}`?"
+        return self._report.did_you_mean(root, _ROOTS) or f"known: {', '.join(_ROOTS)}"
+
+    def _check_tool(self, index: int, step: Step) -> None:
+        if self._tools is None or step.tool == _STAND_IN:
+            return
+        name = step.tool_name
+        if name not in self._tool_names:
+            hint = self._report.did_you_mean(name, self._tool_names)
+            field = "run" if step.run is not None else "tool"
+            self._problem(index, f"there is no tool `{name}`", (field,), hint)
+        elif index not in self._flawed and not _holds_template(step):
+            field = "with" if step.with_ or step.run is None else "run"
+            for message in self._tools.validate(name, step.arguments):
+                self._problem(index, message, (field,))
+
+    def _check_quoting(self, index: int, step: Step) -> None:
+        """Warn of values that a shell would read as its own language."""
+        line = step.arguments.get("line") if step.tool_name == "shell" else None
+        bare = _PRINTED.findall(line) if isinstance(line, str) else []
+        if unsafe := [value.strip() for value in bare if not _SAFE_IN_SHELL.search(value)]:
+            path: Path = ("run",) if step.run is not None else ("with", "line")
+            self._report.warning(
+                f"step {step.id}: the shell reads the value of `{{{{ {_short(unsafe[0])} }}}}` as code",
+                ("steps", index, *path),
+                "add `| quote`, or write `run` as a list of arguments",
+            )
+
+    def _check_cycles(self) -> None:
+        order = {name: index for index, name in enumerate(self._ids)}
+        if len(self._known) < len(self._ids) - self._ids.count(None):
+            return  # with an id taken twice, who waits for whom is anyone's guess
+        waits = dict(self._waits)
+        for _ in range(_MOST_CYCLES):
+            cycle = find_cycle(waits)
+            if cycle is None:
+                return
+            ring = cycle[:-1]
+            start = ring.index(min(ring, key=lambda name: order[name]))
+            ring = ring[start:] + ring[:start]
+            shown = ring if len(ring) <= 50 else [*ring[:25], f"({len(ring) - 50} more)", *ring[-25:]]
+            path: Path = ("steps", order[ring[0]], "needs")
+            self._report.problem(f"these steps wait for each other: {' → '.join([*shown, ring[0]])}", path)
+            for name in ring:
+                del waits[name]
+
+
+_STAND_IN = "_"
+"""The id or tool of a step that has none of its own."""
+
+
+def _salvaged(raw: Any, flaws: Set[str]) -> Step | None:
+    """A step without its flawed fields, with stand-ins for what no step can be without."""
+    if not isinstance(raw, dict):
+        return None
+    kept = {key: value for key, value in raw.items() if key not in flaws}
+    kept.setdefault("id", _STAND_IN)
+    if kept.get("run"):
+        kept.pop("tool", None)
+    else:
+        kept |= {"run": None, "tool": kept.get("tool") or _STAND_IN}
+    return Step.model_validate(kept)
+
+
+def _id_of(raw: Any) -> str | None:
+    found = raw.get("id") if isinstance(raw, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _holds_template(step: Step) -> bool:
+    """Whether the arguments are known only once templates are filled in."""
+    texts = (text for where, text, _ in templates_of(step) if where not in ("when", "foreach"))
+    return any(mark in text for text in texts for mark in ("{{", "{%", "{#"))
+
+
+def _parts(where: str) -> Path:
+    """`with.names[0]` as a path. A key with dots in it comes apart; then its parent is located."""
+    return tuple(int(i) if i else key for key, i in re.findall(r"([^.\[\]]+)|\[(\d+)\]", where))
+
+
+def _where(path: Path) -> str:
+    """`steps[2].needs[0]`"""
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return shown.removeprefix(".")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:197]}…"

@@ -1,0 +1,130 @@
+"""The order in a plan: who waits for whom, computed once and shared by every execution of the plan.
+
+A step waits for what its `needs` name and for every step its templates look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.plan.model import Plan, Step
+from windlass.plan.template import Reference, references
+
+__all__ = ["Graph", "find_cycle", "step_references", "templates_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    needs: dict[str, tuple[str, ...]]
+    """What each step waits for."""
+    dependents: dict[str, tuple[str, ...]]
+    """Which steps wait for each step."""
+    in_charge: dict[str, frozenset[str]]
+    """Steps whose failing or being skipped a step handles itself: its `when` reads `steps.X.status`."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Graph:
+        known = {step.id for step in plan.steps}
+        needs: dict[str, tuple[str, ...]] = {}
+        in_charge: dict[str, frozenset[str]] = {}
+        dependents: dict[str, list[str]] = {step.id: [] for step in plan.steps}
+        for step in plan.steps:
+            looks_at = {r.name for r in step_references(step) if r.root == "steps" and r.name in known}
+            ordered = dict.fromkeys((*step.needs, *sorted(n for n in looks_at if n is not None)))
+            needs[step.id] = tuple(ordered)
+            for need in ordered:
+                dependents[need].append(step.id)
+            if isinstance(step.when, str):
+                handled = frozenset(
+                    r.name
+                    for r in references(step.when, expression=True)
+                    if r.root == "steps" and r.name is not None and r.field == "status"
+                )
+                if handled:
+                    in_charge[step.id] = handled
+        return cls(needs, {k: tuple(v) for k, v in dependents.items()}, in_charge)
+
+    def descendants(self, step: str) -> list[str]:
+        """Every step that waits for this one, directly or not, nearest first."""
+        seen = dict.fromkeys(self.dependents[step])
+        queue = list(seen)
+        for current in queue:
+            for after in self.dependents[current]:
+                if after not in seen:
+                    seen[after] = None
+                    queue.append(after)
+        return list(seen)
+
+    def order(self) -> list[str]:
+        """A topological order that keeps the plan's own order where it may."""
+        unmet = {step: len(needs) for step, needs in self.needs.items()}
+        ready = [step for step, count in unmet.items() if count == 0]
+        for step in ready:
+            for after in self.dependents[step]:
+                unmet[after] -= 1
+                if unmet[after] == 0:
+                    ready.append(after)
+        return ready
+
+
+def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
+    """Every template of a step: where it stands, its text, and whether it is an expression."""
+    if isinstance(step.when, str):
+        yield "when", step.when, True
+    if isinstance(step.foreach, str):
+        yield "foreach", step.foreach, True
+    elif step.foreach is not None:
+        yield from _texts("foreach", step.foreach)
+    if step.run is not None:
+        yield from _texts("run", step.run)
+    yield from _texts("with", step.with_)
+
+
+def _texts(where: str, value: Any) -> Iterator[tuple[str, str, bool]]:
+    if isinstance(value, str):
+        if "{" in value:
+            yield where, value, False
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(f"{where}.{key}", inner)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _texts(f"{where}[{index}]", inner)
+
+
+def step_references(step: Step) -> set[Reference]:
+    found: set[Reference] = set()
+    for _where, text, expression in templates_of(step):
+        found |= references(text, expression=expression)
+    return found
+
+
+def find_cycle(needs: dict[str, Sequence[str]]) -> list[str] | None:
+    """One cycle as `[a, b, c, a]`, or None. Iterative: a plan may be 20,000 steps deep."""
+    done: set[str] = set()
+    for start in needs:
+        if start in done:
+            continue
+        path: list[str] = []
+        on_path: dict[str, int] = {}
+        stack: list[Iterator[str]] = []
+        current: str | None = start
+        while True:
+            if current is not None:
+                if current in on_path:
+                    return [*path[on_path[current] :], current]
+                if current not in done and current in needs:
+                    on_path[current] = len(path)
+                    path.append(current)
+                    stack.append(iter(needs[current]))
+            if not stack:
+                break
+            current = next(stack[-1], None)
+            if current is None:
+                stack.pop()
+                finished = path.pop()
+                del on_path[finished]
+                done.add(finished)
+    return None

@@ -1,0 +1,252 @@
+"""Plans from files and texts, and the values that an execution's inputs get.
+
+- `load_plan` and `load_text` read, check and give a `Loaded`, or raise `PlanInvalid` with every problem.
+- `check_plan` puts a plan that Python code built through the same checks.
+- `peek_tools` says which tool files a plan names, so that its tools are at hand when it is checked.
+- `parse_input` reads one `--input key=value`; `bind_inputs` lays given values over a plan's defaults.
+
+What cannot be opened is a `UsageError`: no plan was there to have problems.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windlass.errors import PlanInvalid, Problem, UsageError
+from windlass.plan.check import ToolCatalog, check_data, check_steps
+from windlass.plan.model import MAX_STEPS, Plan
+from windlass.plan.schema import kind_of, nearest
+from windlass.plan.yamlread import Document, plain, read
+
+__all__ = [
+    "MAX_BYTES",
+    "Loaded",
+    "Written",
+    "bind_inputs",
+    "check_plan",
+    "load_plan",
+    "load_text",
+    "parse_input",
+    "peek_tools",
+]
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Longest file that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A plan that passed every check."""
+
+    plan: Plan
+    path: Path | None
+    digest: str
+    """SHA-256 of the file's bytes."""
+    warnings: tuple[Problem, ...] = ()
+    """What is probably not meant, though it can run."""
+
+
+class Written(NamedTuple):
+    """An input as it was typed: what it means depends on the type of the input's default."""
+
+    text: str
+    verbatim: bool = False
+    """It came from a file: where the default does not ask for another type, it stays text."""
+
+
+def load_plan(path: Path, *, tools: ToolCatalog | None = None) -> Loaded:
+    """The plan in a YAML or JSON file."""
+    return _load(_bytes_of(path, "plan"), str(path), path, tools)
+
+
+def load_text(text: str | bytes, *, file: str = "<text>", tools: ToolCatalog | None = None) -> Loaded:
+    """The plan in a text. `file` names it in problems; a name that ends in .json makes it JSON."""
+    return _load(_encoded(text, file), file, None, tools)
+
+
+def peek_tools(path: Path) -> list[str]:
+    """The tool files that a plan names, as far as can be told before it is checked."""
+    data = _bytes_of(path, "plan")
+    if b"tools" not in data:
+        return []
+    plan = _read(data, str(path)).data
+    found = plan.get("tools") if isinstance(plan, dict) else None
+    listed = found if isinstance(found, list) else [found]
+    return [file for file in listed if isinstance(file, str)]
+
+
+def check_plan(plan: Plan, tools: ToolCatalog | None = None) -> list[Problem]:
+    """Everything wrong with a plan that was built in Python."""
+    return list(check_steps(plan, tools=tools).problems)
+
+
+def _load(data: bytes, file: str, path: Path | None, tools: ToolCatalog | None) -> Loaded:
+    document = _read(data, file)
+    found = check_data(document.data, file=file, locate=document.locate, tools=tools)
+    # What the text says wrongly may look wrong a second time by its meaning: one problem a line will do.
+    lines = {problem.line for problem in document.problems}
+    problems = [*document.problems, *(p for p in found.problems if p.line not in lines)]
+    if problems or found.plan is None:
+        raise PlanInvalid(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
+    return Loaded(found.plan, path, hashlib.sha256(data).hexdigest(), found.warnings)
+
+
+def _read(data: bytes, file: str) -> Document:
+    as_json = file.lower().endswith(".json")
+    return read(_decoded(data, file), file=file, as_json=as_json, longest={"steps": MAX_STEPS})
+
+
+def _decoded(data: bytes, file: str) -> str:
+    """Text of a file's bytes: UTF-8 with or without a byte order mark, not too long, not binary."""
+    if len(data) > MAX_BYTES:
+        raise PlanInvalid([Problem(f"the file is larger than {MAX_BYTES // 1024**2} MiB", file)])
+    try:
+        text = data.decode("utf-8-sig")
+        bad, message, hint = data.find(b"\0"), "this file is binary: it holds a NUL character", ""
+    except UnicodeDecodeError as error:
+        text, bad, message, hint = "", error.start, "this is not UTF-8 text", "save the file as UTF-8"
+    if bad >= 0:
+        line, column = data.count(b"\n", 0, bad) + 1, bad - data.rfind(b"\n", 0, bad)
+        raise PlanInvalid([Problem(message, file, line, column, hint=hint)])
+    return text
+
+
+def _encoded(text: str | bytes, file: str) -> bytes:
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError as error:
+        raise PlanInvalid([Problem("this text has half a character in it (a lone surrogate)", file)]) from error
+
+
+def _bytes_of(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)  # `_decoded` refuses the one byte too many
+    except FileNotFoundError:
+        raise UsageError(f"there is no {what} file {path}", advice=_files_like(path)) from None
+    except IsADirectoryError:
+        plans = sorted(p.name for p in path.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
+        advice = [f"name one of the files in it: {', '.join(plans[:5])}"] if plans else []
+        raise UsageError(f"{path} is a folder, not a {what} file", advice=advice) from None
+    except PermissionError:
+        advice = [f"see who may read it: ls -l {path}"]
+        raise UsageError(f"the {what} file {path} may not be read", advice=advice) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"the {what} file {str(path)!r} cannot be read: {reason}") from None
+
+
+def _files_like(path: Path) -> list[str]:
+    if not path.parent.is_dir():
+        return [f"there is no folder {path.parent} either"]
+    meant = nearest(path.name, (entry.name for entry in path.parent.iterdir() if entry.is_file()))
+    return [f"did you mean {path.with_name(meant)}?"] if meant else []
+
+
+# ── Inputs ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse_input(text: str) -> tuple[str, Written]:
+    """`key=value`, or `key=@file` for what a file holds (`@@` for text that begins with an @)."""
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    if not equals or not name:
+        raise UsageError(f"{text!r} is not an input", advice=["write it like --input name=value"])
+    if value.startswith("@@"):
+        return name, Written(value[1:])
+    if not value.startswith("@"):
+        return name, Written(value)
+    file = Path(value[1:])
+    try:
+        return name, Written(_decoded(_bytes_of(file, "input"), str(file)), verbatim=True)
+    except PlanInvalid as error:
+        raise UsageError(f"input {name}: {error.problems[0]}") from error
+
+
+def bind_inputs(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan's inputs with the given values over the defaults.
+
+    A `Written` value takes its type from the default, so that `version=1.10` stays text where the default
+    is text. Where the default is null, any type will do.
+    """
+    problems: list[Problem] = []
+    bound = dict(plan.inputs)
+    for name, value in given.items():
+        try:
+            if name not in plan.inputs:
+                raise _NotAnInput(f"the plan has no input `{name}`", _known_inputs(name, plan))
+            bound[name] = _fitting(name, value, plan.inputs[name])
+        except _NotAnInput as error:
+            problems.append(Problem(error.message, where=f"inputs.{name}", hint=error.hint))
+    if problems:
+        raise PlanInvalid(problems)
+    return bound
+
+
+class _NotAnInput(Exception):
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def _known_inputs(name: str, plan: Plan) -> str:
+    if meant := nearest(name, plan.inputs):
+        return f"did you mean `{meant}`?"
+    return f"known: {', '.join(plan.inputs)}" if plan.inputs else "it has no inputs at all"
+
+
+def _fitting(name: str, given: Any, default: Any) -> Any:
+    """A given value, made sure to be of the default's type and to be plain data."""
+    value = _meaning(name, given, default) if isinstance(given, Written) else given
+    if default is not None and not _same_type(value, default):
+        raise _NotAnInput(f"input {name}: expected {_type_of(default)}, got {_type_of(value)}", kind_of(value))
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        hint = "an input is text, a number, true, false, null, or lists and mappings of these"
+        raise _NotAnInput(f"input {name}: {kind_of(value)} cannot be kept as JSON", hint) from None
+    return value
+
+
+def _meaning(name: str, given: Written, default: Any) -> Any:
+    """Typed text as the value it stands for."""
+    text = given.text.strip()
+    if isinstance(default, str) or (default is None and given.verbatim):
+        return given.text
+    try:
+        return read(text).data if text[:1] in ("[", "{", '"', "'") else plain(text)
+    except ValueError as error:
+        raise _NotAnInput(f"input {name}: {error}") from error
+    except PlanInvalid as error:
+        raise _NotAnInput(f"input {name}: {error.problems[0].message}", "put it in quotes for text") from error
+
+
+def _same_type(value: Any, default: Any) -> bool:
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return True
+    return _type_of(value) == _type_of(default)
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int():
+            return "a whole number"
+        case float():
+            return "a number"
+        case str():
+            return "text"
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "a mapping"
+    return f"a {type(value).__name__}"

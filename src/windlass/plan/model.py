@@ -1,0 +1,218 @@
+"""What is to be done: a `Plan` of `Step`s, as values.
+
+Everything here is frozen and knows nothing of files, clocks or executions. `load.py` makes plans from
+YAML and JSON, Python code makes them directly; both pass the same checks in `check.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+
+from windlass.errors import Category
+
+__all__ = [
+    "MAX_STEPS",
+    "Approve",
+    "Duration",
+    "Effect",
+    "Importance",
+    "Limits",
+    "Plan",
+    "Retry",
+    "Step",
+    "parse_duration",
+]
+
+MAX_STEPS = 20_000
+"""Steps a plan may have, and items all its `foreach` steps together may expand to."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds from `90`, `"90"`, `"1h30m"`, `"250ms"`."""
+    if isinstance(value, bool):
+        raise ValueError("a duration is a number of seconds or text like 30s, 5m, 1h30m, 2d")
+    if isinstance(value, int | float):
+        seconds = float(value)
+    else:
+        text = str(value).strip().replace(" ", "")
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            seconds = float(text)
+        elif text and _DURATION.sub("", text) == "":
+            seconds = sum(float(n) * _UNITS[unit] for n, unit in _DURATION.findall(text))
+        else:
+            raise ValueError(f"{value!r} is not a duration: write it like 30s, 5m, 1h30m, 2d")
+    if not 0 < seconds < 10 * 365 * 86400:
+        raise ValueError("a duration must be more than 0 and less than 10 years")
+    return seconds
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}],
+            "description": "Seconds, or text like 30s, 5m, 1h30m, 2d",
+        }
+    ),
+]
+
+StepId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", min_length=1, max_length=100)]
+
+
+class Importance(StrEnum):
+    """What a step's failure means for the rest (C2)."""
+
+    CRITICAL = "critical"
+    """Stops the execution."""
+    NORMAL = "normal"
+    """Skips its dependents; the rest goes on; the execution ends partial."""
+    OPTIONAL = "optional"
+    """Dependents run with a null output; the execution can still complete."""
+
+
+class Effect(StrEnum):
+    """What recovery may repeat unasked."""
+
+    NONE = "none"
+    """It only looks: repeat freely."""
+    REPEATABLE = "repeatable"
+    """Doing it twice ends the same as once."""
+    ONCE = "once"
+    """Never repeated unasked: after a crash a person decides."""
+
+
+class Approve(StrEnum):
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Retry(_Value):
+    """How often a failed attempt is tried again, and how long to wait between."""
+
+    max: int = Field(default=3, ge=0, le=100)
+    """Retries after a transient failure. Other categories keep their own, smaller numbers."""
+    delay: Duration = 1.0
+    """Wait before the first retry."""
+    backoff: float = Field(default=2.0, ge=1, le=100)
+    """Each further wait is this many times longer."""
+    max_delay: Duration = 300.0
+    """The longest wait that backoff may reach."""
+    on: tuple[Category, ...] = (Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE)
+    """Categories that are tried again at all. A bare `retry: 3` adds `logic`: any failed run."""
+
+
+def _retry_from_number(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"max": value, "on": [c for c in Category if c is not Category.CONFIGURATION]}
+    return value
+
+
+class Limits(_Value):
+    """Bounds of the whole execution."""
+
+    parallel: int = Field(default=4, ge=1, le=1000)
+    """Attempts that may run at once."""
+    timeout: Duration | None = None
+    """Running time of the whole execution, pauses left out. None is no limit."""
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class Step(_Value):
+    """One node of a plan."""
+
+    id: StepId
+    name: str = ""
+    """What people see, when the id says too little."""
+    needs: Annotated[tuple[StepId, ...], BeforeValidator(_listed)] = ()
+    """Steps that must be settled first."""
+    run: str | tuple[str, ...] | None = None
+    """Short for `tool: shell`: one shell line, or a list of arguments with no shell in between."""
+    tool: str | None = None
+    """The tool that does the work."""
+    with_: dict[str, Any] = Field(default_factory=dict, alias="with")
+    """The tool's arguments; text in them may be a template."""
+    when: str | bool | None = None
+    """An expression; the step is skipped when it is false."""
+    foreach: str | list[Any] | None = None
+    """A list, or an expression that gives one: the step runs once for each `item`."""
+    importance: Importance = Importance.NORMAL
+    retry: Annotated[Retry, BeforeValidator(_retry_from_number)] = Retry()
+    timeout: Duration | None = None
+    """Longest time of one attempt."""
+    effect: Effect | None = None
+    """Overrides what the tool says of itself."""
+    approve: Approve = Approve.NEVER
+    """`always` asks a person before each run of the step."""
+    approve_within: Duration | None = None
+    """How long the question stays open; unanswered, it fails closed. Default from the settings."""
+
+    @model_validator(mode="after")
+    def _one_kind_of_work(self) -> Step:
+        if (self.run is None) == (self.tool is None):
+            raise ValueError("a step has exactly one of `run` and `tool`")
+        if self.run is not None and not self.run:
+            raise ValueError("`run` is empty")
+        return self
+
+    @property
+    def tool_name(self) -> str:
+        return "shell" if self.run is not None else str(self.tool)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the tool is given, before templates are filled in."""
+        if self.run is None:
+            return self.with_
+        key = "line" if isinstance(self.run, str) else "argv"
+        return {key: self.run if isinstance(self.run, str) else list(self.run), **self.with_}
+
+
+class Plan(_Value):
+    """A graph of steps with inputs and limits. Immutable; its `digest` names its content."""
+
+    name: str = Field(default="plan", min_length=1, max_length=200)
+    description: str = ""
+    inputs: dict[StepId, Any] = Field(default_factory=dict)
+    """Names and default values that templates read as `inputs.NAME`."""
+    tools: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """Python files of `@tool` functions, relative to the plan file."""
+    limits: Limits = Limits()
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=MAX_STEPS)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The plan as canonical JSON: what is journalled and hashed."""
+        return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.encoded).hexdigest()
+
+    @cached_property
+    def by_id(self) -> dict[str, Step]:
+        return {step.id: step for step in self.steps}

@@ -1,0 +1,65 @@
+"""A plan made ready to run: its graph and its compiled templates, shared by all its executions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.plan.graph import Graph
+from windlass.plan.model import Plan, Step
+from windlass.plan.template import TemplateProblem, compile_expression, compile_value
+
+__all__ = ["Prepared", "prepare"]
+
+
+class Prepared:
+    """A plan with what `decide` needs of it at hand."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.graph = Graph.of(plan)
+        self._constant: dict[str, dict[str, Any]] = {}
+
+    def arguments(self, step: Step, scope: Mapping[str, Any]) -> dict[str, Any]:
+        """The step's arguments with every template filled in."""
+        known = self._constant.get(step.id)
+        if known is not None:
+            return known
+        compiled = compile_value(step.arguments)
+        rendered: dict[str, Any] = compiled.render(scope)
+        if compiled.constant:
+            self._constant[step.id] = rendered
+        return rendered
+
+    def condition(self, step: Step, scope: Mapping[str, Any]) -> bool:
+        if isinstance(step.when, str):
+            return bool(compile_expression(step.when)(scope))
+        return step.when is not False
+
+    def items(self, step: Step, scope: Mapping[str, Any]) -> list[Any]:
+        """What a foreach step runs over."""
+        if isinstance(step.foreach, str):
+            found = compile_expression(step.foreach)(scope)
+        else:
+            found = compile_value(step.foreach).render(scope)
+        if not isinstance(found, list | tuple):
+            kind = type(found).__name__
+            raise TemplateProblem(f"foreach needs a list, but {step.foreach!r} gives {kind}")
+        return list(found)
+
+
+_KEPT = 16
+_prepared: OrderedDict[str, Prepared] = OrderedDict()
+
+
+def prepare(plan: Plan) -> Prepared:
+    """Prepare a plan once for all the executions of it that this process sees."""
+    found = _prepared.get(plan.digest)
+    if found is None:
+        found = _prepared[plan.digest] = Prepared(plan)
+        if len(_prepared) > _KEPT:
+            _prepared.popitem(last=False)
+    else:
+        _prepared.move_to_end(plan.digest)
+    return found

@@ -1,0 +1,285 @@
+"""The shape of a plan, told to editors and to people.
+
+- `plan_schema` is the JSON Schema that `windlass plan schema` prints, made from the models themselves.
+- `explain` rewords pydantic's errors as `Complaint`s: no jargon, one for each root cause, with the
+  nearest known key for the level where an unknown one stands.
+- `kind_of` and `nearest` are the words that other complaints use, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from windlass.plan.model import MAX_STEPS, Limits, Plan, Retry, Step
+from windlass.plan.yamlread import Path
+
+__all__ = ["Complaint", "explain", "kind_of", "nearest", "plan_schema"]
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+_LEVELS = {"plan": _keys(Plan), "limits": _keys(Limits), "step": _keys(Step), "retry": _keys(Retry)}
+_HOMES = {
+    "plan": "it belongs at the top of the plan",
+    "limits": "it belongs in `limits`",
+    "step": "it belongs in a step",
+    "retry": "it belongs in a step's `retry`",
+}
+_SYNONYMS = {
+    **dict.fromkeys(("depends_on", "dependsOn", "depends", "after"), "needs"),
+    **dict.fromkeys(("cmd", "command", "shell", "script"), "run"),
+    **dict.fromkeys(("args", "arguments", "params", "parameters"), "with"),
+    **dict.fromkeys(("if", "condition"), "when"),
+    **dict.fromkeys(("loop", "for", "items"), "foreach"),
+}
+_OF_AGENTS = ("agent", "prompt", "runtime", "model", "skills", "fallback")
+_EXPECTED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+_UNIONS = ("run", "when", "foreach")
+"""Fields of a step that take several types: pydantic's errors name the type that was tried, too."""
+
+
+class Complaint(NamedTuple):
+    """One thing wrong with the shape of a plan."""
+
+    path: Path
+    message: str
+    hint: str = ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return found[0] if found else None
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, as a person would say it."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"the text {value!r}" if len(value) <= 40 else f"the text {value[:37]!r}…"
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "a mapping"
+    return f"a {type(value).__name__}"
+
+
+def explain(data: Mapping[str, Any], error: ValidationError) -> Iterator[Complaint]:
+    """Every error of a validation of `data` as a plan, in the plan's own words."""
+    by_path: dict[Path, list[Any]] = {}
+    for entry in error.errors(include_url=False):
+        by_path.setdefault(_path(entry["loc"]), []).append(entry)
+    # A field of several types complains of each type it tried: the deepest complaint is the one that helps.
+    outer = {path[:depth] for path in by_path for depth in range(3, len(path))}
+    unknown = [path for path, entries in by_path.items() if entries[0]["type"] == "extra_forbidden"]
+    meant = {(*path[:-1], _meant(path)) for path in unknown}
+    agents = {path[:-1] for path in unknown if path[-1] == "agent"}
+    for path, entries in by_path.items():
+        about = _Entry(data, path, entries)
+        if path in outer:
+            continue
+        match entries[0]["type"]:
+            case "extra_forbidden":
+                # `prompt`, `model` and the like are told of with the `agent` they belong to.
+                if path[-1] == "agent" or path[-1] not in _OF_AGENTS or path[:-1] not in agents:
+                    yield about.unknown_key()
+            case "missing":
+                if path not in meant:  # else the misspelt key is told of
+                    yield about.say(f"`{path[-1]}` is missing", path[:-1])
+            case "too_short" if data["steps"]:
+                continue  # pydantic counts only the steps that were good
+            case "string_pattern_mismatch" if path[2:3] == ("needs",) and about.names_a_step():
+                continue  # the step's own id is told of
+            case _:
+                yield about.wrong_value()
+
+
+class _Entry:
+    """What validation found at one path."""
+
+    def __init__(self, data: Mapping[str, Any], path: Path, entries: list[Any]) -> None:
+        self._data = data
+        self._path = path
+        self._types = [entry["type"] for entry in entries]
+        self._texts = [_EXPECTED.get(entry["type"], entry["msg"]) for entry in entries]
+        self._found = entries[0]["input"]
+        self._context: dict[str, Any] = entries[0].get("ctx", {})
+
+    def say(self, message: str, path: Path, hint: str = "") -> Complaint:
+        subject = ""
+        if path[:1] == ("steps",) and len(path) > 1:
+            step = self._data["steps"][path[1]]
+            name = step.get("id") if isinstance(step, dict) else None
+            subject = f"step {name if isinstance(name, str) and name else int(path[1]) + 1}: "
+        return Complaint(path, subject + message, hint)
+
+    def names_a_step(self) -> bool:
+        steps = self._data["steps"]
+        return any(isinstance(s, dict) and s.get("id") == self._found for s in steps)
+
+    def unknown_key(self) -> Complaint:
+        key, level = str(self._path[-1]), _level(self._path)
+        if level in ("plan", "step"):
+            if key in _OF_AGENTS:
+                return self.say("agent steps are not available in this version", self._path)
+            if key == "code":
+                return self.say("code steps are not available in this version", self._path)
+            if key in ("budget", "files"):
+                return self.say(f"`{key}` is not available in this version", self._path)
+        at = "" if level in ("plan", "step") else f" in `{level}`"
+        if meant := _meant(self._path):
+            hint = f"did you mean `{meant}`?"
+        else:
+            homes = (_HOMES[home] for home, keys in _LEVELS.items() if key in keys)
+            hint = next(homes, f"known here: {', '.join(_LEVELS[level])}")
+        return self.say(f"unknown key `{key}`{at}", self._path, hint)
+
+    def wrong_value(self) -> Complaint:
+        field, found = _field(self._path), self._found
+        match self._types[0]:
+            case "too_short":
+                return self.say("`steps` is empty: a plan has at least one step", self._path)
+            case "too_long":
+                return self.say(f"a plan may have at most {MAX_STEPS:,} steps", self._path)
+            case "string_pattern_mismatch":
+                hint = "use letters, digits, _ and -, beginning with a letter or _"
+                return self.say(f"{field}: {found!r} cannot be a name", self._path, hint)
+            case "string_too_short":
+                return self.say(f"{field} is empty", self._path)
+            case "string_too_long":
+                most = self._context["max_length"]
+                return self.say(f"{field} is longer than {most} characters", self._path)
+            case "greater_than_equal":
+                return self.say(f"{field} must be at least {self._context['ge']}, not {found}", self._path)
+            case "less_than_equal":
+                return self.say(f"{field} must be at most {self._context['le']}, not {found}", self._path)
+            case "value_error":
+                prefix = f"{field}: " if isinstance(self._path[-1], str) else ""
+                return self.say(f"{prefix}{self._context['error']}", self._path)
+            case "enum":
+                words = re.findall(r"'(.*?)'", self._context["expected"])
+                meant = nearest(str(found), words)
+                hint = f"did you mean `{meant}`?" if meant else ""
+                expected = _either(words)
+            case _:
+                expected = _either(self._texts)
+                unquoted = "text" in self._texts and isinstance(found, bool | int | float)
+                hint = "put it in quotes" if unquoted else ""
+        return self.say(f"{field}: expected {expected}, found {kind_of(found)}", self._path, hint)
+
+
+def _path(loc: tuple[str | int, ...]) -> Path:
+    """Pydantic's location as a path in the data, without the names of tried types."""
+    if len(loc) > 3 and loc[0] == "steps" and loc[2] in _UNIONS:
+        loc = (*loc[:3], *loc[4:])
+    return loc[:-1] if loc[-1] == "[key]" else loc
+
+
+def _level(path: Path) -> str:
+    if path[0] == "steps":
+        return "retry" if len(path) > 3 else "step"
+    return "limits" if len(path) > 1 else "plan"
+
+
+def _meant(path: Path) -> str | None:
+    """The known key that an unknown one probably stands for."""
+    key, known = str(path[-1]), _LEVELS[_level(path)]
+    synonym = _SYNONYMS.get(key)
+    return synonym if synonym in known else nearest(key, known)
+
+
+def _field(path: Path) -> str:
+    """`steps[2].retry.max` as `retry.max`: the subject says which step."""
+    inner = path[2:] if path[0] == "steps" else path
+    shown = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in inner)
+    return f"`{shown.lstrip('.')}`" if shown else "a step"
+
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = dict.fromkeys(words)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON Schema of plan files, for editors that complete and check while one types."""
+    raw = Plan.model_json_schema(by_alias=True)
+    models = {model.__name__: model for model in (Step, Limits, Retry)}
+    definitions = {name: _tidy(inner, models.get(name)) for name, inner in raw.pop("$defs").items()}
+    step = definitions["Step"]
+    step["oneOf"] = [{"required": ["run"]}, {"required": ["tool"]}]
+    listed = step["properties"]["needs"]
+    step["properties"]["needs"] = _or_short(listed, listed["items"])
+    retry = step["properties"]["retry"]
+    step["properties"]["retry"] = _or_short(retry, {"type": "integer", "minimum": 0, "maximum": 100})
+    plan = _tidy(raw, Plan)
+    plan["properties"]["tools"] = _or_short(plan["properties"]["tools"], {"type": "string"})
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **plan,
+        "title": "Windlass plan",
+        "description": "A graph of steps that Windlass runs, with inputs and limits.",
+        "$defs": definitions,
+    }
+
+
+def _or_short(full: dict[str, Any], short: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field that may also be written in a shorter way."""
+    notes = {key: value for key, value in full.items() if key in ("description", "default")}
+    return {"anyOf": [{k: v for k, v in full.items() if k not in notes}, short], **notes}
+
+
+def _tidy(schema: dict[str, Any], model: type[BaseModel] | None) -> dict[str, Any]:
+    """A model's schema without pydantic's made-up titles, with the words beneath its fields."""
+    words = _words_beneath(model) if model is not None else {}
+    for key, field in schema.get("properties", {}).items():
+        field.pop("title", None)
+        if field.get("default", ...) is None:
+            del field["default"]
+        if key in words:
+            field["description"] = words[key]
+    return schema
+
+
+def _words_beneath(model: type[BaseModel]) -> dict[str, str]:
+    """Each field's own docstring, which Python itself throws away."""
+    [definition] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    body = definition.body if isinstance(definition, ast.ClassDef) else []
+    words: dict[str, str] = {}
+    for field, below in pairwise(body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                words[model.model_fields[name].alias or name] = " ".join(text.split())
+    return words

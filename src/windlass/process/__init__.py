@@ -1,0 +1,16 @@
+"""Own a process tree: start it, stream it, end all of it (A8). The map of this package is in `supervisor`."""
+
+from windlass.process.command import SpawnError
+from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
+from windlass.process.ward import Exit, Process, ProcessLost
+
+__all__ = [
+    "Containment",
+    "Exit",
+    "Mechanism",
+    "Process",
+    "ProcessLost",
+    "SpawnError",
+    "Supervisor",
+    "containment",
+]

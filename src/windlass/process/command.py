@@ -1,0 +1,104 @@
+"""What is to be started, and why it could not be.
+
+`Command` is the checked form of the caller's argv, directory and environment, in the bytes the kernel takes.
+`SpawnError` is the one error of starting; `Command.refused` words it for a person, from the errno and the part of the
+start that failed. Nothing here starts anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from windlass.errors import Category, WindlassError
+
+__all__ = ["Command", "SpawnError"]
+
+
+_CATEGORIES = {
+    errno.EACCES: Category.PERMISSION,
+    errno.EPERM: Category.PERMISSION,
+    errno.EAGAIN: Category.RESOURCE,
+    errno.EMFILE: Category.RESOURCE,
+    errno.ENFILE: Category.RESOURCE,
+    errno.ENOMEM: Category.RESOURCE,
+    errno.ETXTBSY: Category.TRANSIENT,
+    errno.EINVAL: Category.LOGIC,
+    errno.E2BIG: Category.LOGIC,
+}
+
+
+class SpawnError(WindlassError):
+    """The command could not be started, and nothing of it ran. `errno` tells the reasons apart."""
+
+    def __init__(self, number: int, message: str, *, advice: Sequence[str] = ()) -> None:
+        super().__init__(message, advice=advice)
+        self.errno = number
+        self.category = _CATEGORIES.get(number, Category.CONFIGURATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    argv: list[bytes]
+    cwd: bytes
+    """Absolute: the process that starts it stands in another directory."""
+    env: dict[bytes, bytes]
+
+    @classmethod
+    def checked(cls, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Self:
+        """Refuse what no kernel could start."""
+        if not argv:
+            raise SpawnError(errno.EINVAL, "cannot start an empty command: argv names no program")
+        for text in (*argv, cwd, *env, *env.values()):
+            if "\0" in text:
+                raise SpawnError(errno.EINVAL, f"cannot start {argv[0]!r}: {text!r} contains a NUL byte")
+        for name in env:
+            if not name or "=" in name:
+                raise SpawnError(errno.EINVAL, f"cannot start {argv[0]!r}: {name!r} cannot name a variable")
+        return cls(
+            argv=[os.fsencode(argument) for argument in argv],
+            cwd=os.fsencode(os.path.abspath(cwd)),
+            env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+        )
+
+    def refused(self, number: int, part: str) -> SpawnError:
+        """The error for a start that failed with `number` at `part`.
+
+        A part is "cwd", "program", or the name of what we need to start it.
+        """
+        program, cause = os.fsdecode(self.argv[0]), os.strerror(number).lower()
+        advice: tuple[str, ...] = ()
+        if part == "program":
+            reason, *advice_for = self._fault_of(program, number)
+            advice = tuple(advice_for)
+        elif part == "cwd":
+            reason = f"its working directory {os.fsdecode(self.cwd)} cannot be entered ({cause})"
+        else:
+            reason = f"the {part} for it could not be made ({cause})"
+        return SpawnError(number, f"cannot start {program!r}: {reason}", advice=advice)
+
+    def _fault_of(self, program: str, number: int) -> tuple[str, ...]:
+        """What is wrong with the program, and then what to do about it."""
+        match number:
+            case errno.ENOENT:
+                path = os.fsdecode(self.env.get(b"PATH", os.fsencode(os.defpath)))
+                if "/" not in program and shutil.which(program, path=path) is None:
+                    return f"PATH has no such program ({path})", f"install {program}", "give its full path"
+                if "/" in program and not os.path.exists(os.path.join(os.fsdecode(self.cwd), program)):
+                    return ("there is no such file",)
+                return ("the interpreter that its first line (#!) names does not exist",)
+            case errno.EACCES:
+                return "it is not executable", f"if it should be: chmod +x {program}"
+            case errno.ENOEXEC:
+                return "it is no program for this system", "give a script a first line such as #!/bin/sh"
+            case errno.E2BIG:
+                return (
+                    "its arguments and environment are too long",
+                    "pass the long part through stdin or a file",
+                )
+            case _:
+                return (os.strerror(number).lower(),)

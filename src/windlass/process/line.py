@@ -1,0 +1,240 @@
+"""The engine's end of the warden: how commands are handed over, followed and stopped where there are subreapers.
+
+`Line` is one warden process and the socket to it. `KeptWard` follows one command over its control socket, on which its
+keeper reports. `Keeping` is the mechanism that `Supervisor` uses: it starts a warden when the first command comes, and
+a new one when it finds the last one dead. The protocol is described in `warden`, which runs in the other process.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import errno
+import logging
+import marshal
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+from windlass.process.command import Command, SpawnError
+from windlass.process.pipes import Stdio
+from windlass.process.ward import Ending, Exit, Process, ProcessLost
+
+__all__ = ["Keeping"]
+
+log = logging.getLogger("windlass.process")
+
+WARDEN = Path(__file__).with_name("warden.py")
+
+HAND_OVERS = 16
+"""Commands in hand-over at the same time: bounds the descriptors in flight, which the kernel bounds too."""
+
+FAREWELL = 5.0
+"""Seconds that the warden gets to kill everything and end before it is killed itself."""
+
+
+class Line:
+    """One warden process, and the socket to it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setblocking(False)
+        with theirs:
+            try:
+                # A session of its own, so that Ctrl-C in the terminal reaches the engine alone. Its stderr is ours:
+                # what it could not tell anyone else is seen there.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(WARDEN)],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError:
+                self._socket.close()
+                raise
+
+    def hand_over(self, control: socket.socket, stdio: list[int]) -> None:
+        """Ask for a keeper. ConnectionError: the warden is dead."""
+        socket.send_fds(self._socket, [b"k"], [control.fileno(), *stdio])
+
+    def autopsy(self) -> str:
+        """How the warden died; empty while it lives."""
+        status = self._process.poll()
+        if status is None:
+            return ""
+        cause = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+        return f"the warden (pid {self._process.pid}) {cause}"
+
+    def bury(self) -> None:
+        """Take leave of a warden that is dead or must die now. Its keepers end what they own."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()  # returns at once: nothing delays the death of so small a process
+
+    async def close(self) -> None:
+        """Have the warden kill everything, and wait for its end."""
+        with suppress(OSError):  # it is dead already, or it hangs (TimeoutError): `bury` settles both
+            self._socket.shutdown(socket.SHUT_WR)
+            await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._socket, 1), FAREWELL)
+        self.bury()
+
+
+class KeptWard:
+    """One command under a keeper. Its follower reads the keeper's reports until the control socket ends."""
+
+    def __init__(self, line: Line, control: socket.socket, stdio: Stdio, command: Command) -> None:
+        self.ended = Ending()
+        self._line = line
+        self._control = control
+        self._stdio = stdio
+        self._command = command
+        self._pid = 0
+        self._started = asyncio.Event()  # or it never will be
+        self._refusal: SpawnError | None = None
+        self._abandoned = False
+        self.follower = asyncio.create_task(self._follow())
+
+    async def start(self) -> Process:
+        """Tell the keeper what to run, and wait until it runs. Cancelled, it leaves nothing running."""
+        command = self._command
+        request = marshal.dumps((command.argv, command.cwd, command.env))
+        try:
+            with suppress(ConnectionError):  # the keeper could not be made, or was killed: the follower reads which
+                await asyncio.get_running_loop().sock_sendall(self._control, len(request).to_bytes(8, "big") + request)
+            await self._started.wait()
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+        if self._refusal is not None:
+            raise self._refusal
+        if not self._pid:
+            await self.ended.wait()  # raises ProcessLost
+        return Process(self._pid, self._stdio.stdout, self._stdio.stderr, self)
+
+    def stop(self, grace: float) -> None:
+        with suppress(ConnectionError):  # the keeper has ended, and the follower is about to read so
+            self._control.send(b"stop %f\n" % grace)
+
+    def abandon(self) -> None:
+        """Have the keeper kill what it has started, and start nothing if it has not yet."""
+        self._abandoned = True
+        with suppress(OSError):  # the keeper has ended
+            self._control.shutdown(socket.SHUT_WR)
+
+    async def _follow(self) -> None:
+        mishap = ""
+        outcome: Exit | None = None
+        try:
+            async for report, text in self._reports():
+                match report:
+                    case "started":
+                        self._pid = int(text)
+                        self._started.set()
+                    case "failed":
+                        number, part = text.split()
+                        self._refusal = self._command.refused(int(number), part)
+                    case "ended":
+                        status, killed = text.split()
+                        outcome = Exit.from_wait_status(int(status), killed=killed == "1")
+                    case "survivors":
+                        self._settle(self._lost(f"SIGKILL does not end these, look at them with: ps -fp {text!r}"))
+                    case _:
+                        mishap = f"its keeper failed:\n{ast.literal_eval(text)}"
+        except asyncio.CancelledError:
+            mishap = "the event loop ended before it did; it is being killed"
+            raise
+        finally:
+            self._control.close()
+            mishap = mishap or self._line.autopsy() or "its keeper was killed, and so was all that it kept"
+            self._settle(outcome or self._lost(mishap))
+
+    async def _reports(self) -> AsyncIterator[tuple[str, str]]:
+        loop = asyncio.get_running_loop()
+        pending = b""
+        while True:
+            try:
+                data = await loop.sock_recv(self._control, 65536)
+            except ConnectionError:
+                return  # the same end, with an order of ours left unread
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                report, _, text = line.decode().partition(" ")
+                yield report, text
+
+    def _settle(self, outcome: Exit | ProcessLost) -> None:
+        self._stdio.finish()
+        if isinstance(outcome, ProcessLost) and not (self._refusal or self._abandoned):
+            log.error("%s", outcome)  # to be seen even if no one waits for this process
+        self.ended.settle(outcome)
+        self._started.set()
+
+    def _lost(self, mishap: str) -> ProcessLost:
+        program = self._command.argv[0].decode(errors="replace")
+        return ProcessLost(f"lost {program!r} (pid {self._pid or 'not known yet'}): {mishap}")
+
+
+class Keeping:
+    """The mechanism where there are subreapers."""
+
+    def __init__(self) -> None:
+        self._line: Line | None = None
+        self._wards: set[KeptWard] = set()
+        self._hand_overs = asyncio.Semaphore(HAND_OVERS)
+
+    async def spawn(self, command: Command, stdin: bytes | None, limit: int) -> Process:
+        async with self._hand_overs:
+            try:
+                ward = self._engage(command, stdin, limit)
+            except OSError as error:
+                raise command.refused(error.errno or errno.EIO, "keeper") from error
+            return await ward.start()
+
+    async def close(self) -> None:
+        wards = list(self._wards)
+        for ward in wards:
+            ward.abandon()
+        if wards:
+            await asyncio.wait([ward.follower for ward in wards], timeout=FAREWELL)
+        if self._line is not None:
+            await self._line.close()
+            self._line = None
+        for ward in wards:
+            ward.follower.cancel()  # of processes that cannot be killed: no one else waits for them any more
+
+    def _engage(self, command: Command, stdin: bytes | None, limit: int) -> KeptWard:
+        """Hand a command over to a keeper, without a pause in which a cancellation could fall."""
+        stdio = Stdio(stdin, limit)
+        try:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    line = self._ask_for_keeper(theirs, stdio.theirs)
+                except OSError:
+                    ours.close()
+                    raise
+        except OSError:
+            stdio.finish()
+            raise
+        stdio.let_go()
+        ours.setblocking(False)
+        ward = KeptWard(line, ours, stdio, command)
+        self._wards.add(ward)
+        ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
+        return ward
+
+    def _ask_for_keeper(self, control: socket.socket, stdio: list[int]) -> Line:
+        if self._line is None:
+            self._line = Line()
+        try:
+            self._line.hand_over(control, stdio)
+        except ConnectionError:  # this warden is dead, and its keepers see to what it had: the next one takes over
+            self._line.bury()
+            self._line = Line()
+            self._line.hand_over(control, stdio)
+        return self._line

@@ -1,0 +1,143 @@
+"""The engine's ends of a command's standard streams.
+
+asyncio's own pipe transports stay open until every writer has closed its end, and belong to an await while they are
+made. These are made at once, and their owner closes them when the process tree has ended: a reader can then never hang
+on a pipe that a stranger still holds, and no descriptor depends on garbage collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+__all__ = ["Inlet", "Outlet", "Stdio"]
+
+CHUNK = 65536
+"""Bytes read at a time: what a pipe holds by default."""
+LARGEST_PIPE = 1 << 20
+"""Bytes that a pipe can hold at most, unless root has made it larger."""
+
+
+class Outlet(asyncio.ReadTransport):
+    """Pumps a pipe into `reader`, which pauses it when no one reads."""
+
+    def __init__(self, fd: int, limit: int) -> None:
+        super().__init__()
+        self._fd: int | None = fd
+        self._loop = asyncio.get_running_loop()
+        self.reader = asyncio.StreamReader(limit=limit)
+        self.reader.set_transport(self)
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self._pump)
+
+    def _pump(self) -> bool:
+        """Move one chunk. False when the pipe has nothing to give."""
+        assert self._fd is not None
+        try:
+            data = os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self.reader.feed_data(data)
+        else:
+            self.close()
+        return bool(data)
+
+    def finish(self) -> None:
+        """Take what is still in the pipe, and close it whoever else holds it."""
+        for _ in range(LARGEST_PIPE // CHUNK):  # bounded: a stranger could go on writing
+            if self._fd is None or not self._pump():
+                break
+        self.close()
+
+    def pause_reading(self) -> None:
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+
+    def resume_reading(self) -> None:
+        if self._fd is not None:
+            self._loop.add_reader(self._fd, self._pump)
+
+    def is_closing(self) -> bool:
+        return self._fd is None
+
+    def close(self) -> None:
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None
+            self.reader.feed_eof()
+
+
+class Inlet:
+    """Writes `data` into a pipe as fast as it is read, then closes it."""
+
+    def __init__(self, fd: int, data: bytes) -> None:
+        self._fd: int | None = fd
+        self._rest = memoryview(data)
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(fd, False)
+        self._loop.add_writer(fd, self._pump)
+
+    def _pump(self) -> None:
+        assert self._fd is not None
+        try:
+            self._rest = self._rest[os.write(self._fd, self._rest) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.close()  # a command need not read its input
+            return
+        if not self._rest:
+            self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+
+class Stdio:
+    """The three standard streams of one command. `theirs` are for the command; hand them over, then let go of them."""
+
+    def __init__(self, stdin: bytes | None, limit: int) -> None:
+        opened: list[int] = []
+        try:
+            opened += (os.open(os.devnull, os.O_RDONLY),) if stdin is None else os.pipe()
+            opened += os.pipe()
+            opened += os.pipe()
+        except OSError:
+            _close(opened)
+            raise
+        source, *feed, stdout, stdout_end, stderr, stderr_end = opened
+        self.theirs = [source, stdout_end, stderr_end]
+        self._inlet = Inlet(feed[0], stdin) if stdin is not None else None
+        self._stdout = Outlet(stdout, limit)
+        self._stderr = Outlet(stderr, limit)
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        return self._stdout.reader
+
+    @property
+    def stderr(self) -> asyncio.StreamReader:
+        return self._stderr.reader
+
+    def let_go(self) -> None:
+        """Close our copies of `theirs`, or the output would never end."""
+        _close(self.theirs)
+        self.theirs = []
+
+    def finish(self) -> None:
+        """No one is left to write: put the rest of the output into the readers and close everything."""
+        self.let_go()
+        if self._inlet is not None:
+            self._inlet.close()
+        self._stdout.finish()
+        self._stderr.finish()
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

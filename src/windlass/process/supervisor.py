@@ -1,0 +1,128 @@
+"""Own process trees: start commands, and leave nothing of them behind.
+
+`Supervisor` is what the rest of Windlass uses; `containment` tells `doctor` and the docs how far its ownership reaches
+on this machine. Two mechanisms stand behind it, with one and the same behaviour as far as each can:
+`line.Keeping` (Linux: a warden process and a keeper for each command) and `group.Grouping` (elsewhere).
+This package knows nothing of steps, runners or tools, and has no limits of time: who sets one calls `stop`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+from windlass.process.command import Command
+from windlass.process.ward import Process
+
+__all__ = ["Containment", "Mechanism", "Supervisor", "containment"]
+
+Mechanism = Literal["subreaper", "process group"]
+
+PR_GET_CHILD_SUBREAPER = 37
+
+LINE_LIMIT = 1 << 20
+"""Bytes that a line of output may have for `readline`. asyncio's 64 KiB are too few for an agent's JSON events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Containment:
+    mechanism: Mechanism
+    limits: str
+    """One sentence: what it does not catch."""
+
+
+CONTAINMENTS: Mapping[Mechanism, Containment] = {
+    "subreaper": Containment(
+        "subreaper",
+        "It does not catch processes that run as another user (sudo, setuid programs), processes that a service "
+        "outside the step starts on its behalf (systemd-run, docker, at), and a step that deliberately kills both its "
+        "keeper and the warden.",
+    ),
+    "process group": Containment(
+        "process group",
+        "It does not catch processes that have left their group (setsid, daemons) once their parent has ended, nor "
+        "anything at all when the engine itself is killed with SIGKILL.",
+    ),
+}
+
+
+@functools.cache
+def containment() -> Containment:
+    """The mechanism in force on this machine, and its limits."""
+    return CONTAINMENTS["subreaper" if _has_subreapers() else "process group"]
+
+
+def _has_subreapers() -> bool:
+    if sys.platform != "linux" or not sys.executable:
+        return False
+    try:
+        # /proc must show our own pid namespace, and list children (CONFIG_PROC_CHILDREN).
+        if os.readlink("/proc/self") != str(os.getpid()) or not os.path.exists("/proc/thread-self/children"):
+            return False
+        answer = ctypes.c_int()
+        return bool(ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) == 0)
+    except OSError:
+        return False
+
+
+class _Owner(Protocol):
+    """What a mechanism offers."""
+
+    async def spawn(self, command: Command, stdin: bytes | None, limit: int) -> Process: ...
+    async def close(self) -> None: ...
+
+
+def _owner(mechanism: Mechanism) -> _Owner:
+    if mechanism == "subreaper":
+        from windlass.process.line import Keeping
+
+        return Keeping()
+    from windlass.process.group import Grouping
+
+    return Grouping()
+
+
+class Supervisor:
+    """Starts commands and owns everything that they start. Belongs to one event loop; close it, or use `async with`.
+
+    Should the engine die before it can, everything is killed all the same where `containment()` is "subreaper".
+    """
+
+    def __init__(self, mechanism: Mechanism | None = None) -> None:
+        """`mechanism` overrules what `containment` finds, as tests of the other one do."""
+        self._owner = _owner(mechanism or containment().mechanism)
+        self._closed = False
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        stdin: bytes | None = None,
+        limit: int = LINE_LIMIT,
+    ) -> Process:
+        """Start a command with exactly this environment, no descriptors but its standard streams, default signals.
+
+        Returns once it runs; raises SpawnError if it cannot be started. Without `stdin` it reads /dev/null. `limit` is
+        the longest line that the readers take. Cancelling this leaves nothing running.
+        """
+        if self._closed:
+            raise RuntimeError("this Supervisor is closed: it starts nothing any more")
+        return await self._owner.spawn(Command.checked(argv, cwd, env), stdin, limit)
+
+    async def close(self) -> None:
+        """Kill everything that was started and is still running, and wait for its end. May be called again."""
+        self._closed = True
+        await self._owner.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,109 @@
+"""A process tree as its caller sees it: `Process`, and `Exit`, how it ended.
+
+Both mechanisms (`line`: a keeper under the warden; `group`: a process group) make `Process` objects; `Ending` is where
+they leave the outcome. `ProcessLost` is the outcome when the tree slipped out of our hands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from windlass.errors import Category, WindlassError
+
+__all__ = ["Ending", "Exit", "Process", "ProcessLost", "Ward"]
+
+
+class ProcessLost(WindlassError):
+    """The command ran, and how it ended is unknown, or some of it could not be ended. The text says which.
+
+    The attempt is like one that a crash cut off: its effects may have happened.
+    """
+
+    category = Category.TRANSIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How the main process of a command ended: by itself with a code, or by a signal."""
+
+    code: int | None
+    """0 and above; None if a signal ended it."""
+    signal: int | None
+    """The signal's number; None if it ended by itself."""
+    killed: bool
+    """It was running when we ordered it to stop."""
+
+    @classmethod
+    def from_wait_status(cls, status: int, *, killed: bool) -> Self:
+        return cls.from_returncode(os.waitstatus_to_exitcode(status), killed=killed)
+
+    @classmethod
+    def from_returncode(cls, returncode: int, *, killed: bool) -> Self:
+        """From Python's convention, in which a negative number is a signal."""
+        if returncode < 0:
+            return cls(None, -returncode, killed)
+        return cls(returncode, None, killed)
+
+
+class Ending:
+    """Settled once, awaited by any number; cancelling one who waits touches no one else."""
+
+    def __init__(self) -> None:
+        self._settled = asyncio.Event()
+        self._outcome: Exit | ProcessLost | None = None
+
+    def settle(self, outcome: Exit | ProcessLost) -> None:
+        """The first outcome stands."""
+        if self._outcome is None:
+            self._outcome = outcome
+            self._settled.set()
+
+    async def wait(self) -> Exit:
+        await self._settled.wait()
+        assert self._outcome is not None
+        if isinstance(self._outcome, ProcessLost):
+            raise self._outcome
+        return self._outcome
+
+    @property
+    def settled(self) -> bool:
+        return self._outcome is not None
+
+
+class Ward(Protocol):
+    """What a mechanism keeps of one process tree."""
+
+    ended: Ending
+
+    def stop(self, grace: float) -> None:
+        """Order the whole tree to end; later orders can only shorten the grace."""
+
+
+class Process:
+    """One command and everything that it started."""
+
+    def __init__(self, pid: int, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader, ward: Ward) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.stderr = stderr
+        self._ward = ward
+
+    async def wait(self) -> Exit:
+        """Wait until the main process has ended and its tree is gone; the rest of its output is then in the readers.
+
+        Does not need the output to be read, but a command whose output no one reads stops at a full pipe. Cancelling
+        this leaves the command running, still owned: `stop` it, or close its Supervisor.
+        """
+        return await self._ward.ended.wait()
+
+    async def stop(self, grace: float) -> Exit:
+        """SIGTERM to the whole tree; after `grace` seconds SIGKILL to all that is left. With 0, SIGKILL at once.
+
+        May be called again, and at any time: the earliest deadline holds. Cancelling this does not take the order back.
+        """
+        if not self._ward.ended.settled:
+            self._ward.stop(max(grace, 0.0))
+        return await self.wait()

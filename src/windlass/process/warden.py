@@ -1,0 +1,436 @@
+"""The warden: one small process that owns every process tree the engine starts.
+
+    engine ──line──▶ warden ──fork──▶ keeper ──exec──▶ command ──▶ its children …
+       └────────────── control ──────────┘
+
+- The **line** is a socket pair between engine and warden. One packet on it carries four descriptors (a control
+  socket, and the command's stdin, stdout and stderr) and asks for one keeper.
+- A **keeper** owns one command. It reads the command from its control socket, starts it, waits for every process
+  beneath it, obeys `stop`, and reports. Whatever it leaves unsaid, the end of its control socket says.
+- Both are child subreapers: a process whose parent dies becomes the child of its keeper, however often it forked or
+  called `setsid`. A keeper ends only when `waitpid` says that it has no child left, so nothing can be forgotten.
+
+Who dies, and what follows:
+- the command: its keeper kills what it left behind, and reports;
+- a keeper: its processes become the warden's, which kills every child that is not a keeper;
+- the warden: every keeper gets its parent-death signal, kills its tree and ends;
+- the engine: the warden kills its keepers and everything that they leave to it.
+The warden holds a copy of each control socket and closes it last, so the engine reads the end of a control socket
+exactly when the keeper and all of its processes are gone.
+
+What keepers say, one line each: `started PID`, `failed ERRNO PART`, `ended STATUS KILLED`, `survivors PID…`,
+`error TEXT`. What they are told: the length of the request in eight bytes, the request (marshalled argv, cwd, env),
+then any number of `stop GRACE` lines.
+
+This file is run as a script under `python -I -S`: it may import the standard library and nothing else, and little of
+that, for the first command waits for it. Nothing imports it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import marshal
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+ROUND = 0.02
+"""Seconds between two rounds of killing, when no death of a child calls for one earlier."""
+PATIENCE = 5.0
+"""Seconds of killing after which the engine is told who is still there: SIGKILL needs no longer, where it works."""
+SLOW_ROUND = 0.5
+"""Seconds between rounds once the engine has been told."""
+BATCH = 10_000
+"""Children waited for in a row: a fork bomb breeds zombies without end, and between batches its living are killed."""
+
+FAULTS = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+}
+
+
+# --- what the warden and its keepers share -------------------------------------------------------------------------
+
+
+def prctl(option: int, value: int) -> None:
+    """Call prctl(2), which the standard library does not offer."""
+    if LIBC.prctl(option, *(ctypes.c_ulong(argument) for argument in (value, 0, 0, 0))) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) failed")
+
+
+def own_descendants() -> None:
+    """Adopt orphaned descendants, and be woken when the parent dies.
+
+    The parent-death signal also comes when only the parent's *thread* that forked us ends; so it is no more than a
+    reason to look at `getppid()`, which every turn of the loops does.
+    """
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGHUP)
+
+
+def disregard_signals() -> None:
+    """Let no signal end or stop this process, and have every signal at its default in what it starts.
+
+    Warden and keepers end when their work does, not when a service manager or a step signals everyone in sight. A
+    handler that does nothing serves both ends: exec resets it to the default, where SIG_IGN would be passed on.
+    """
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL if number in FAULTS else lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+class Bell:
+    """Wakes a `poll` when any signal arrives, the death of a child above all."""
+
+    def __init__(self) -> None:
+        self._ear, self._clapper = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._clapper, warn_on_full_buffer=False)
+
+    def fileno(self) -> int:
+        return self._ear
+
+    def silence(self) -> None:
+        with suppress(BlockingIOError):  # it had not rung
+            os.read(self._ear, 65536)
+
+    def close(self) -> None:
+        os.close(self._ear)
+        os.close(self._clapper)
+
+
+def say(control: socket.socket, *words: object) -> None:
+    """Report to the engine."""
+    with suppress(ConnectionError):  # the engine has died, and no one is left to be told
+        control.sendall(" ".join(map(str, words)).encode() + b"\n")
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, in all of its threads; for a subreaper, those that it adopted too."""
+    found: list[int] = []
+    with suppress(FileNotFoundError):  # it has ended
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # this thread has
+                with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                    found += map(int, file.read().split())
+    return found
+
+
+def parent(pid: int) -> int | None:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split(maxsplit=2)[1])
+    return None
+
+
+def descend(roots: list[int], passing_over: Collection[int] = ()) -> Iterator[tuple[int, int]]:
+    """Walk these children of ours and all beneath them, parents first: pid and process group of each.
+
+    Each is given out when its parent has just been seen to be of the family, and so cannot be a stranger
+    to whom the pid has passed. Groups in `passing_over`, which may grow meanwhile, are left out.
+    """
+    family = {os.getpid()}
+    queue = list(roots)
+    for pid in queue:  # which grows by what is found below
+        with suppress(ProcessLookupError):
+            group = os.getpgid(pid)
+            if group not in passing_over:
+                below = children(pid)
+                if parent(pid) in family:
+                    family.add(pid)
+                    queue += below
+                    yield pid, group
+
+
+def terminate(until: float) -> None:
+    """Ask all descendants politely to end: SIGTERM to each of them, once."""
+    for pid, _ in descend(children(os.getpid())):
+        if time.monotonic() > until:
+            return  # a fork bomb would keep us walking
+        # It may have ended by now; or be another user's, and will be reported as a survivor.
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGCONT)  # a stopped process could not act on the first
+
+
+def kill(pids: list[int]) -> None:
+    """SIGKILL these children of ours and what is beneath them, a whole process group at one stroke.
+
+    The kernel signals a group under the lock that fork takes, so none of it can get away by forking. What
+    forks out of its group during the walk becomes our child when its parent dies, and falls in the next
+    round. Two things make the rounds end: the walk reaches every depth, and the dead do not fork.
+    """
+    ours = os.getpgrp()
+    struck: set[int] = set()
+    for pid, group in descend(pids, passing_over=struck):
+        # It may have ended by now; or be another user's (sudo), and will be reported as a survivor.
+        with suppress(ProcessLookupError, PermissionError):
+            if group == ours:
+                os.kill(pid, signal.SIGKILL)
+            else:
+                struck.add(group)
+                os.killpg(group, signal.SIGKILL)
+
+
+# --- the keeper ----------------------------------------------------------------------------------------------------
+
+
+class Keeper:
+    """Owns one command, from its start until no process beneath it is left."""
+
+    def __init__(self, control: socket.socket, warden: int) -> None:
+        self._control = control
+        self._warden = warden
+        self._orders = b""
+        self._status: int | None = None
+        self._killed = False
+        self._deadline: float | None = None  # from then on everything is killed; None as long as the command may run
+        self._told = False
+        own_descendants()
+        self._bell = Bell()
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._poll.register(self._bell, select.POLLIN)
+
+    def run(self, stdio: list[int]) -> None:
+        if not self._start(stdio):
+            return
+        while self._reap():
+            if os.getppid() != self._warden:
+                self._end_by(time.monotonic())
+            for fd, _ in self._poll.poll(self._press_on()):
+                if fd == self._control.fileno():
+                    self._obey()
+            self._bell.silence()
+        if os.getppid() == self._warden:  # an orphaned keeper's silence tells the engine that the warden was lost
+            say(self._control, "ended", self._status, int(self._killed))
+
+    def _start(self, stdio: list[int]) -> bool:
+        request = self._receive(int.from_bytes(self._receive(8), "big"))
+        if not request:
+            return False  # the engine let go before it had said what to run
+        argv, cwd, env = marshal.loads(request)
+        part = "cwd"
+        try:
+            os.chdir(cwd)
+            part = "program"
+            stdin, stdout, stderr = stdio
+            self._command = subprocess.Popen(
+                argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+            )
+        except OSError as error:
+            say(self._control, "failed", error.errno, part)
+            return False
+        for fd in stdio:
+            os.close(fd)  # or the engine would not see the end of the output
+        say(self._control, "started", self._command.pid)
+        return True
+
+    def _receive(self, size: int) -> bytes:
+        """Exactly `size` bytes, or none at all where the engine stopped short of that."""
+        received = bytearray()
+        while len(received) < size:
+            if not (piece := self._control.recv(size - len(received))):
+                return b""
+            received += piece
+        return bytes(received)
+
+    def _reap(self) -> bool:
+        """Wait for those that have ended. False when no process is left."""
+        try:
+            for _ in range(BATCH):
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == self._command.pid:
+                    self._status = status
+                    if self._deadline is None:
+                        self._end_by(time.monotonic())  # nothing outlives its step
+        except ChildProcessError:
+            return False
+        return True
+
+    def _obey(self) -> None:
+        try:
+            received = self._control.recv(4096)
+        except ConnectionResetError:
+            received = b""
+        if not received:  # the engine has let go
+            self._poll.unregister(self._control)
+            self._stop(0)
+            return
+        *orders, self._orders = (self._orders + received).split(b"\n")
+        for order in orders:
+            self._stop(float(order.removeprefix(b"stop ")))
+
+    def _stop(self, grace: float) -> None:
+        deadline = time.monotonic() + grace
+        first = self._deadline is None
+        self._killed |= first
+        self._end_by(deadline)
+        if first and grace > 0:
+            terminate(deadline)
+
+    def _end_by(self, deadline: float) -> None:
+        self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+
+    def _press_on(self) -> float | None:
+        """Kill if it is time to. Returns the milliseconds until there is something to do again."""
+        if self._deadline is None:
+            return None
+        overdue = time.monotonic() - self._deadline
+        if overdue < 0:
+            return -overdue * 1000
+        left = children(os.getpid())
+        kill(left)
+        if overdue > PATIENCE and not self._told:
+            self._told = True
+            say(self._control, "survivors", *left)
+        return (SLOW_ROUND if self._told else ROUND) * 1000
+
+
+# --- the warden ----------------------------------------------------------------------------------------------------
+
+
+class Warden:
+    """Forks a keeper whenever the engine asks, and kills whatever is left to it without one."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._engine = os.getppid()
+        self._serving = True
+        self._keepers: dict[int, socket.socket] = {}  # by pid; our copy of the control socket
+        self._bereft: list[socket.socket] = []  # the sockets of dead keepers, open until their strays are dead too
+        self._strays_since: float | None = None
+        disregard_signals()
+        own_descendants()
+        self._bell = Bell()
+        self._poll = select.poll()
+        self._poll.register(line, select.POLLIN)
+        self._poll.register(self._bell, select.POLLIN)
+
+    def run(self) -> None:
+        while self._reap() or self._serving:
+            if os.getppid() != self._engine:
+                self._retire()
+            for fd, _ in self._poll.poll(self._sweep()):
+                if fd == self._line.fileno():
+                    self._admit()
+            self._bell.silence()
+
+    def _admit(self) -> None:
+        """Take one request off the line: fork its keeper."""
+        packet, fds, _, _ = socket.recv_fds(self._line, 1, 4, socket.MSG_CMSG_CLOEXEC)
+        if not packet:
+            self._retire()
+            return
+        if len(fds) < 4:  # our limit of open files is reached; the kernel has dropped the rest
+            for fd in fds[1:]:
+                os.close(fd)
+            if fds:
+                with socket.socket(fileno=fds[0]) as refused:
+                    say(refused, "failed", errno.EMFILE, "keeper")
+            return
+        control = socket.socket(fileno=fds[0])
+        stdio = fds[1:]
+        try:
+            pid = os.fork()
+        except OSError as error:
+            say(control, "failed", error.errno, "keeper")
+            control.close()
+        else:
+            if pid == 0:
+                self._become_keeper(control, stdio)
+            self._keepers[pid] = control
+        for fd in stdio:
+            os.close(fd)
+
+    def _become_keeper(self, control: socket.socket, stdio: list[int]) -> None:
+        """Go on as a keeper, in the new process, and never return."""
+        try:
+            warden = os.getppid()
+            os.setsid()  # a step that signals its parent's group reaches no other keeper
+            # The end of these must mean the end of those who own them, so no copy may live on here.
+            self._bell.close()
+            for inherited in (self._line, *self._keepers.values(), *self._bereft):
+                inherited.close()
+            Keeper(control, warden).run(stdio)
+        except BaseException:  # no frame above may go on running as a second warden
+            import traceback  # slow to import, and hardly ever needed
+
+            say(control, "error", repr(traceback.format_exc()))
+        finally:
+            os._exit(0)
+
+    def _retire(self) -> None:
+        """The engine is gone or has let go: from now on every child is a stray."""
+        if self._serving:
+            self._serving = False
+            self._poll.unregister(self._line)
+            self._bereft += self._keepers.values()
+            self._keepers.clear()
+
+    def _reap(self) -> bool:
+        """Wait for those that have ended. False when no child is left."""
+        try:
+            for _ in range(BATCH):
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                if pid == 0:
+                    break
+                if os.WIFSTOPPED(status):
+                    os.kill(pid, signal.SIGCONT)  # a step may not escape its keeper by freezing it
+                elif pid in self._keepers:
+                    self._bereft.append(self._keepers.pop(pid))
+        except ChildProcessError:
+            return False
+        return True
+
+    def _sweep(self) -> float | None:
+        """Kill strays; when there are none, let the engine see the end of the keepers that left them.
+
+        Returns the milliseconds until there is something to do again.
+        """
+        strays = [pid for pid in children(os.getpid()) if pid not in self._keepers]
+        kill(strays)
+        now = time.monotonic()
+        if not strays:
+            self._strays_since = None
+        elif self._strays_since is None:
+            self._strays_since = now
+        overdue = self._strays_since is not None and now - self._strays_since > PATIENCE
+        if overdue or not strays:
+            for control in self._bereft:
+                if strays:
+                    say(control, "survivors", *strays)
+                control.close()
+            self._bereft.clear()
+        if not strays:
+            return None
+        return (SLOW_ROUND if overdue else ROUND) * 1000
+
+
+def main() -> None:
+    line = socket.socket(fileno=os.dup(0))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0, inheritable=False)  # so that no descriptor opened later takes the number of a standard stream
+    os.close(nowhere)
+    os.chdir("/")  # hold no directory busy
+    Warden(line).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Settings: flags over environment over project over user (`config.toml` in the home and in the user's folder).
+
+Every key can also be given as `WINDLASS_KEY`. All problems are told at once. A key in `USER_ONLY` is refused in
+a project's file: a repository that one clones must not widen what its steps get to see.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from windlass.errors import UsageError
+from windlass.plan.model import Duration
+
+__all__ = ["Settings", "find_home", "load_settings", "user_folder"]
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    grace: Duration = 5.0
+    """Between the polite signal to a step's processes and their kill."""
+    approval_expiry: Duration = 86400.0
+    """How long a request for approval stays open; unanswered, it fails closed."""
+    pause_expiry: Duration | None = None
+    """How long an execution may stay paused. Unset: for ever."""
+    on_pause_expiry: Literal["resume", "cancel"] = "cancel"
+    """What `windlass clean` and every starting engine do with those paused for longer."""
+    checkpoints_kept: int = Field(default=5, ge=1, le=1000)
+    """Automatic checkpoint files kept of each execution."""
+    checkpoint_each_step: bool = False
+    """Also write a checkpoint file whenever a step completes."""
+    env_allow: tuple[str, ...] = ()
+    """Names of environment variables that steps may see, besides PATH, HOME, LANG and the like."""
+
+
+USER_ONLY = frozenset({"env_allow"})
+
+
+def user_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Where the user's own settings and trust are kept."""
+    base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME") or Path.home()) / ".config")
+    return Path(base) / "windlass"
+
+
+def find_home(given: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> Path:
+    """The folder of state: as told, else the nearest `.windlass` upwards, else one in this folder."""
+    told = given or env.get("WINDLASS_HOME")
+    if told:
+        return Path(told).expanduser().absolute()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / ".windlass").is_dir():
+            return folder / ".windlass"
+    return here / ".windlass"
+
+
+def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ) -> Settings:
+    problems: list[str] = []
+    user = _read(user_folder(env) / "config.toml", problems)
+    project_file = home / "config.toml"
+    project = _read(project_file, problems)
+    for key in sorted(USER_ONLY & project.keys()):
+        problems.append(f"{project_file}: `{key}` may only stand in the user's own settings")
+    merged = {**user, **project, **_from_environment(env), **(flags or {})}
+    try:
+        settings = Settings.model_validate(merged)
+    except ValidationError as error:
+        problems += [_plain(problem) for problem in error.errors(include_url=False)]
+    if problems:
+        text = "\n".join(f"  {problem}" for problem in problems)
+        raise UsageError(f"the settings have problems:\n{text}")
+    return settings
+
+
+def _read(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problems.append(f"{path}: {error}")
+        return {}
+    return found
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in Settings.model_fields:
+        value = env.get(f"WINDLASS_{key.upper()}")
+        if value is not None:
+            found[key] = [v for v in value.split(",") if v] if key in USER_ONLY else value
+    return found
+
+
+def _plain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, Settings.model_fields, 1)
+        hint = f"did you mean `{near[0]}`?" if near else "known: " + ", ".join(Settings.model_fields)
+        return f"`{key}` is not a setting; {hint}"
+    return f"`{key}`: {str(problem['msg']).removeprefix('Value error, ')}"

@@ -1,0 +1,179 @@
+"""What each file tool is told: one pydantic model per tool, and its complaints in plain words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+
+from windlass.tools.arguments import Arguments
+from windlass.tools.files.failures import nearest, shown
+
+__all__ = [
+    "Apply",
+    "Change",
+    "Delete",
+    "Edit",
+    "List",
+    "Move",
+    "Read",
+    "Replacement",
+    "Write",
+    "problems",
+]
+
+MIB = 1 << 20
+
+PathText = Annotated[str, Field(description="A path inside the working directory, e.g. src/main.py")]
+Encoding = Annotated[str, Field(description="A text encoding, or base64 for bytes that are not text")]
+Permissions = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
+
+
+class Read(Arguments):
+    path: PathText
+    encoding: Encoding = "utf-8"
+    max_bytes: int = Field(default=MIB, ge=1, le=64 * MIB, description="Read at most this much")
+    offset: int = Field(default=0, ge=0, description="Start at this byte")
+
+
+class Write(Arguments):
+    path: PathText
+    content: str
+    encoding: Encoding = "utf-8"
+    mode: Literal["overwrite", "create", "append"] = Field(
+        default="overwrite", description="`create` refuses to replace a file that is there"
+    )
+    make_parents: bool = Field(default=True, description="Make missing folders on the way")
+    permissions: Permissions | None = Field(
+        default=None, description="Like 0644; otherwise as the file had, or as new files get"
+    )
+
+
+class Replacement(Arguments):
+    old: str = Field(min_length=1, description="The text to find, exactly as it stands")
+    new: str
+    all: bool = Field(default=False, description="Replace every occurrence instead of the only one")
+
+
+class Edit(Arguments):
+    path: PathText
+    edits: list[Replacement] = Field(min_length=1, max_length=1000)
+
+
+class List(Arguments):
+    path: PathText = "."
+    glob: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="Like *.py, matched with names; with a / in it, with paths: src/**/*.py",
+    )
+    recursive: bool = False
+    max_entries: int = Field(default=10_000, ge=1, le=100_000)
+
+    @model_validator(mode="after")
+    def _reach(self) -> List:
+        if self.glob and "/" in self.glob and not self.recursive:
+            raise ValueError("a glob with / in it needs recursive: true")
+        return self
+
+
+class Move(Arguments):
+    source: PathText = Field(alias="from")
+    to: PathText
+    overwrite: bool = Field(default=False, description="Replace a file that is there")
+
+
+class Delete(Arguments):
+    path: PathText
+    recursive: bool = Field(default=False, description="Needed for folders that are not empty")
+    missing_ok: bool = False
+
+
+class WriteChange(Write):
+    do: Literal["write"]
+
+
+class EditChange(Edit):
+    do: Literal["edit"]
+
+
+class MoveChange(Move):
+    do: Literal["move"]
+
+
+class DeleteChange(Delete):
+    do: Literal["delete"]
+
+
+Change = WriteChange | EditChange | MoveChange | DeleteChange
+
+
+class Apply(Arguments):
+    changes: list[Annotated[Change, Field(discriminator="do")]] = Field(
+        min_length=1, max_length=1000, description="Made in this order: all of them, or none"
+    )
+
+
+def problems(model: type[Arguments], arguments: Mapping[str, Any]) -> list[str]:
+    """Everything wrong with the arguments, a sentence each."""
+    try:
+        model.model_validate(dict(arguments))
+    except ValidationError as error:
+        known = sorted(set(_names(model.model_json_schema())))
+        return [_sentence(dict(e), known) for e in error.errors(include_url=False)]
+    return []
+
+
+_SENTENCES = {
+    "missing": "{where} is missing",
+    "string_type": "{where} must be text",
+    "string_unicode": "{where} is not valid Unicode text",
+    "list_type": "{where} must be a list",
+    "too_short": "{where} must not be empty",
+    "string_too_short": "{where} must not be empty",
+    "too_long": "{where} has more than {max_length} entries",
+    "string_too_long": "{where} is longer than {max_length} characters",
+    "string_pattern_mismatch": "{where} must look like 0644",
+    "literal_error": "{where} must be {expected}",
+    "greater_than_equal": "{where} must be at least {ge}",
+    "less_than_equal": "{where} must be at most {le}",
+    "model_type": "{where} must be a mapping of arguments",
+    "model_attributes_type": "{where} must be a mapping of arguments",
+    "union_tag_not_found": "{where}.do is missing: one of write, edit, move, delete",
+    "union_tag_invalid": "{where}.do must be one of write, edit, move, delete",
+}
+
+
+def _sentence(error: dict[str, Any], known: list[str]) -> str:
+    where = _where(error["loc"])
+    kind = str(error["type"])
+    if kind == "extra_forbidden":
+        near = nearest(str(error["loc"][-1]), known)
+        return f"{where} is not known here" + (f": did you mean {near}?" if near else "")
+    if kind in _SENTENCES:
+        return _SENTENCES[kind].format(where=where, **error.get("ctx", {}))
+    if kind.startswith("int"):
+        return f"{where} must be a whole number, not {shown(str(error['input']))}"
+    if kind.startswith("bool"):
+        return f"{where} must be true or false, not {shown(str(error['input']))}"
+    text = str(error["msg"]).removeprefix("Value error, ")
+    return f"{where}: {text}" if where else text
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    """`changes[2].path`; pydantic also names the kind of change, which the reader did not write there."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return re.sub(r"^(\.changes\[\d+\])\.(write|edit|move|delete)\b", r"\1", text).lstrip(".")
+
+
+def _names(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for part in schema.values():
+            yield from _names(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _names(part)

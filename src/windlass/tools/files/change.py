@@ -1,0 +1,213 @@
+"""Writing, editing, moving, deleting: each makes its changes through an `Undo`, and nothing around it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any
+
+from windlass.errors import Category, ToolError
+from windlass.faults import fault_point
+from windlass.tools.files.arguments import Delete, Edit, Move, Replacement, Write
+from windlass.tools.files.failures import Missing, nearest, outside, shown, unusable
+from windlass.tools.files.look import encode, regular
+from windlass.tools.files.place import Place, dress, kind, read_chunks, walk, write_chunks
+from windlass.tools.files.safe_path import Root, is_state, names_in
+from windlass.tools.files.undo import Undo
+
+__all__ = ["OPERATIONS", "delete", "edit", "move", "write"]
+
+MAX_EDIT = 64 << 20
+
+
+def write(root: Root, undo: Undo, arguments: Write) -> dict[str, Any]:
+    data = encode(arguments.content, arguments.encoding, arguments.path)
+    if arguments.make_parents:
+        _make_parents(root, undo, arguments.path)
+    with root.locate(arguments.path) as place:
+        old = regular(place, arguments.path)
+        if old and arguments.mode == "create":
+            raise unusable(arguments.path, "exists already", "use mode: overwrite, or another path")
+        kept: Iterable[bytes] = ()
+        if old and arguments.mode == "append":
+            kept = read_chunks(place, undo.check)
+        permissions = int(arguments.permissions, 8) if arguments.permissions else None
+        size, digest = _replace(undo, place, old, chain(kept, [data]), permissions)
+    return {"path": place.text, "bytes": size, "sha256": digest, "created": old is None}
+
+
+def edit(root: Root, undo: Undo, arguments: Edit) -> dict[str, Any]:
+    with root.locate(arguments.path) as place:
+        old = regular(place, arguments.path)
+        if old is None:
+            raise Missing(arguments.path, place.name, names_in(place.fd))
+        if old.st_size > MAX_EDIT:
+            raise ToolError(
+                f"{shown(arguments.path)} is too large to edit: {old.st_size >> 20} MiB",
+                category=Category.RESOURCE,
+                advice=(f"files up to {MAX_EDIT >> 20} MiB can be edited; use a shell step",),
+            )
+        try:
+            text = b"".join(read_chunks(place, undo.check)).decode()
+        except UnicodeDecodeError as error:
+            raise unusable(arguments.path, f"is not utf-8 text: {error}", "rewrite it with files.write") from None
+        counts = []
+        for number, replacement in enumerate(arguments.edits, 1):
+            text, count = _substitute(text, replacement, f"{shown(place.path)}, edit {number}")
+            counts.append(count)
+        size, digest = _replace(undo, place, old, [encode(text, "utf-8", place.path)], None)
+    return {"path": place.text, "replacements": counts, "bytes": size, "sha256": digest}
+
+
+def move(root: Root, undo: Undo, arguments: Move) -> dict[str, Any]:
+    with root.locate(arguments.source, follow=False) as source:
+        found = _movable(source, arguments.source)
+        if found is None:
+            raise Missing(arguments.source, source.name, names_in(source.fd))
+        _make_parents(root, undo, arguments.to)
+        with root.locate(arguments.to, follow=False) as to:
+            if f"{to.path}/".startswith(f"{source.path}/"):
+                raise unusable(arguments.to, "is inside what is to be moved", "name another target")
+            there = _movable(to, arguments.to)
+            if there and kind(there) == "directory":
+                raise unusable(
+                    arguments.to,
+                    "is a directory that exists already",
+                    f"to move into it: {arguments.to.rstrip('/')}/{source.name}",
+                    "to replace it, delete it first",
+                )
+            if there and not arguments.overwrite:
+                raise unusable(arguments.to, "exists already", "use overwrite: true, or another path")
+            if there and os.path.samestat(found, there):
+                undo.remove(source)  # two names of one file: rename(2) would leave both
+            else:
+                if there and kind(found) == "directory":
+                    undo.remove(to)  # a directory cannot take a file's place at one stroke
+                undo.move(source, to)
+    return {"from": source.text, "to": to.text, "type": kind(found), "replaced": there is not None}
+
+
+def delete(root: Root, undo: Undo, arguments: Delete) -> dict[str, Any]:
+    try:
+        with root.locate(arguments.path, follow=False) as place:
+            found = _movable(place, arguments.path)
+            if found is None:
+                raise Missing(arguments.path, place.name, names_in(place.fd))
+            if kind(found) == "directory" and not arguments.recursive:
+                inside = sum(1 for _ in walk(place, lambda p: p is place)) - 1
+                if inside:
+                    raise unusable(
+                        arguments.path,
+                        f"is a directory with {inside} entries",
+                        "use recursive: true to delete them too",
+                    )
+            undo.remove(place)
+            return {"path": place.text, "deleted": True, "type": kind(found)}
+    except Missing:
+        if not arguments.missing_ok:
+            raise
+        return {"path": "/".join(root.parts(arguments.path)), "deleted": False, "type": None}
+
+
+OPERATIONS: dict[str, Callable[[Root, Undo, Any], dict[str, Any]]] = {
+    "write": write,
+    "edit": edit,
+    "move": move,
+    "delete": delete,
+}
+
+
+def _make_parents(root: Root, undo: Undo, path: str) -> None:
+    parts = root.parts(path)
+    for length in range(1, len(parts)):
+        with root.locate("/".join(parts[:length])) as place:
+            if place.stat() is None:
+                undo.make(place)
+
+
+def _replace(
+    undo: Undo,
+    place: Place,
+    old: os.stat_result | None,
+    chunks: Iterable[bytes],
+    permissions: int | None,
+) -> tuple[int, str]:
+    """Put new content in place at one stroke: written beside it, made durable, renamed over it.
+
+    The old inode is never written to, so other hard links to it keep the old content.
+    """
+    if old and not os.access(place.name, os.W_OK, dir_fd=place.fd, effective_ids=True):
+        # A rename would not ask; whoever write-protected the file expects it to hold.
+        raise ToolError(
+            f"{shown(place.path)} is write-protected",
+            category=Category.PERMISSION,
+            advice=("make it writable first: chmod u+w",),
+        )
+    temporary = undo.temporary(place)
+    # Never more open than it will be in the end, not even for a moment; a new file gets the umask besides.
+    first = stat.S_IMODE(old.st_mode) & 0o777 if old else 0o666
+    if permissions is not None:
+        first = permissions
+    fd = temporary.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL, first)
+    try:
+        fault_point("files.temporary")
+        written = write_chunks(fd, chunks, undo.check)
+        if old:
+            dress(fd, old)
+        if permissions is not None:
+            os.fchmod(fd, permissions)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    undo.put(temporary, place)
+    return written
+
+
+def _substitute(text: str, edit: Replacement, where: str) -> tuple[str, int]:
+    """One edit. A file with Windows line endings throughout keeps them, however the edit is written."""
+    old, new = edit.old, edit.new
+    if "\r\n" in text and text.count("\n") == text.count("\r\n"):
+        old, new = ("\r\n".join(t.replace("\r\n", "\n").split("\n")) for t in (old, new))
+    count = _occurrences(text, old)
+    if count == 0:
+        raise ToolError(
+            f"{where}: the text to replace does not occur" + _nearest_line(text, old),
+            category=Category.CONFIGURATION,
+            advice=("read the file again and copy the text exactly, spaces included",),
+        )
+    if count > 1 and not edit.all:
+        raise ToolError(
+            f"{where}: the text to replace occurs {count} times",
+            category=Category.CONFIGURATION,
+            advice=("add lines around it until it occurs once, or use all: true",),
+        )
+    return text.replace(old, new), text.count(old)
+
+
+def _occurrences(text: str, old: str) -> int:
+    """How often, overlapping ones included: `aa` in `aaa` is ambiguous too."""
+    count, at = 0, text.find(old)
+    while at >= 0:
+        count, at = count + 1, text.find(old, at + 1)
+    return count
+
+
+def _nearest_line(text: str, old: str) -> str:
+    wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")
+    lines = {line.strip(): n for n, line in reversed(list(enumerate(text.splitlines(), 1)))}
+    near = nearest(wanted, lines)
+    return f"; the nearest is line {lines[near]}: {shown(near)}" if near else ""
+
+
+def _movable(place: Place, path: str) -> os.stat_result | None:
+    """What is at a place from which it may be taken away; None when nothing is there."""
+    if place.name == ".":
+        raise outside(path, "that is the working directory itself")
+    found = place.stat()
+    if found and kind(found) == "other":
+        raise unusable(path, "is a device, FIFO or socket", "leave it to what made it")
+    if found and any(is_state(inner.name) for inner, _ in walk(place)):
+        raise outside(path, "it has .windlass in it, the engine's own state")
+    return found

@@ -1,0 +1,178 @@
+"""Taking a step's changes back, and saying when that cannot be done without harm.
+
+Each change is judged by what stands at its path now. As the step left it: put back what was there. As it was
+before: nothing to do, because the change had not been made yet, or an earlier rollback that was killed has
+taken it back already; this makes a rollback safe to repeat. Anything else is somebody's work: it stays, the
+backup stays, and the error names both.
+
+Directories that survive keep the modification time of the rollback itself: their entries did change, and
+tools that watch directories (git's untracked cache) must not be told otherwise.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+from windlass.errors import Category, ToolError
+from windlass.faults import fault_point
+from windlass.tools.files.failures import Missing, explain, shown
+from windlass.tools.files.kernel import rename_new
+from windlass.tools.files.place import Place, copy, directory, discard, mark
+from windlass.tools.files.safe_path import Root
+from windlass.tools.files.undo import DONE, OPEN, Change, Note, locked, read_log, retire
+
+__all__ = ["roll_back", "roll_back_in", "seal"]
+
+
+def roll_back(scratch: Path, workdir: Path, *, sealed: bool = False) -> list[str]:
+    """Take back what a step left unfinished (or, with `sealed`, what it finished): the paths put back.
+
+    Does nothing when there is nothing to take back. Raises ToolError, after taking back all it can, when
+    somebody else has changed a path since.
+    """
+    if not scratch.is_dir():
+        return []
+    with Root(workdir) as root, locked(scratch) as home:
+        return roll_back_in(root, home, DONE if sealed else OPEN)
+
+
+def seal(scratch: Path) -> None:
+    """Keep what a step left as it is: its log becomes a finished one, and no later attempt takes it back."""
+    if not (scratch / OPEN).is_dir():
+        return
+    with locked(scratch) as home:
+        retire(home, DONE)
+        os.rename(OPEN, DONE, src_dir_fd=home.fd, dst_dir_fd=home.fd)
+        home.sync()
+
+
+def roll_back_in(root: Root, home: Place, name: str) -> list[str]:
+    """`roll_back` for those who hold the lock already."""
+    folder = Place(home.fd, name, name)
+    if folder.stat() is None:
+        return []
+    undone: list[str] = []
+    problems: list[str] = []
+    with directory(folder) as fd:
+        log = read_log(fd)
+        for number, line in reversed(list(enumerate(log.lines))):
+            spare = f".windlass-{log.token}-{number}"
+            try:
+                if isinstance(line, Change):
+                    if _take_back(root, fd, line, spare):
+                        undone.append(line.path)
+                else:
+                    _clear(root, line)
+            except ToolError as error:
+                problems.append(error.failure.message)
+            except OSError as error:
+                problems.append(explain(error, f"putting back {_path(line)}").failure.message)
+            fault_point("files.undone")
+    if problems:
+        raise ToolError(
+            "not everything could be taken back: " + "; ".join(problems),
+            category=Category.CONFIGURATION,
+            advice=(
+                f"what was there before is kept in {home.path}/{name}",
+                "put these paths right by hand and delete that folder, then: windlass resume",
+            ),
+        )
+    retire(home, name)
+    return undone
+
+
+def _path(line: Change | Note) -> str:
+    return shown(line.path if isinstance(line, Change) else next(iter(line.values())))
+
+
+def _clear(root: Root, note: Note) -> None:
+    """Remove a temporary entry, or a folder that was made and that nobody else has come to use."""
+    try:
+        if "temp" in note:
+            with root.locate(note["temp"], follow=False) as place:
+                discard(place)
+        else:
+            with root.locate(note["made"], follow=False) as place:
+                os.rmdir(place.name, dir_fd=place.fd)
+    except (Missing, FileNotFoundError):
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _take_back(root: Root, backups: int, change: Change, spare: str) -> bool:
+    """Undo one change: True when something was put back, False when there was nothing to do."""
+    backup = Place(backups, change.was, "") if change.was is not None else None
+    before = mark(backup) if backup else None
+    if backup and before is None:
+        return False  # it never left its place, or is back there already
+    try:
+        with ExitStack() as stack:
+            try:
+                place = stack.enter_context(root.locate(change.path, follow=False))
+            except Missing:
+                if backup is None:
+                    return False  # its whole folder is gone, and it with it
+                raise
+            discard(place.beside(spare))
+            now = mark(place)
+            if now == change.now:
+                _take_away(root, place, change, spare)
+            elif now is None and change.source and backup:
+                pass  # moved back by a rollback that was killed before it came to the backup
+            elif now == before:
+                return False
+            else:
+                raise _conflict(change)
+            if backup:
+                _restore(backup, place, spare)
+            place.sync()
+            return True
+    except (Missing, FileExistsError):
+        raise _conflict(change) from None
+
+
+def _take_away(root: Root, place: Place, change: Change, spare: str) -> None:
+    """Remove what the step put there, unless a backup is to take its place at one stroke."""
+    if change.source:
+        with root.locate(change.source, follow=False) as origin:
+            rename_new(place.name, origin.name, old_fd=place.fd, new_fd=origin.fd)
+            origin.sync()
+    elif change.now is not None and change.was is None:
+        aside = place.beside(spare)
+        # A tree must vanish at once: after a crash, a second rollback would not know half of it again.
+        place.rename(aside)
+        discard(aside)
+    fault_point("files.taken")
+
+
+def _restore(backup: Place, place: Place, spare: str) -> None:
+    """Put a backup back: the same inode by a rename or, from another device, a faithful copy of it."""
+    occupied = place.stat() is not None
+    try:
+        _rename(backup, place, occupied)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        aside = place.beside(spare)
+        copy(backup, aside, lambda: None)
+        _rename(aside, place, occupied)
+
+
+def _rename(old: Place, new: Place, occupied: bool) -> None:
+    if occupied:
+        old.rename(new)
+    else:
+        rename_new(old.name, new.name, old_fd=old.fd, new_fd=new.fd)
+
+
+def _conflict(change: Change) -> ToolError:
+    kept = f" (what was there before is backup {change.was})" if change.was is not None else ""
+    return ToolError(
+        f"{shown(change.path)} was changed by somebody else since, and is left as it is{kept}",
+        category=Category.CONFIGURATION,
+    )

@@ -1,0 +1,177 @@
+"""How a file tool runs: checked arguments, a thread, an undo log, and what cancellation means for them.
+
+`Looking` and `Changing` are the two kinds; the tools themselves are in `tools.py`. A thread cannot be
+cancelled, so a cancelled call asks its thread to stop and waits for it. The thread takes back what it did
+before it ends, and only then does the cancellation go on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from typing import Any
+
+from windlass.errors import Category, ToolError
+from windlass.plan.model import Effect
+from windlass.ports import Call
+from windlass.tools.arguments import Arguments
+from windlass.tools.files.arguments import problems
+from windlass.tools.files.failures import explain, shown
+from windlass.tools.files.place import Place
+from windlass.tools.files.rollback import roll_back, roll_back_in
+from windlass.tools.files.safe_path import Root
+from windlass.tools.files.undo import DONE, OPEN, Undo, begin, locked, recorded, retire
+
+__all__ = ["Changing", "Looking"]
+
+
+Look = Callable[[Root, Any, Callable[[], None], int], dict[str, Any]]
+"""An operation of `look.py`: root, arguments, the check for stopping, how often to halve what it uses."""
+Change = Callable[[Root, Undo, Any], dict[str, Any]]
+"""An operation of `change.py`."""
+
+
+class _Stopped(Exception):
+    """The worker thread noticed that nobody waits for its result any more."""
+
+
+class _FileTool:
+    def __init__(self, name: str, description: str, model: type[Arguments]) -> None:
+        self.name = name
+        self.description = description
+        self.model = model
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self.model.model_json_schema()
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return problems(self.model, arguments)
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        if wrong := self.validate(arguments):
+            raise ToolError(
+                f"{self.name}: " + "; ".join(wrong),
+                category=Category.CONFIGURATION,
+                advice=("correct the arguments of the step",),
+            )
+        given = self.model.model_validate(dict(arguments))
+        stop = call.stopping
+
+        def check() -> None:
+            if stop.is_set():
+                raise _Stopped
+
+        def work() -> Any:
+            try:
+                check()
+                return self._run(given, call, check)
+            except OSError as error:
+                raise explain(error, self._doing(given)) from error
+
+        worker = _in_thread(work)
+        try:
+            return await asyncio.shield(worker)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled: ask it to stop, and wait until it has cleaned up.
+            stop.set()
+            await _ended(worker)
+            await self._regret(worker, call)
+            raise
+
+    def _doing(self, given: Any) -> str:
+        path = getattr(given, "path", None) or getattr(given, "source", None)
+        return f"{self.name} {shown(path)}" if path else self.name
+
+    def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
+        raise NotImplementedError
+
+    async def _regret(self, worker: asyncio.Future[Any], call: Call) -> None:
+        """Called when a cancelled call's worker has ended."""
+        worker.exception()
+
+
+class Looking(_FileTool):
+    """A tool that only looks."""
+
+    def __init__(self, name: str, description: str, model: type[Arguments], look: Look) -> None:
+        super().__init__(name, description, model)
+        self._look = look
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.NONE
+
+    def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
+        with Root(call.workdir) as root:
+            return self._look(root, given, check, call.reduced)
+
+
+class Changing(_FileTool):
+    """A tool that changes files: all it does is done, or none of it."""
+
+    def __init__(self, name: str, description: str, model: type[Arguments], change: Change) -> None:
+        super().__init__(name, description, model)
+        self._change = change
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.REPEATABLE
+
+    def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
+        identity = json.dumps([self.name, given.model_dump(mode="json")], sort_keys=True)
+        request = hashlib.sha256(identity.encode()).hexdigest()
+        with Root(call.workdir) as root, locked(call.scratch) as home:
+            roll_back_in(root, home, OPEN)
+            earlier = recorded(root, home, request, call.attempt)
+            if earlier is not None:
+                return earlier
+            retire(home, DONE)
+            try:
+                with begin(root, home, request=request, attempt=call.attempt, check=check) as undo:
+                    result = self._change(root, undo, given)
+                    undo.seal(result)
+                    return result
+            except BaseException as error:
+                self._take_back(root, home, error, given)
+                raise
+
+    def _take_back(self, root: Root, home: Place, error: BaseException, given: Any) -> None:
+        try:
+            roll_back_in(root, home, OPEN)
+        except (ToolError, OSError) as second:
+            first, then = (_worded(e, self._doing(given)) for e in (error, second))
+            raise ToolError(
+                f"{first}; {then}" if str(first) else str(then),
+                category=Category.CONFIGURATION,
+                advice=then.failure.advice if isinstance(then, ToolError) else (),
+            ) from error
+
+    async def _regret(self, worker: asyncio.Future[Any], call: Call) -> None:
+        error = worker.exception()
+        if error is None:
+            # It had finished in the moment of the cancellation: nobody will hear of it, so it is undone.
+            undoing = _in_thread(lambda: roll_back(call.scratch, call.workdir, sealed=True))
+            await _ended(undoing)
+            error = undoing.exception()
+        if isinstance(error, ToolError):
+            call.output("stderr", f"{self.name} was cancelled: {error}\n")
+
+
+def _worded(error: BaseException, doing: str) -> BaseException:
+    return explain(error, doing) if isinstance(error, OSError) else error
+
+
+def _in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Like asyncio.to_thread, but no Task: a loop that shuts down cancels Tasks and lets threads run on."""
+    return asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
+
+
+async def _ended(worker: asyncio.Future[Any]) -> None:
+    """Wait for a thread, whoever asks for haste."""
+    while not worker.done():
+        try:
+            await asyncio.wait({worker})
+        except asyncio.CancelledError:
+            continue

@@ -1,0 +1,193 @@
+"""From a path that anybody wrote to a `Place` inside the working directory, or a refusal.
+
+`Root` is the working directory, held open. `Root.locate` is the only way from text to a file:
+
+- `..` is folded before anything is opened, and absolute paths must start with the working directory;
+- a path without links is opened by one openat2 call that cannot leave the root;
+- any other path (or any path, where openat2 is missing) is walked name by name with O_NOFOLLOW. A link on
+  the way is read and its text walked in the same manner, so a link may lead anywhere inside and nowhere else.
+  /proc's magic links get no special treatment: their text is an absolute path, and outside;
+- `.windlass`, the engine's own state, is refused under that name and through links.
+
+The check and the use are the same act: what comes back holds the directory open. Two things no path check
+can see: a hard link shares its content with a name that may be elsewhere (reading shows that content;
+writing replaces our name and leaves the other alone), and a directory that another process moves out of the
+root while it is held open stays open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from windlass.errors import Category, ToolError
+from windlass.tools.files import kernel
+from windlass.tools.files.failures import Missing, outside, shown, unusable
+from windlass.tools.files.place import DIRECTORY, Place
+
+__all__ = ["Root", "is_state", "names_in"]
+
+MAX_PATH, MAX_NAME, MAX_LINKS = 4096, 255, 40
+
+
+def is_state(name: str) -> bool:
+    """Whether a name is the engine's own folder, also on file systems that ignore case."""
+    return name.casefold() == ".windlass"
+
+
+class Root:
+    """The working directory: everything a file tool touches is beneath it."""
+
+    def __init__(self, workdir: Path) -> None:
+        try:
+            self.fd = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ToolError(
+                f"the working directory {shown(str(workdir))} cannot be opened: "
+                f"{os.strerror(error.errno or 0).lower()}",
+                category=Category.CONFIGURATION,
+                advice=("create it, or run with another working directory",),
+            ) from error
+        self._names = {tuple(_split(p)) for p in (os.path.abspath(workdir), os.path.realpath(workdir))}
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self.fd)
+
+    @contextmanager
+    def locate(self, path: str, *, follow: bool = True) -> Iterator[Place]:
+        """The place a path names. `follow` decides about a link at its very end: its target, or itself."""
+        place = self._resolve(path, follow)
+        try:
+            yield place
+        finally:
+            os.close(place.fd)
+
+    def parts(self, path: str) -> list[str]:
+        """The names a path consists of, from the root, without `.` and `..`; () is the root."""
+        _check_text(path)
+        names = self._from_root(path, path)
+        folded: list[str] = []
+        for name in names:
+            if name != "..":
+                folded.append(name)
+            elif folded:
+                folded.pop()
+            else:
+                raise outside(path, "it climbs above the working directory with ..")
+        _check_names(path, folded)
+        return folded
+
+    def _from_root(self, text: str, path: str) -> list[str]:
+        names = _split(text)
+        if not text.startswith("/"):
+            return names
+        for root in self._names:
+            if tuple(names[: len(root)]) == root:
+                return names[len(root) :]
+        if text == path:
+            raise outside(path, "it is absolute and not inside the working directory")
+        raise outside(path, f"a link on the way leads to {shown(text)}, outside the working directory")
+
+    def _resolve(self, path: str, follow: bool) -> Place:
+        parts = self.parts(path)
+        if parts:
+            fd = kernel.open_beneath(self.fd, "/".join(parts[:-1]) or ".", DIRECTORY)
+            if fd is not None:
+                if not follow or _link(fd, parts[-1]) is None:
+                    return Place(fd, parts[-1], "/".join(parts))
+                os.close(fd)
+        return self._walk(path, parts, follow)
+
+    def _walk(self, path: str, parts: list[str], follow: bool) -> Place:
+        todo, names, links = parts[::-1], list[str](), 0
+        held = [os.dup(self.fd)]  # the root and, one for one, the directories in `names`
+        try:
+            while todo:
+                name = todo.pop()
+                if name == "..":
+                    # Only a link's text still has these. Up is where we came from, never the disk's `..`,
+                    # which a rename could have changed.
+                    if not names:
+                        raise outside(path, "a link on the way climbs above the working directory")
+                    names.pop()
+                    os.close(held.pop())
+                    continue
+                target = _link(held[-1], name) if todo or follow else None
+                if target is not None:
+                    links += 1
+                    if links > MAX_LINKS:
+                        raise unusable(path, "is a link that leads round in a circle", "remove the link")
+                    if target.startswith("/"):
+                        while names:
+                            names.pop()
+                            os.close(held.pop())
+                    onward = self._from_root(target, path)
+                    _check_names(path, onward)
+                    todo.extend(reversed(onward))
+                elif todo:
+                    held.append(_enter(held[-1], name, path))
+                    names.append(name)
+                else:
+                    return Place(held.pop(), name, "/".join([*names, name]))
+            return Place(held.pop(), ".", "/".join(names) or ".")
+        finally:
+            for fd in held:
+                os.close(fd)
+
+
+def names_in(folder: int) -> list[str]:
+    """The names in an open directory that a message may suggest."""
+    return [name for name in sorted(os.listdir(folder)) if not is_state(name)]
+
+
+def _split(text: str) -> list[str]:
+    return [name for name in text.split("/") if name not in ("", ".")]
+
+
+def _check_text(path: str) -> None:
+    if not path:
+        raise unusable(path, "is empty: a path must name something", "use . for the working directory")
+    if "\0" in path:
+        raise unusable(path, "has a NUL character in it", "correct the path")
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise unusable(path, "is not valid Unicode text", "correct the path") from None
+    if size >= MAX_PATH:
+        raise unusable(path, f"is {size} bytes long; the limit is {MAX_PATH - 1}", "shorten the path")
+
+
+def _check_names(path: str, names: list[str]) -> None:
+    for name in names:
+        if is_state(name):
+            raise outside(path, ".windlass is the engine's own state, which file tools leave alone")
+        if len(os.fsencode(name)) > MAX_NAME:
+            raise unusable(path, f"has a name longer than {MAX_NAME} bytes in it", "shorten the name")
+
+
+def _link(fd: int, name: str) -> str | None:
+    """The text of a link, None when it is not one (or not there)."""
+    try:
+        return os.readlink(name, dir_fd=fd)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
+def _enter(fd: int, name: str, path: str) -> int:
+    try:
+        return os.open(name, DIRECTORY, dir_fd=fd)
+    except FileNotFoundError:
+        raise Missing(path, name, names_in(fd)) from None
+    except NotADirectoryError:
+        raise unusable(path, f"cannot be reached: {shown(name)} is not a directory", "correct the path") from None

@@ -1,0 +1,138 @@
+"""Your own functions as tools: `@tool` on a function, sync or async, is all it takes.
+
+    @tool
+    def word_count(text: str) -> int:
+        return len(text.split())
+
+The parameters' annotations become the schema; a parameter annotated `Call` receives the attempt it runs in.
+A sync function runs in a thread: it may block, but it cannot be stopped from outside, so long ones should be
+async or look at `call.stopping`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, overload
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from windlass.errors import UsageError
+from windlass.plan.model import Effect
+from windlass.ports import Call
+from windlass.tools.arguments import complaints
+
+__all__ = ["FunctionTool", "tool"]
+
+_threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix="windlass-tool")
+Refresh = Callable[[], Awaitable[None] | None]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FunctionTool:
+    """A Python function behind the `Tool` port. Calling it calls the function."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str = "",
+        description: str = "",
+        effect: Effect | str = Effect.REPEATABLE,
+        refresh: Refresh | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.description = description or (inspect.getdoc(function) or "").split("\n", 1)[0]
+        self._effect = Effect(effect)
+        self._refresh = refresh
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._model, self._call_name = _model_of(function, self.name)
+        self._fields = tuple(self._model.model_fields)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self._model.model_json_schema()
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return self._effect
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return complaints(self._model, arguments)
+
+    async def refresh(self) -> None:
+        """Called before the one retry after a permission failure: renew credentials here."""
+        if self._refresh is not None:
+            waiting = self._refresh()
+            if waiting is not None:
+                await waiting
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        checked = self._model.model_validate(arguments)
+        keywords = {name: getattr(checked, name) for name in self._fields}
+        if self._call_name is not None:
+            keywords[self._call_name] = call
+        if self._is_async:
+            return await self.function(**keywords)
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(_threads, lambda: self.function(**keywords))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped from outside. Say so to the function, and give it the grace period:
+            # if it returns within that, its result is kept.
+            call.stopping.set()
+            done, _ = await asyncio.wait({work}, timeout=call.grace)
+            if done:
+                return work.result()
+            raise
+
+
+def _model_of(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], str | None]:
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise UsageError(f"tool {name}: its annotations cannot be read: {error}") from error
+    fields: dict[str, Any] = {}
+    call_name = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(f"tool {name}: parameter {parameter} has no name to be given by")
+        annotation = hints.get(parameter.name, Any)
+        if annotation is Call:
+            call_name = parameter.name
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (annotation, default)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    try:
+        return create_model(f"{name}_arguments", __config__=config, **fields), call_name
+    except (ValidationError, TypeError, NameError) as error:
+        raise UsageError(f"tool {name}: its parameters cannot be described: {error}") from error
+
+
+@overload
+def tool(function: F, /) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str = ...,
+    description: str = ...,
+    effect: Effect | str = ...,
+    refresh: Refresh | None = ...,
+) -> Callable[[F], FunctionTool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a tool. `effect` says what recovery may repeat: none, repeatable or once."""
+    if function is not None:
+        return FunctionTool(function)
+    return lambda decorated: FunctionTool(decorated, **options)

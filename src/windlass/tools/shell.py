@@ -1,0 +1,157 @@
+"""The `shell` tool: a command as a list of arguments, or one shell line. Its whole process tree is owned.
+
+A shell line runs under `sh -e`: the first command that fails ends it, so that later lines do not hide the
+failure. The exit code decides: 0 is success, 75 (EX_TEMPFAIL) transient, 126 and 127 configuration, anything
+else logic; death by SIGKILL from outside is taken for an out-of-memory kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from windlass.errors import Category, ToolError
+from windlass.plan.model import Effect
+from windlass.ports import Call
+from windlass.process import Exit, SpawnError
+from windlass.tools.arguments import Arguments, complaints
+
+__all__ = ["Shell"]
+
+EX_TEMPFAIL = 75
+_CHUNK = 64 * 1024
+
+
+class ShellArguments(Arguments):
+    line: str | None = Field(default=None, min_length=1)
+    """A line for the shell."""
+    argv: list[str] | None = Field(default=None, min_length=1)
+    """A program and its arguments, with no shell in between."""
+    shell: str = "sh"
+    """Which shell reads the line: sh, bash, zsh …"""
+    cwd: str = "."
+    """Where it runs, relative to the working directory."""
+    env: dict[str, str] = {}
+    """Added to the allow-listed environment."""
+    stdin: str | None = None
+    max_output: int = Field(default=1024 * 1024, ge=0, le=64 * 1024 * 1024)
+    """Bytes kept of each of stdout and stderr; the rest is read and dropped, and `truncated` says so."""
+    ok: list[int] = [0]
+    """Exit codes that mean success."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> ShellArguments:
+        if (self.line is None) == (self.argv is None):
+            raise ValueError("give exactly one of `line` and `argv`")
+        texts = [self.line or "", self.cwd, *(self.argv or ()), *self.env, *self.env.values()]
+        if any("\0" in text for text in texts):
+            raise ValueError("a command cannot hold a NUL character")
+        if any(not name or "=" in name for name in self.env):
+            raise ValueError("the name of an environment variable is not empty and has no `=`")
+        return self
+
+
+class Shell:
+    name = "shell"
+    description = "Run a command and keep its output"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return ShellArguments.model_json_schema()
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.REPEATABLE
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return complaints(ShellArguments, arguments)
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> dict[str, Any]:
+        given = ShellArguments.model_validate(arguments)
+        cwd = os.path.join(call.workdir, given.cwd)
+        if not os.path.isdir(cwd):
+            raise ToolError(f"the folder {cwd} does not exist", category=Category.CONFIGURATION)
+        argv = given.argv or [given.shell, "-e", "-c", given.line or ""]
+        stdin = given.stdin.encode() if given.stdin is not None else None
+        try:
+            process = await call.processes.spawn(argv, cwd=cwd, env={**call.variables, **given.env}, stdin=stdin)
+        except SpawnError as error:
+            raise ToolError(
+                f"{argv[0]!r} could not be started: {error}",
+                category=Category.CONFIGURATION,
+                advice=(f"check that {argv[0]!r} is installed and on the PATH",),
+            ) from error
+        captures = [
+            _Capture("stdout", given.max_output, call),
+            _Capture("stderr", given.max_output, call),
+        ]
+        readers = [
+            asyncio.ensure_future(capture.drain(stream))
+            for capture, stream in zip(captures, (process.stdout, process.stderr), strict=True)
+        ]
+        try:
+            ended = await process.wait()
+        except asyncio.CancelledError:
+            ended = await process.stop(call.grace)
+            if ended.killed or ended.code != 0:
+                raise
+        finally:
+            await asyncio.gather(*readers)
+        return _result(ended, captures, given)
+
+
+class _Capture:
+    """One output stream: shown live line by line, kept up to a limit, read to its end always."""
+
+    def __init__(self, name: str, limit: int, call: Call) -> None:
+        self._name, self._limit, self._call = name, limit, call
+        self._kept = bytearray()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self.truncated = False
+
+    async def drain(self, stream: asyncio.StreamReader) -> None:
+        while chunk := await stream.read(_CHUNK):
+            room = self._limit - len(self._kept)
+            if room < len(chunk):
+                self.truncated = True
+            if room > 0:
+                self._kept += chunk[:room]
+                self._call.output(self._name, self._decoder.decode(chunk[:room]))
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode("utf-8", errors="replace")
+
+
+def _result(ended: Exit, captures: list[_Capture], given: ShellArguments) -> dict[str, Any]:
+    out, err = captures
+    result = {
+        "exit_code": ended.code,
+        "stdout": out.text,
+        "stderr": err.text,
+        "truncated": out.truncated or err.truncated,
+    }
+    if ended.code in given.ok:
+        return result
+    tail = (err.text.strip() or out.text.strip()).rsplit("\n", 5)[-5:]
+    said = ": " + "\n".join(tail)[-500:] if tail != [""] else ""
+    if ended.code is None:
+        name = signal.Signals(ended.signal).name if ended.signal else "a signal"
+        killed = ended.signal == signal.SIGKILL
+        raise ToolError(
+            f"ended by {name}{said}",
+            category=Category.RESOURCE if killed else Category.LOGIC,
+            advice=("the system may have run out of memory",) if killed else (),
+            output=result,
+        )
+    category = {
+        EX_TEMPFAIL: Category.TRANSIENT,
+        126: Category.CONFIGURATION,
+        127: Category.CONFIGURATION,
+    }.get(ended.code, Category.LOGIC)
+    raise ToolError(f"exit code {ended.code}{said}", category=category, output=result)

@@ -1,0 +1,58 @@
+"""Which folders' code may run in this process: asked about once, remembered in the user's own folder.
+
+A plan can name Python files of tools. Loading one runs it, with all the rights of the user; a plan that one
+merely downloaded must not get that unasked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from windlass.errors import NotPermitted, UsageError
+
+__all__ = ["Trust"]
+
+Ask = Callable[[Path, list[Path]], bool]
+
+
+class Trust:
+    def __init__(self, user_folder: Path, ask: Ask | None = None) -> None:
+        self._file = user_folder / "trusted.json"
+        self._ask = ask
+        """How to ask a person; None when there is nobody to ask."""
+
+    def require(self, files: list[Path]) -> None:
+        """Return if every file's folder is trusted, asking where it is not; raise otherwise."""
+        for folder in dict.fromkeys(file.parent for file in files):
+            if self.has(folder):
+                continue
+            inside = [file for file in files if file.parent == folder]
+            if self._ask is None or not self._ask(folder, inside):
+                names = ", ".join(file.name for file in inside)
+                raise NotPermitted(
+                    f"the plan wants to load Python code ({names}) from {folder}, which is not trusted",
+                    advice=("look at the code, then run again in a terminal or with --yes",),
+                )
+            self.add(folder)
+
+    def has(self, folder: Path) -> bool:
+        return str(folder.resolve()) in self._folders()
+
+    def add(self, folder: Path) -> None:
+        folders = sorted({*self._folders(), str(folder.resolve())})
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"folders": folders}, indent=2))
+        draft.replace(self._file)
+
+    def _folders(self) -> list[str]:
+        try:
+            found = json.loads(self._file.read_text())["folders"]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self._file} is damaged: {error}", advice=(f"remove it: rm {self._file}",)) from error
+        return [str(folder) for folder in found]
