@@ -12,7 +12,7 @@ dev: $(VENV)/.dev
 
 $(VENV)/.installed: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "python3 lacks venv: apt-get install python3-venv"; exit 1; }
 	$(PIP) install --require-hashes -r requirements/run.txt
 	$(PIP) install --no-deps -e .
 	touch $@

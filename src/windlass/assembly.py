@@ -16,6 +16,7 @@ from windlass.engine.perform import Performer
 from windlass.engine.sourced import Sourced
 from windlass.errors import JournalError, UsageError
 from windlass.journal.checkpoint import CheckpointFolder
+from windlass.journal.memory import MemoryJournal
 from windlass.journal.sqlite import SqliteJournal
 from windlass.plan.load import load_plan, peek_tools
 from windlass.ports import Tool
@@ -98,19 +99,23 @@ def open_engine(
     *,
     tools: Iterable[Tool] = (),
     ask: Ask | None = None,
+    make: bool = True,
     **flags: Any,
 ) -> Engine:
     """An engine on the embedded default: SQLite in the home, no server. Close it when done.
 
     `flags` are settings by name; `tools` are your own. `ask` answers whether a folder's code is trusted.
+    Without `make`, a home that is not there is not made: it looks empty, and nothing is left behind.
     """
     folder = find_home(home)
     settings = load_settings(folder, flags)
-    make_home(folder)
+    file = folder / "windlass.db"
+    if make:
+        make_home(folder)
+    journal = SqliteJournal(file) if make or file.exists() else MemoryJournal()
     registry = Registry([*built_in_tools(), *tools])
     performer = Performer(registry, Supervisor(), child_environment(settings), folder / "executions", settings.grace)
     policy = Policy(settings.approval_expiry, settings.pause_expiry, settings.on_pause_expiry)
-    journal = SqliteJournal(folder / "windlass.db")
     return Engine(
         journal,
         performer,

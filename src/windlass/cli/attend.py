@@ -29,10 +29,9 @@ class Attendant:
         if isinstance(event, ev.ApprovalAsked) and (self._yes or attended()):
             task = asyncio.get_running_loop().create_task(self._ask(event))
             self._asking[event.step] = task
-        elif isinstance(event, ev.ApprovalAnswered | ev.StepFailed):
+        elif isinstance(event, ev.ApprovalAnswered | ev.StepFailed) and event.step in self._asking:
             # Answered elsewhere, or too late: take the question off the screen.
-            if event.step in self._asking:
-                self._asking.pop(event.step).cancel()
+            self._asking.pop(event.step).cancel()
 
     async def close(self) -> None:
         for task in self._asking.values():

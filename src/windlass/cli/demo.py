@@ -44,4 +44,4 @@ def demo(
         say("try it:     windlass fork " + execution.id + " --from count   (runs a part of it again)")
         return code
 
-    raise Stop(with_engine(work, home))
+    raise Stop(with_engine(work, home, make=True))

@@ -59,7 +59,7 @@ def restore(
             say(f"next: windlass resume {execution}   (--workdir DIR if it worked elsewhere)")
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise Stop(with_engine(work, home, make=True))
 
 
 def fork(

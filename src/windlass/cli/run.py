@@ -80,7 +80,7 @@ def run(
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
 
-    raise Stop(with_engine(work, home, yes=yes))
+    raise Stop(with_engine(work, home, yes=yes, make=True))
 
 
 def resume(
@@ -177,6 +177,7 @@ async def see_through(engine: Engine, execution: Execution, view: View, *, yes: 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _interrupt, engine, execution, number)
     attendant = Attendant(engine, execution.id, view, yes=yes)
+    view.since = execution.since
     with view:
         async for entry in engine.follow(execution.id):
             view.take(entry)

@@ -87,12 +87,14 @@ def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
     return ask
 
 
-def with_engine(work: Callable[[Engine], Awaitable[T]], home: str | None = None, *, yes: bool = False) -> T:
-    """Open the engine, do the work, close it."""
+def with_engine(
+    work: Callable[[Engine], Awaitable[T]], home: str | None = None, *, yes: bool = False, make: bool = False
+) -> T:
+    """Open the engine, do the work, close it. Only what starts something may `make` a home."""
     from windlass.assembly import open_engine
 
     async def main() -> T:
-        async with open_engine(home, ask=ask_trust(yes)) as engine:
+        async with open_engine(home, ask=ask_trust(yes), make=make) as engine:
             return await work(engine)
 
     return asyncio.run(main())

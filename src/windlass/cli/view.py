@@ -22,6 +22,7 @@ from windlass.ports import Entry
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.live import Live
     from rich.text import Text
 
 __all__ = ["Progress", "View", "view_for"]
@@ -64,6 +65,8 @@ class View:
     """Shows nothing, and is what the others build on."""
 
     state: State | None = None
+    since = 0
+    """What happened up to this sequence is known already and not shown again."""
 
     def __enter__(self) -> View:
         return self
@@ -76,7 +79,8 @@ class View:
             self.state = fold([entry.event])
         else:
             self.state.apply(entry.event)
-        self.show(entry, self.state)
+        if entry.seq > self.since:
+            self.show(entry, self.state)
 
     def show(self, entry: Entry, state: State) -> None:
         """Quiet."""
@@ -118,11 +122,13 @@ class LiveView(View):
     """A tree of the steps that is drawn again ten times a second."""
 
     def __init__(self) -> None:
+        self._live = self._new_live()
+
+    def _new_live(self) -> Live:
         from rich.console import Console
         from rich.live import Live
 
-        console = Console(stderr=True)
-        self._live = Live(console=console, refresh_per_second=10, get_renderable=self._draw, transient=False)
+        return Live(console=Console(stderr=True), refresh_per_second=10, get_renderable=self._draw)
 
     def __enter__(self) -> View:
         self._live.start()
@@ -137,6 +143,8 @@ class LiveView(View):
         try:
             yield
         finally:
+            # A new one: the old one would draw over what was asked and answered in between.
+            self._live = self._new_live()
             self._live.start()
 
     def _draw(self) -> Group | Text:

@@ -65,6 +65,7 @@ class Stop:
 
 Command = Record | Launch | Stop
 _DEFAULT = Policy()
+_NO_SCOPE: dict[str, Any] = {}
 
 
 def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]:
@@ -278,7 +279,8 @@ def _blocked(state: State, step: StepState, now: float) -> ev.StepSkipped | None
 
 def _start(state: State, step: StepState, now: float, policy: Policy) -> Command:
     try:
-        arguments = state.prepared.arguments(step.spec, scope_of(state, step))
+        compiled = state.prepared.arguments(step.spec)
+        arguments = compiled.render(_NO_SCOPE if compiled.constant else scope_of(state, step))
     except TemplateProblem as problem:
         return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
     if step.spec.approve is Approve.ALWAYS:

@@ -209,9 +209,9 @@ class State:
         key = step.id
         self.ready.pop(key, None)
         self.active.pop(key, None)
-        self.to_judge.pop(key, None)
-        self.in_doubt.pop(key, None)
-        self.questions.pop(key, None)
+        for rare in (self.to_judge, self.in_doubt, self.questions):
+            if rare:
+                rare.pop(key, None)
 
     def _settle(self, step: StepState, status: StepStatus, at: float) -> None:
         self._leave_indexes(step)

@@ -40,7 +40,6 @@ class World:
     journal: Journal
     clock: Clock
     policy: Policy
-    driver: str
     committed: Callable[[str, bool], None]
     """Called after each commit with the execution's id, and whether a step's attempt ended in it."""
 
@@ -128,21 +127,19 @@ class Driver:
     def _decide(self) -> list[tuple[ev.AttemptStarted, StepState]]:
         launches: list[tuple[ev.AttemptStarted, StepState]] = []
         now = self._world.clock.now()
-        changed = True
-        while changed:
-            changed = False
+        recorded = True
+        while recorded:
+            recorded = False
             for command in decide(self.state, now, self._world.policy):
-                match command:
-                    case Launch(step, arguments):
-                        started = self._started(step, arguments, now)
-                        self._record(started)
-                        launches.append((started, step))
-                        changed = True
-                    case Record(event):
-                        self._record(event)
-                        changed = True
-                    case Stop():
-                        self._stop(command)
+                if isinstance(command, Launch):
+                    started = self._started(command.step, command.arguments, now)
+                    self._record(started)
+                    launches.append((started, command.step))
+                elif isinstance(command, Record):
+                    self._record(command.event)
+                    recorded = True  # it may have made something else possible
+                else:
+                    self._stop(command)
         return launches
 
     def _started(self, step: StepState, arguments: dict[str, object], now: float) -> ev.AttemptStarted:

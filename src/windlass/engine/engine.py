@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol
@@ -72,13 +73,18 @@ class Engine:
         self.journal = journal
         self.clock = clock
         self.performer = performer
-        self._world = World(journal, clock, policy or Policy(), journal.enlist(), self._committed)
+        self._world = World(journal, clock, policy or Policy(), self._committed)
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[str, asyncio.Task[State]] = {}
         self._listeners: dict[str, list[asyncio.Future[None]]] = {}
         self._postman: asyncio.Task[None] | None = None
         self._checked: set[str] = set()
         """Digests of plans built in Python that were found good."""
+
+    @cached_property
+    def driver(self) -> str:
+        """The name under which this engine drives. Who only looks never needs one."""
+        return self.journal.enlist()
 
     async def __aenter__(self) -> Engine:
         return self
@@ -160,6 +166,7 @@ class Engine:
         the new ones, `keep_plan` with the plan as it was.
         """
         state = await self.state(execution)
+        since = state.seq
         self._check_free(state, take_over)
         tools = self._workshop.of_source(state.source)
         box = self.performer.tools.extended(tools)
@@ -179,7 +186,7 @@ class Engine:
         for message in waiting:
             driver.catch_up(message)
         await self._drive(driver, opening)
-        return Execution(self, state.id)
+        return Execution(self, state.id, since)
 
     async def fork(
         self,
@@ -348,13 +355,14 @@ class Engine:
 
     async def wait(self, execution: str) -> State:
         """Its state once it has finished or stands still."""
-        head = await self.find(execution)
-        task = self._tasks.get(head.id)
+        if execution not in self._tasks:
+            execution = (await self.find(execution)).id
+        task = self._tasks.get(execution)
         if task is not None:
             return await asyncio.shield(task)
-        async for _entry in self.follow(head.id):
+        async for _entry in self.follow(execution):
             """Until it stands still."""
-        return await self.state(head.id)
+        return await self.state(execution)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -392,8 +400,8 @@ class Engine:
     def _opening(self, state: State, workdir: str | None = None) -> ev.Event:
         now = self.clock.now()
         if state.status is ExecutionStatus.PENDING:
-            return ev.ExecutionStarted(now, self._world.driver)
-        return ev.ExecutionResumed(now, self._world.driver, workdir)
+            return ev.ExecutionStarted(now, self.driver)
+        return ev.ExecutionResumed(now, self.driver, workdir)
 
     def _check_free(self, state: State, take_over: bool) -> None:
         if state.status.finished:

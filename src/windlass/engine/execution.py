@@ -28,9 +28,11 @@ class _Engine(Protocol):
 class Execution:
     """One execution. All its methods may be called from any process that has its home."""
 
-    def __init__(self, engine: _Engine, execution: str) -> None:
+    def __init__(self, engine: _Engine, execution: str, since: int = 0) -> None:
         self._engine = engine
         self.id = execution
+        self.since = since
+        """The sequence it had reached when this handle's start or resume took it up."""
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """Everything that happens, from the beginning or after a sequence, until it stands still."""

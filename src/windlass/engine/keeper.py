@@ -15,6 +15,9 @@ from windlass.ports import Archive, Journal
 
 __all__ = ["Keeper"]
 
+SOON = 0.5
+"""Seconds that an automatic checkpoint waits, so that a burst of executions is not slowed down by it."""
+
 
 class Keeper:
     def __init__(self, journal: Journal, archive: Archive, clock: Clock) -> None:
@@ -23,14 +26,15 @@ class Keeper:
         self._clock = clock
         self._waiting: dict[str, None] = {}
         self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
         self.failures: dict[str, str] = {}
         """Automatic checkpoints that could not be written, with the reason."""
 
     def later(self, execution: str) -> None:
-        """Write an automatic checkpoint when there is time; several requests become one."""
+        """Write an automatic checkpoint soon; several requests for one execution become one."""
         self._waiting[execution] = None
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._work())
+            self._task = asyncio.get_running_loop().create_task(self._work(SOON))
 
     async def keep(self, execution: str, label: str) -> Path:
         entries = await self._journal.read(execution)
@@ -45,10 +49,13 @@ class Keeper:
         self._archive.remove(execution)
 
     async def close(self) -> None:
+        """Write what is still to be written."""
         if self._task is not None:
+            self._hurry.set()
             await asyncio.wait({self._task})
 
-    async def _work(self) -> None:
+    async def _work(self, pause: float) -> None:
+        await asyncio.wait({asyncio.ensure_future(self._hurry.wait())}, timeout=pause)
         while self._waiting:
             execution = next(iter(self._waiting))
             del self._waiting[execution]

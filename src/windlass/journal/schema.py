@@ -11,7 +11,7 @@ from pathlib import Path
 from windlass.core.events import FORMAT
 from windlass.errors import Conflict, JournalError
 
-__all__ = ["open_database", "translate"]
+__all__ = ["meaning", "open_database", "translate"]
 
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL` in the file's header: how we know our own database from anybody else's."""
@@ -88,10 +88,11 @@ def translate(path: Path) -> Iterator[None]:
     except (Conflict, JournalError):
         raise
     except (sqlite3.Error, OSError) as error:
-        raise _meaning(error, path) from error
+        raise meaning(error, path) from error
 
 
-def _meaning(error: Exception, path: Path) -> JournalError:
+def meaning(error: Exception, path: Path) -> JournalError:
+    """What an error of SQLite or the system says about the file, and what to do."""
     text = str(error)
     free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
     for sign, message, advice in (

@@ -1,9 +1,10 @@
 """The embedded journal: one SQLite file, WAL, `synchronous=FULL`.
 
-Appends of one turn of the event loop, from however many executions, share one commit (group commit). The
-commit runs on the loop while the disk is fast and in a writer thread otherwise (see `pace.py`), so that a slow
-disk holds up only those who wait for it. Reads go through a second connection in a thread of their own. Several processes may use the file at once: SQLite serialises
-their commits, and `UNIQUE (execution, seq)` refuses whoever writes from a stale view.
+Appends of one turn of the event loop, from however many executions, share one commit (group commit). The commit
+runs on the loop while the disk is fast and in a writer thread otherwise (see `pace.py`), so that a slow disk holds
+up only those who wait for it. Reads go through a second connection in a thread of their own. Several processes may
+use the file at once: SQLite serialises their commits, and `UNIQUE (execution, seq)` refuses whoever writes from a
+stale view.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from windlass.errors import Conflict, JournalError
 from windlass.faults import fault_point
 from windlass.journal.pace import Pace
 from windlass.journal.presence import Presence
-from windlass.journal.schema import open_database, translate
+from windlass.journal.schema import meaning, open_database, translate
 from windlass.ports import Entry, Head, Message
 
 __all__ = ["SqliteJournal"]
@@ -72,6 +73,8 @@ class SqliteJournal:
         self._turn = threading.Lock()
         """Held by whoever uses the writing connection: the loop or the writer thread."""
         self._pace = Pace()
+        self._last = ""
+        """The execution that appended last."""
         self._keys: dict[str, int] = {}
         self._pending: list[_Append | _Job] = []
         self._queue: queue.SimpleQueue[list[_Append | _Job] | None] = queue.SimpleQueue()
@@ -98,8 +101,18 @@ class SqliteJournal:
         bodies = [encode(event) for event in events]
         times = [event.at for event in events]
         done = self._running_loop().create_future()
-        self._submit(_Append(execution, after, bodies, times, head, consumed, done))
-        await done
+        self._pending.append(_Append(execution, after, bodies, times, head, consumed, done))
+        if len(self._pending) == 1:
+            if execution == self._last and self._pace.fast:
+                # Nobody else appended since: there is no company to wait for.
+                self._flush()
+            else:
+                self._running_loop().call_soon(self._flush)
+        self._last = execution
+        if not done.done():
+            await done
+        else:
+            done.result()
 
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
         where = "events.position > ?" if execution is None else "executions.id = ? AND events.seq > ?"
@@ -161,8 +174,8 @@ class SqliteJournal:
         await self._writing(write)
 
     async def close(self) -> None:
+        self._flush()
         if self._thread is not None:
-            self._flush()
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
@@ -188,16 +201,9 @@ class SqliteJournal:
 
     async def _writing(self, work: Callable[[sqlite3.Connection], None]) -> None:
         done = self._running_loop().create_future()
-        self._submit(_Job(work, done))
+        self._pending.append(_Job(work, done))
+        self._running_loop().call_soon(self._flush)
         await done
-
-    def _submit(self, request: _Append | _Job) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="windlass-journal", daemon=True)
-            self._thread.start()
-        if not self._pending:
-            self._running_loop().call_soon(self._flush)
-        self._pending.append(request)
 
     def _flush(self) -> None:
         """Commit what this turn of the loop brought: here while the disk is fast, else in the thread."""
@@ -208,13 +214,19 @@ class SqliteJournal:
             try:
                 outcomes = self._commit(batch, patience=0.0)
             except _Busy:
-                self._queue.put(batch)
+                self._queue_up(batch)
             else:
                 _resolve(outcomes)
             finally:
                 self._turn.release()
         else:
-            self._queue.put(batch)
+            self._queue_up(batch)
+
+    def _queue_up(self, batch: list[_Append | _Job]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="windlass-journal", daemon=True)
+            self._thread.start()
+        self._queue.put(batch)
 
     def _write(self) -> None:
         """The writer thread: everything that is waiting goes into one commit."""
@@ -249,25 +261,24 @@ class SqliteJournal:
     def _transact(self, batch: list[_Append | _Job], patience: float) -> Exception | None:
         """One transaction. The error is the callers' to see; only `_Busy` is raised."""
         try:
-            with translate(self._path):
-                fault_point("journal.before_write")
-                self._begin(patience)
-                try:
-                    self._write_all(batch)
-                    fault_point("journal.before_commit")
-                    self._writer.execute("COMMIT")
-                except BaseException:
-                    if self._writer.in_transaction:
-                        self._writer.execute("ROLLBACK")
-                    self._keys.clear()
-                    raise
-                fault_point("journal.after_commit")
+            fault_point("journal.before_write")
+            self._begin(patience)
+            try:
+                self._write_all(batch)
+                fault_point("journal.before_commit")
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                self._keys.clear()
+                raise
+            fault_point("journal.after_commit")
         except _Busy:
             raise
         except (JournalError, Conflict) as error:
             return error
         except Exception as error:  # whatever it is, it belongs to the caller, not to this thread
-            return JournalError(f"the journal {self._path} could not be written: {error}")
+            return meaning(error, self._path)
         return None
 
     def _begin(self, patience: float) -> None:

@@ -207,7 +207,7 @@ def _fitting(name: str, given: Any, default: Any) -> Any:
     if default is not None and not _same_type(value, default):
         raise _NotAnInput(f"input {name}: expected {_type_of(default)}, got {_type_of(value)}", kind_of(value))
     try:
-        json.dumps(value, allow_nan=False)
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError):
         hint = "an input is text, a number, true, false, null, or lists and mappings of these"
         raise _NotAnInput(f"input {name}: {kind_of(value)} cannot be kept as JSON", hint) from None
@@ -220,11 +220,16 @@ def _meaning(name: str, given: Written, default: Any) -> Any:
     if isinstance(default, str) or (default is None and given.verbatim):
         return given.text
     try:
-        return read(text).data if text[:1] in ("[", "{", '"', "'") else plain(text)
+        if text[:1] not in ("[", "{", '"', "'"):
+            return plain(text)
+        document = read(text)
+        if document.problems:
+            raise PlanInvalid(document.problems)
+        return document.data
     except ValueError as error:
         raise _NotAnInput(f"input {name}: {error}") from error
     except PlanInvalid as error:
-        raise _NotAnInput(f"input {name}: {error.problems[0].message}", "put it in quotes for text") from error
+        raise _NotAnInput(f"input {name}: {error.problems[0].message}", "quote it to pass text") from error
 
 
 def _same_type(value: Any, default: Any) -> bool:

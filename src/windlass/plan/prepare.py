@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.plan.graph import Graph
 from windlass.plan.model import Plan, Step
-from windlass.plan.template import TemplateProblem, compile_expression, compile_value
+from windlass.plan.template import Compiled, TemplateProblem, compile_expression, compile_value
 
 __all__ = ["Prepared", "prepare"]
 
@@ -19,18 +19,14 @@ class Prepared:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.graph = Graph.of(plan)
-        self._constant: dict[str, dict[str, Any]] = {}
+        self._compiled: dict[str, Compiled] = {}
 
-    def arguments(self, step: Step, scope: Mapping[str, Any]) -> dict[str, Any]:
-        """The step's arguments with every template filled in."""
-        known = self._constant.get(step.id)
-        if known is not None:
-            return known
-        compiled = compile_value(step.arguments)
-        rendered: dict[str, Any] = compiled.render(scope)
-        if compiled.constant:
-            self._constant[step.id] = rendered
-        return rendered
+    def arguments(self, step: Step) -> Compiled:
+        """The step's arguments, ready to have their templates filled in."""
+        compiled = self._compiled.get(step.id)
+        if compiled is None:
+            compiled = self._compiled[step.id] = compile_value(step.arguments)
+        return compiled
 
     def condition(self, step: Step, scope: Mapping[str, Any]) -> bool:
         if isinstance(step.when, str):

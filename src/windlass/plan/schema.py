@@ -166,6 +166,7 @@ class _Entry:
 
     def wrong_value(self) -> Complaint:
         field, found = _field(self._path), self._found
+        prefix = f"{field}: " if field else ""
         match self._types[0]:
             case "too_short":
                 return self.say("`steps` is empty: a plan has at least one step", self._path)
@@ -173,7 +174,7 @@ class _Entry:
                 return self.say(f"a plan may have at most {MAX_STEPS:,} steps", self._path)
             case "string_pattern_mismatch":
                 hint = "use letters, digits, _ and -, beginning with a letter or _"
-                return self.say(f"{field}: {found!r} cannot be a name", self._path, hint)
+                return self.say(f"{prefix}{found!r} cannot be a name", self._path, hint)
             case "string_too_short":
                 return self.say(f"{field} is empty", self._path)
             case "string_too_long":
@@ -184,7 +185,6 @@ class _Entry:
             case "less_than_equal":
                 return self.say(f"{field} must be at most {self._context['le']}, not {found}", self._path)
             case "value_error":
-                prefix = f"{field}: " if isinstance(self._path[-1], str) else ""
                 return self.say(f"{prefix}{self._context['error']}", self._path)
             case "enum":
                 words = re.findall(r"'(.*?)'", self._context["expected"])
@@ -195,7 +195,7 @@ class _Entry:
                 expected = _either(self._texts)
                 unquoted = "text" in self._texts and isinstance(found, bool | int | float)
                 hint = "put it in quotes" if unquoted else ""
-        return self.say(f"{field}: expected {expected}, found {kind_of(found)}", self._path, hint)
+        return self.say(f"{prefix}expected {expected}, found {kind_of(found)}", self._path, hint)
 
 
 def _path(loc: tuple[str | int, ...]) -> Path:
@@ -219,14 +219,14 @@ def _meant(path: Path) -> str | None:
 
 
 def _field(path: Path) -> str:
-    """`steps[2].retry.max` as `retry.max`: the subject says which step."""
-    inner = path[2:] if path[0] == "steps" else path
-    shown = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in inner)
-    return f"`{shown.lstrip('.')}`" if shown else "a step"
+    """`retry.max` for `steps[2].retry.max`, where the subject says which step; nothing for a step itself."""
+    inner = path[2:] if path[0] == "steps" and len(path) > 1 else path
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
+    return f"`{shown.removeprefix('.')}`" if shown else ""
 
 
 def _either(words: Iterable[str]) -> str:
-    *most, last = dict.fromkeys(words)
+    *most, last = dict.fromkeys(" or ".join(words).split(" or "))
     return f"{', '.join(most)} or {last}" if most else last
 
 

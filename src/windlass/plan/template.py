@@ -117,15 +117,13 @@ def compile_value(value: Any) -> Compiled:
             return Compiled(_path_walk(path), False)
         return _compile_text(value)
     if isinstance(value, dict):
-        parts = {key: compile_value(inner) for key, inner in value.items()}
-        if all(part.constant for part in parts.values()):
-            return Compiled(lambda _scope: value, True)
-        return Compiled(lambda s: {k: part.render(s) for k, part in parts.items()}, False)
-    if isinstance(value, list | tuple):
+        parts = [(key, *compile_value(inner)) for key, inner in value.items()]
+        if any(not constant for _key, _render, constant in parts):
+            return Compiled(lambda scope: {key: render(scope) for key, render, _ in parts}, False)
+    elif isinstance(value, list | tuple):
         items = [compile_value(inner) for inner in value]
-        if all(item.constant for item in items):
-            return Compiled(lambda _scope: value, True)
-        return Compiled(lambda s: [item.render(s) for item in items], False)
+        if any(not item.constant for item in items):
+            return Compiled(lambda scope: [item.render(scope) for item in items], False)
     return Compiled(lambda _scope: value, True)
 
 

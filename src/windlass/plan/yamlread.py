@@ -25,15 +25,7 @@ import yaml
 
 from windlass.errors import PlanInvalid, Problem
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_WEIGHT",
-    "Document",
-    "Path",
-    "Place",
-    "plain",
-    "read",
-]
+__all__ = ["MAX_DEPTH", "MAX_WEIGHT", "Document", "Path", "Place", "plain", "read"]
 
 MAX_DEPTH = 50
 """How deep lists and mappings may stand in each other."""
@@ -64,7 +56,8 @@ _FORBIDDEN = re.compile(  # what YAML itself does not allow
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
 _JSON_TOKEN = re.compile(r'\n|[{}\[\]]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s{}\[\]:,"]+')
-_TEMPLATE_HINT = 'a value that begins with {{ must stand in quotes: "{{ … }}"'
+_UNQUOTED_TEMPLATE = "a value that begins with {{ must stand in quotes"
+_KEY_NOT_TEXT = "a key must be text, not a list or a mapping"
 _SYNTAX_HINTS = (
     ("mapping values are not allowed", "text that holds `: ` must stand in quotes"),
     ("cannot start any token", "indent with spaces; text that begins with @, ` or % needs quotes"),
@@ -144,7 +137,7 @@ def plain(text: str) -> Any:
 
 
 def _integer(text: str, base: int) -> int:
-    # Longer numbers would not survive the journal, and Python refuses to read very long ones at all.
+    # Few readers of JSON hold longer numbers exactly, and Python refuses to read very long ones at all.
     number = int(text, base) if len(text) <= 70 else None
     if number is None or not -(2**63) <= number < 2**64:
         raise ValueError(f"{_short(text)} needs more than the 64 bits that a whole number may have")
@@ -245,7 +238,7 @@ def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, builder: _Builder) ->
         builder.refuse(f"not valid YAML: {said}", hint=hint)
     line = "".join(text.splitlines()[mark.line : mark.line + 1])
     if re.search(r"(^|[:\-])\s*\{\{", line):
-        hint = _TEMPLATE_HINT
+        hint = _UNQUOTED_TEMPLATE
     builder.refuse(f"not valid YAML: {said}", Place(mark.line + 1, mark.column + 1), hint=hint)
 
 
@@ -353,8 +346,7 @@ class _Builder:
             if isinstance(top.items, dict) and top.key is None:
                 line, column = top.token.place
                 template = token.kind == "{" and token.place == (line, column + 1)
-                hint = _TEMPLATE_HINT if template else ""
-                self.refuse("a key must be text, not a list or a mapping", token.place, hint=hint)
+                self.refuse(_UNQUOTED_TEMPLATE if template else _KEY_NOT_TEXT, token.place)
             if len(self._stack) == 1 and top.key is not None:
                 most = self._longest.get(top.key)
             if self._places is not None:
@@ -399,9 +391,9 @@ class _Builder:
 
     def _key(self, found: Any, top: _Open, token: _Token) -> str:
         if isinstance(found, dict | list):
-            self.refuse("a key must be text, not a list or a mapping", token.place)
+            self.refuse(_KEY_NOT_TEXT, token.place)
         key = found if isinstance(found, str) else json.dumps(found)
-        if key is not found:
+        if not isinstance(found, str):
             self.complain(f"the key {key} is not text", token.place, hint=f'write "{key}" in quotes')
         top.merges = top.merges or token.kind == "<<"
         first = top.lines.setdefault(key, token.place.line)

@@ -18,7 +18,6 @@ from windlass.errors import Category, WindlassError
 
 __all__ = ["Command", "SpawnError"]
 
-
 _CATEGORIES = {
     errno.EACCES: Category.PERMISSION,
     errno.EPERM: Category.PERMISSION,
@@ -71,14 +70,14 @@ class Command:
         A part is "cwd", "program", or the name of what we need to start it.
         """
         program, cause = os.fsdecode(self.argv[0]), os.strerror(number).lower()
-        advice: tuple[str, ...] = ()
-        if part == "program":
-            reason, *advice_for = self._fault_of(program, number)
-            advice = tuple(advice_for)
-        elif part == "cwd":
-            reason = f"its working directory {os.fsdecode(self.cwd)} cannot be entered ({cause})"
-        else:
-            reason = f"the {part} for it could not be made ({cause})"
+        match part:
+            case "program":
+                fault = self._fault_of(program, number)
+            case "cwd":
+                fault = (f"its working directory {os.fsdecode(self.cwd)} cannot be entered ({cause})",)
+            case _:
+                fault = (f"the {part} for it could not be made ({cause})",)
+        reason, *advice = fault
         return SpawnError(number, f"cannot start {program!r}: {reason}", advice=advice)
 
     def _fault_of(self, program: str, number: int) -> tuple[str, ...]:
@@ -92,7 +91,7 @@ class Command:
                     return ("there is no such file",)
                 return ("the interpreter that its first line (#!) names does not exist",)
             case errno.EACCES:
-                return "it is not executable", f"if it should be: chmod +x {program}"
+                return "it is not executable for us", f"if it should be: chmod +x {program}"
             case errno.ENOEXEC:
                 return "it is no program for this system", "give a script a first line such as #!/bin/sh"
             case errno.E2BIG:

@@ -62,7 +62,8 @@ class GroupWard:
         before = await _descendants(self._main.pid)
         if self._grace_left():
             self._signal(signal.SIGTERM, before)
-        while self._grace_left() and any(_exists(pid) for pid in (self._main.pid, *before)):
+        family = {self._main.pid, *before}
+        while self._grace_left() and any(map(_exists, family)):  # noqa: ASYNC110 - no event tells of others' children
             await asyncio.sleep(GLANCE)
         now = await _processes()
         same = {pid for pid, born in before.items() if pid in now and now[pid][1] == born}
@@ -103,20 +104,18 @@ async def _processes() -> dict[int, tuple[int, str]]:
             stdout=asyncio.subprocess.PIPE,
             stdin=asyncio.subprocess.DEVNULL,
         )
-    except FileNotFoundError:
-        return {}  # then the process group is all that we can find
+    except OSError:
+        return {}  # there is no `ps`: the process group is all that we can find
     table, _ = await ps.communicate()
-    rows = (line.split(maxsplit=2) for line in table.decode(errors="replace").splitlines())
+    rows = [line.split(maxsplit=2) for line in table.decode(errors="replace").splitlines()]
     return {int(pid): (int(parent), born) for pid, parent, born in rows}
 
 
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return error.errno == errno.EPERM
     return True
 
 
@@ -125,6 +124,7 @@ class Grouping:
 
     def __init__(self) -> None:
         self._wards: set[GroupWard] = set()
+        self._closed = False
 
     async def spawn(self, command: Command, stdin: bytes | None, limit: int) -> Process:
         try:
@@ -153,9 +153,12 @@ class Grouping:
         ward = GroupWard(main, stdio)
         self._wards.add(ward)
         ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
+        if self._closed:
+            ward.stop(0)  # `close` came while it was being started
         return Process(main.pid, stdio.stdout, stdio.stderr, ward)
 
     async def close(self) -> None:
+        self._closed = True
         wards = list(self._wards)
         for ward in wards:
             ward.stop(0)

@@ -30,9 +30,6 @@ log = logging.getLogger("windlass.process")
 
 WARDEN = Path(__file__).with_name("warden.py")
 
-HAND_OVERS = 16
-"""Commands in hand-over at the same time: bounds the descriptors in flight, which the kernel bounds too."""
-
 FAREWELL = 5.0
 """Seconds that the warden gets to kill everything and end before it is killed itself."""
 
@@ -185,15 +182,13 @@ class Keeping:
     def __init__(self) -> None:
         self._line: Line | None = None
         self._wards: set[KeptWard] = set()
-        self._hand_overs = asyncio.Semaphore(HAND_OVERS)
 
     async def spawn(self, command: Command, stdin: bytes | None, limit: int) -> Process:
-        async with self._hand_overs:
-            try:
-                ward = self._engage(command, stdin, limit)
-            except OSError as error:
-                raise command.refused(error.errno or errno.EIO, "keeper") from error
-            return await ward.start()
+        try:
+            ward = self._engage(command, stdin, limit)
+        except OSError as error:
+            raise command.refused(error.errno or errno.EIO, "keeper") from error
+        return await ward.start()
 
     async def close(self) -> None:
         wards = list(self._wards)

@@ -8,15 +8,18 @@ This package knows nothing of steps, runners or tools, and has no limits of time
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import functools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
 from windlass.process.command import Command
+from windlass.process.group import Grouping
+from windlass.process.line import Keeping
 from windlass.process.ward import Process
 
 __all__ = ["Containment", "Mechanism", "Supervisor", "containment"]
@@ -24,6 +27,9 @@ __all__ = ["Containment", "Mechanism", "Supervisor", "containment"]
 Mechanism = Literal["subreaper", "process group"]
 
 PR_GET_CHILD_SUBREAPER = 37
+
+STARTING = 16
+"""Commands being started at a time: the kernel limits how many descriptors may be on their way to the warden."""
 
 LINE_LIMIT = 1 << 20
 """Bytes that a line of output may have for `readline`. asyncio's 64 KiB are too few for an agent's JSON events."""
@@ -40,8 +46,8 @@ CONTAINMENTS: Mapping[Mechanism, Containment] = {
     "subreaper": Containment(
         "subreaper",
         "It does not catch processes that run as another user (sudo, setuid programs), processes that a service "
-        "outside the step starts on its behalf (systemd-run, docker, at), and a step that deliberately kills both its "
-        "keeper and the warden.",
+        "outside the step starts on its behalf (systemd-run, docker, at), and a step that sets out to kill or freeze "
+        "both its keeper and the warden.",
     ),
     "process group": Containment(
         "process group",
@@ -77,14 +83,7 @@ class _Owner(Protocol):
     async def close(self) -> None: ...
 
 
-def _owner(mechanism: Mechanism) -> _Owner:
-    if mechanism == "subreaper":
-        from windlass.process.line import Keeping
-
-        return Keeping()
-    from windlass.process.group import Grouping
-
-    return Grouping()
+OWNERS: Mapping[Mechanism, Callable[[], _Owner]] = {"subreaper": Keeping, "process group": Grouping}
 
 
 class Supervisor:
@@ -95,7 +94,8 @@ class Supervisor:
 
     def __init__(self, mechanism: Mechanism | None = None) -> None:
         """`mechanism` overrules what `containment` finds, as tests of the other one do."""
-        self._owner = _owner(mechanism or containment().mechanism)
+        self._owner: _Owner = OWNERS[mechanism or containment().mechanism]()
+        self._starting = asyncio.Semaphore(STARTING)
         self._closed = False
 
     async def spawn(
@@ -112,9 +112,11 @@ class Supervisor:
         Returns once it runs; raises SpawnError if it cannot be started. Without `stdin` it reads /dev/null. `limit` is
         the longest line that the readers take. Cancelling this leaves nothing running.
         """
-        if self._closed:
-            raise RuntimeError("this Supervisor is closed: it starts nothing any more")
-        return await self._owner.spawn(Command.checked(argv, cwd, env), stdin, limit)
+        command = Command.checked(argv, cwd, env)
+        async with self._starting:
+            if self._closed:
+                raise RuntimeError("this Supervisor is closed: it starts nothing any more")
+            return await self._owner.spawn(command, stdin, limit)
 
     async def close(self) -> None:
         """Kill everything that was started and is still running, and wait for its end. May be called again."""

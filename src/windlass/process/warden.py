@@ -15,6 +15,7 @@ Who dies, and what follows:
 - a keeper: its processes become the warden's, which kills every child that is not a keeper;
 - the warden: every keeper gets its parent-death signal, kills its tree and ends;
 - the engine: the warden kills its keepers and everything that they leave to it.
+
 The warden holds a copy of each control socket and closes it last, so the engine reads the end of a control socket
 exactly when the keeper and all of its processes are gone.
 
@@ -46,7 +47,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 ROUND = 0.02
 """Seconds between two rounds of killing, when no death of a child calls for one earlier."""
-PATIENCE = 5.0
+PATIENCE = 3.0
 """Seconds of killing after which the engine is told who is still there: SIGKILL needs no longer, where it works."""
 SLOW_ROUND = 0.5
 """Seconds between rounds once the engine has been told."""
@@ -64,7 +65,7 @@ FAULTS = {
 }
 
 
-# --- what the warden and its keepers share -------------------------------------------------------------------------
+# --- what the warden and its keepers share --------------------------------------------------------
 
 
 def prctl(option: int, value: int) -> None:
@@ -140,8 +141,8 @@ def parent(pid: int) -> int | None:
 def descend(roots: list[int], passing_over: Collection[int] = ()) -> Iterator[tuple[int, int]]:
     """Walk these children of ours and all beneath them, parents first: pid and process group of each.
 
-    Each is given out when its parent has just been seen to be of the family, and so cannot be a stranger
-    to whom the pid has passed. Groups in `passing_over`, which may grow meanwhile, are left out.
+    Each is given out when its parent has just been seen to be of the family, and so cannot be a stranger to whom the
+    pid has passed. Groups in `passing_over`, which may grow meanwhile, are left out.
     """
     family = {os.getpid()}
     queue = list(roots)
@@ -170,9 +171,9 @@ def terminate(until: float) -> None:
 def kill(pids: list[int]) -> None:
     """SIGKILL these children of ours and what is beneath them, a whole process group at one stroke.
 
-    The kernel signals a group under the lock that fork takes, so none of it can get away by forking. What
-    forks out of its group during the walk becomes our child when its parent dies, and falls in the next
-    round. Two things make the rounds end: the walk reaches every depth, and the dead do not fork.
+    The kernel signals a group under the lock that fork takes, so none of it can get away by forking. What leaves its
+    group during the walk becomes our child when its parent dies, and falls in the next round. The rounds come to an
+    end because a walk reaches every depth, and the dead do not fork.
     """
     ours = os.getpgrp()
     struck: set[int] = set()
@@ -186,7 +187,7 @@ def kill(pids: list[int]) -> None:
                 os.killpg(group, signal.SIGKILL)
 
 
-# --- the keeper ----------------------------------------------------------------------------------------------------
+# --- the keeper -----------------------------------------------------------------------------------
 
 
 class Keeper:
@@ -294,7 +295,7 @@ class Keeper:
             return None
         overdue = time.monotonic() - self._deadline
         if overdue < 0:
-            return -overdue * 1000
+            return min(-overdue, 3600.0) * 1000  # poll takes no more than a month
         left = children(os.getpid())
         kill(left)
         if overdue > PATIENCE and not self._told:
@@ -303,7 +304,7 @@ class Keeper:
         return (SLOW_ROUND if self._told else ROUND) * 1000
 
 
-# --- the warden ----------------------------------------------------------------------------------------------------
+# --- the warden -----------------------------------------------------------------------------------
 
 
 class Warden:
@@ -347,6 +348,7 @@ class Warden:
             return
         control = socket.socket(fileno=fds[0])
         stdio = fds[1:]
+        warden = os.getpid()  # asked here, for the keeper could be told another's if we died at once
         try:
             pid = os.fork()
         except OSError as error:
@@ -354,18 +356,17 @@ class Warden:
             control.close()
         else:
             if pid == 0:
-                self._become_keeper(control, stdio)
+                self._become_keeper(warden, control, stdio)
             self._keepers[pid] = control
         for fd in stdio:
             os.close(fd)
 
-    def _become_keeper(self, control: socket.socket, stdio: list[int]) -> None:
+    def _become_keeper(self, warden: int, control: socket.socket, stdio: list[int]) -> None:
         """Go on as a keeper, in the new process, and never return."""
         try:
-            warden = os.getppid()
             os.setsid()  # a step that signals its parent's group reaches no other keeper
-            # The end of these must mean the end of those who own them, so no copy may live on here.
             self._bell.close()
+            # The end of a socket must mean the end of those who own it, so no copy may live on here.
             for inherited in (self._line, *self._keepers.values(), *self._bereft):
                 inherited.close()
             Keeper(control, warden).run(stdio)

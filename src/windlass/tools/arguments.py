@@ -19,7 +19,7 @@ class Arguments(BaseModel):
 def complaints(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
     """Everything wrong with the arguments, in plain words."""
     try:
-        model.model_validate(arguments)
+        model.__pydantic_validator__.validate_python(arguments)
     except ValidationError as error:
         return [_plain(problem, model) for problem in error.errors(include_url=False)]
     return []

@@ -51,7 +51,7 @@ class FunctionTool:
         self._refresh = refresh
         self._is_async = inspect.iscoroutinefunction(function)
         self._model, self._call_name = _model_of(function, self.name)
-        self._fields = tuple(self._model.model_fields)
+        self._check = self._model.__pydantic_validator__.validate_python
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -74,8 +74,7 @@ class FunctionTool:
                 await waiting
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
-        checked = self._model.model_validate(arguments)
-        keywords = {name: getattr(checked, name) for name in self._fields}
+        keywords = dict(self._check(arguments).__dict__)
         if self._call_name is not None:
             keywords[self._call_name] = call
         if self._is_async:

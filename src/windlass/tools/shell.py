@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import json
 import os
 import signal
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
@@ -28,16 +29,24 @@ EX_TEMPFAIL = 75
 _CHUNK = 64 * 1024
 
 
+def _spelled(value: Any) -> Any:
+    """`{{ inputs.count }}` standing alone is a number: as a word it is what it would be inside a text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+Word = Annotated[str, BeforeValidator(_spelled)]
+
+
 class ShellArguments(Arguments):
     line: str | None = Field(default=None, min_length=1)
     """A line for the shell."""
-    argv: list[str] | None = Field(default=None, min_length=1)
+    argv: list[Word] | None = Field(default=None, min_length=1)
     """A program and its arguments, with no shell in between."""
     shell: str = "sh"
     """Which shell reads the line: sh, bash, zsh …"""
     cwd: str = "."
     """Where it runs, relative to the working directory."""
-    env: dict[str, str] = {}
+    env: dict[str, Word] = {}
     """Added to the allow-listed environment."""
     stdin: str | None = None
     max_output: int = Field(default=1024 * 1024, ge=0, le=64 * 1024 * 1024)
@@ -81,11 +90,7 @@ class Shell:
         try:
             process = await call.processes.spawn(argv, cwd=cwd, env={**call.variables, **given.env}, stdin=stdin)
         except SpawnError as error:
-            raise ToolError(
-                f"{argv[0]!r} could not be started: {error}",
-                category=Category.CONFIGURATION,
-                advice=(f"check that {argv[0]!r} is installed and on the PATH",),
-            ) from error
+            raise ToolError(error.message, category=error.category, advice=error.advice) from error
         captures = [
             _Capture("stdout", given.max_output, call),
             _Capture("stderr", given.max_output, call),

@@ -100,7 +100,7 @@ def delete(root: Root, undo: Undo, arguments: Delete) -> dict[str, Any]:
                 if inside:
                     raise unusable(
                         arguments.path,
-                        f"is a directory with {inside} entries",
+                        f"is a directory that is not empty: {inside} inside",
                         "use recursive: true to delete them too",
                     )
             undo.remove(place)
@@ -208,6 +208,9 @@ def _movable(place: Place, path: str) -> os.stat_result | None:
     found = place.stat()
     if found and kind(found) == "other":
         raise unusable(path, "is a device, FIFO or socket", "leave it to what made it")
-    if found and any(is_state(inner.name) for inner, _ in walk(place)):
-        raise outside(path, "it has .windlass in it, the engine's own state")
+    for inner, about in walk(place) if found else ():
+        if is_state(inner.name):
+            raise outside(path, "it has .windlass in it, the engine's own state")
+        if found and kind(about) == "directory" and about.st_dev != found.st_dev:
+            raise unusable(path, f"has a file system mounted in it, at {shown(inner.path)}", "unmount it")
     return found

@@ -93,7 +93,7 @@ def encode(content: str, encoding: str, path: str) -> bytes:
     """The bytes of content that is to be written."""
     try:
         if encoding == "base64":
-            return base64.b64decode(content, validate=True)
+            return base64.b64decode("".join(content.split()), validate=True)
         return _codec(encoding).encode(content)[0]
     except binascii.Error as error:
         raise unusable(path, f"cannot be written: the content is not base64 ({error})") from None

@@ -1,9 +1,9 @@
 """Taking a step's changes back, and saying when that cannot be done without harm.
 
-Each change is judged by what stands at its path now. As the step left it: put back what was there. As it was
-before: nothing to do, because the change had not been made yet, or an earlier rollback that was killed has
-taken it back already; this makes a rollback safe to repeat. Anything else is somebody's work: it stays, the
-backup stays, and the error names both.
+Changes are taken back last to first, and each is crossed out in the log. Each is judged by what stands at its
+path now. As the step left it: put back what was there. As it was before: nothing to do, because the change
+had not been made yet, or a rollback that was killed had no time to cross it out. Anything else is somebody's
+work: it stays, the backup stays, and the error names both. So a rollback can be killed and repeated at will.
 
 Directories that survive keep the modification time of the rollback itself: their entries did change, and
 tools that watch directories (git's untracked cache) must not be told otherwise.
@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import ExitStack
 from pathlib import Path
 
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
-from windlass.tools.files.failures import Missing, explain, shown
+from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.kernel import rename_new
 from windlass.tools.files.place import Place, copy, directory, discard, mark
 from windlass.tools.files.safe_path import Root
-from windlass.tools.files.undo import DONE, OPEN, Change, Note, locked, read_log, retire
+from windlass.tools.files.undo import DONE, OPEN, Change, Note, cross_out, locked, read_log, retire
 
 __all__ = ["roll_back", "roll_back_in", "seal"]
 
@@ -58,19 +57,20 @@ def roll_back_in(root: Root, home: Place, name: str) -> list[str]:
     problems: list[str] = []
     with directory(folder) as fd:
         log = read_log(fd)
-        for number, line in reversed(list(enumerate(log.lines))):
-            spare = f".windlass-{log.token}-{number}"
+        for offset, line in reversed(log.lines):
             try:
                 if isinstance(line, Change):
-                    if _take_back(root, fd, line, spare):
+                    if _take_back(root, fd, line, spare=f".windlass-{log.token}-{offset}"):
                         undone.append(line.path)
                 else:
                     _clear(root, line)
+                fault_point("files.undone")
+                cross_out(fd, offset)
             except ToolError as error:
                 problems.append(error.failure.message)
             except OSError as error:
                 problems.append(explain(error, f"putting back {_path(line)}").failure.message)
-            fault_point("files.undone")
+            fault_point("files.crossed")
     if problems:
         raise ToolError(
             "not everything could be taken back: " + "; ".join(problems),
@@ -90,18 +90,17 @@ def _path(line: Change | Note) -> str:
 
 def _clear(root: Root, note: Note) -> None:
     """Remove a temporary entry, or a folder that was made and that nobody else has come to use."""
-    try:
+    with root.known(note.get("temp") or note["made"]) as place:
+        if place is None:
+            return
         if "temp" in note:
-            with root.locate(note["temp"], follow=False) as place:
-                discard(place)
-        else:
-            with root.locate(note["made"], follow=False) as place:
-                os.rmdir(place.name, dir_fd=place.fd)
-    except (Missing, FileNotFoundError):
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
+            discard(place)
+            return
+        try:
+            os.rmdir(place.name, dir_fd=place.fd)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
 
 def _take_back(root: Root, backups: int, change: Change, spare: str) -> bool:
@@ -110,37 +109,34 @@ def _take_back(root: Root, backups: int, change: Change, spare: str) -> bool:
     before = mark(backup) if backup else None
     if backup and before is None:
         return False  # it never left its place, or is back there already
-    try:
-        with ExitStack() as stack:
-            try:
-                place = stack.enter_context(root.locate(change.path, follow=False))
-            except Missing:
-                if backup is None:
-                    return False  # its whole folder is gone, and it with it
-                raise
-            discard(place.beside(spare))
-            now = mark(place)
-            if now == change.now:
-                _take_away(root, place, change, spare)
-            elif now is None and change.source and backup:
-                pass  # moved back by a rollback that was killed before it came to the backup
-            elif now == before:
-                return False
-            else:
-                raise _conflict(change)
-            if backup:
-                _restore(backup, place, spare)
-            place.sync()
-            return True
-    except (Missing, FileExistsError):
-        raise _conflict(change) from None
+    with root.known(change.path) as place:
+        if place is None:
+            if backup is None:
+                return False  # its whole folder is gone, and it with it
+            raise _conflict(change)
+        discard(place.beside(spare))
+        now = mark(place)
+        if now == change.now:
+            _take_away(root, place, change, spare)
+        elif now is None and change.source and backup:
+            pass  # moved back by a rollback that was killed before it came to the backup
+        elif now == before:
+            return False
+        else:
+            raise _conflict(change)
+        if backup:
+            _restore(backup, place, change, spare)
+        place.sync()
+        return True
 
 
 def _take_away(root: Root, place: Place, change: Change, spare: str) -> None:
     """Remove what the step put there, unless a backup is to take its place at one stroke."""
     if change.source:
-        with root.locate(change.source, follow=False) as origin:
-            rename_new(place.name, origin.name, old_fd=place.fd, new_fd=origin.fd)
+        with root.known(change.source) as origin:
+            if origin is None:
+                raise _conflict(change)
+            _rename_new(place, origin, change)
             origin.sync()
     elif change.now is not None and change.was is None:
         aside = place.beside(spare)
@@ -150,24 +146,30 @@ def _take_away(root: Root, place: Place, change: Change, spare: str) -> None:
     fault_point("files.taken")
 
 
-def _restore(backup: Place, place: Place, spare: str) -> None:
+def _restore(backup: Place, place: Place, change: Change, spare: str) -> None:
     """Put a backup back: the same inode by a rename or, from another device, a faithful copy of it."""
-    occupied = place.stat() is not None
     try:
-        _rename(backup, place, occupied)
+        _rename(backup, place, change)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
         aside = place.beside(spare)
         copy(backup, aside, lambda: None)
-        _rename(aside, place, occupied)
+        _rename(aside, place, change)
 
 
-def _rename(old: Place, new: Place, occupied: bool) -> None:
-    if occupied:
-        old.rename(new)
+def _rename(old: Place, new: Place, change: Change) -> None:
+    if new.stat() is None:
+        _rename_new(old, new, change)
     else:
+        old.rename(new)
+
+
+def _rename_new(old: Place, new: Place, change: Change) -> None:
+    try:
         rename_new(old.name, new.name, old_fd=old.fd, new_fd=new.fd)
+    except FileExistsError:
+        raise _conflict(change) from None
 
 
 def _conflict(change: Change) -> ToolError:

@@ -71,8 +71,28 @@ class Root:
         finally:
             os.close(place.fd)
 
+    @contextmanager
+    def known(self, path: str) -> Iterator[Place | None]:
+        """The place of a path without links, as `Place.path` is one; None when its folder is gone."""
+        *folders, name = _split(path)
+        if path.startswith("/") or ".." in folders:
+            raise outside(path, "the undo log never names such a path")
+        fd = os.dup(self.fd)
+        try:
+            for folder in folders:
+                inner = os.open(folder, DIRECTORY, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            place: Place | None = Place(fd, name, path)
+        except (FileNotFoundError, NotADirectoryError):
+            place = None
+        try:
+            yield place
+        finally:
+            os.close(fd)
+
     def parts(self, path: str) -> list[str]:
-        """The names a path consists of, from the root, without `.` and `..`; () is the root."""
+        """The names a path consists of, from the root, without `.` and `..`; none for the root itself."""
         _check_text(path)
         names = self._from_root(path, path)
         folded: list[str] = []
@@ -146,7 +166,10 @@ class Root:
 
 def names_in(folder: int) -> list[str]:
     """The names in an open directory that a message may suggest."""
-    return [name for name in sorted(os.listdir(folder)) if not is_state(name)]
+    try:
+        return [name for name in sorted(os.listdir(folder)) if not is_state(name)]
+    except PermissionError:
+        return []
 
 
 def _split(text: str) -> list[str]:

@@ -30,7 +30,6 @@ from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
-from windlass.tools.files.failures import Missing
 from windlass.tools.files.kernel import rename_new
 from windlass.tools.files.place import Place, copy, directory, discard, mark
 from windlass.tools.files.safe_path import Root
@@ -42,6 +41,7 @@ __all__ = [
     "Log",
     "Undo",
     "begin",
+    "cross_out",
     "locked",
     "read_log",
     "recorded",
@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 OPEN, DONE = "undo", "undo.done"
+_UNDONE = b"-"
+"""Stands for the first byte of a line that has been taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,8 @@ class Log:
     """Names the temporary entries of this log's rollback."""
     request: str
     attempt: int
-    lines: list[Change | Note]
-    """In the order they were written."""
+    lines: list[tuple[int, Change | Note]]
+    """What is to be taken back, in the order it was written, each with its offset in the file."""
     end: Mapping[str, Any] | None
     """`{"result": …, "left": {path: mark}}` of a sealed log."""
 
@@ -247,18 +249,46 @@ def read_log(fd: int) -> Log:
     except FileNotFoundError:
         return Log("", "", 0, [], None)
     with os.fdopen(log, "rb") as file:
-        whole: list[dict[str, Any]] = [json.loads(line) for line in file if line.endswith(b"\n")]
-    lines: list[Change | Note] = []
-    for line in whole[1:]:
-        if "void" in line:
+        whole = [line for line in file if line.endswith(b"\n")]
+    offset, lines = 0, list[tuple[int, Change | Note]]()
+    head: dict[str, Any] = {"token": "", "request": "", "attempt": 0}
+    end: dict[str, Any] | None = None
+    for text in whole:
+        line: dict[str, Any] = {} if text.startswith(_UNDONE) else _parse(text)
+        if "token" in line:
+            head = line
+        elif "result" in line:
+            end = line
+        elif "void" in line:
             lines.pop()
-        elif "path" in line:
-            lines.append(Change(**line))
-        elif "result" not in line:
-            lines.append(line)
-    head: dict[str, Any] = whole[0] if whole else {"token": "", "request": "", "attempt": 0}
-    end = whole[-1] if whole and "result" in whole[-1] else None
-    return Log(head["token"], head["request"], head["attempt"], lines, end)
+        elif line:
+            lines.append((offset, Change(**line) if "path" in line else line))
+        offset += len(text)
+    return Log(**head, lines=lines, end=end)
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    if isinstance(line, dict):
+        return line
+    raise ToolError(
+        "the undo log of this step is damaged: what it changed cannot be taken back",
+        category=Category.CONFIGURATION,
+        advice=("put the files right by hand and delete the step's scratch folder, then: windlass resume",),
+    )
+
+
+def cross_out(fd: int, offset: int) -> None:
+    """Note that a line is taken back. One byte in place: it needs no space on a full disk."""
+    log = os.open("log", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=fd)
+    try:
+        os.pwrite(log, _UNDONE, offset)
+        os.fsync(log)
+    finally:
+        os.close(log)
 
 
 def recorded(root: Root, home: Place, request: str, attempt: int) -> Any:
@@ -288,8 +318,5 @@ def retire(home: Place, name: str) -> None:
 
 
 def _mark_at(root: Root, path: str) -> str | None:
-    try:
-        with root.locate(path, follow=False) as place:
-            return mark(place)
-    except Missing:
-        return None
+    with root.known(path) as place:
+        return mark(place) if place else None

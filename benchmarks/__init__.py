@@ -1,0 +1,1 @@
+"""Benchmarks: ours and the peers', side by side, as ratios measured in the same run."""

@@ -1,0 +1,125 @@
+"""`make bench`: one table, every figure beside what it must reach. Exit code 1 if one is missed.
+
+    python -m benchmarks [--no-peers] [--only NAME …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.bare import bare_rate
+from benchmarks.ours import SCENARIOS, measure
+from benchmarks.peers.environment import prepare
+from benchmarks.peers.run import PEERS, run_peer
+from benchmarks.sizes import run_size, version_ratio
+from benchmarks.slowdisk import slow_disk
+
+FOLDER = Path(".bench")
+PEER_SCENARIOS = ("sequential", "concurrent")
+PEER_ROUNDS = 3
+
+
+class Row(NamedTuple):
+    what: str
+    measured: str
+    wanted: str
+    met: bool | None
+    """None where nothing was promised."""
+
+
+def core() -> Iterator[Row]:
+    floors = {"sequential": 0.5, "concurrent": 1.5, "graph": 1.5}
+    for name, (scenario, text) in SCENARIOS.items():
+        ratio, rate = measure(scenario, FOLDER / name)
+        floor = floors.get(name)
+        wanted = f"≥ {floor}× bare" if floor else ""
+        yield Row(text, f"{ratio:.2f}× bare ({rate:,.0f}/s)", wanted, ratio >= floor if floor else None)
+
+
+def sizes() -> Iterator[Row]:
+    small = run_size(100, FOLDER / "small", rounds=30)
+    large = run_size(10_000, FOLDER / "large")
+    ratio = large["per_step"] / small["per_step"]
+    yield Row("10,000 steps, per step, over 100 steps", f"{ratio:.2f}×", "≤ 1.5×", ratio <= 1.5)
+    peak = large["peak_mb"]
+    yield Row("memory of the 10,000-step run", f"{peak:.0f} MB", "< 120 MB", peak < 120)
+
+
+def start() -> Iterator[Row]:
+    ratio, ours, bare = version_ratio()
+    text = f"{ratio:.2f}× ({ours * 1000:.0f} ms, python -c pass {bare * 1000:.0f} ms)"
+    yield Row("windlass --version", text, "≤ 6×", ratio <= 6)
+
+
+def slow() -> Iterator[Row]:
+    found = slow_disk(FOLDER / "slow")
+    late = f"loop late by {found['median_ms']:.1f} ms (median), {found['p99_ms']:.1f} ms (99 %), "
+    late += f"{found['worst_ms']:.1f} ms (worst)"
+    # While a commit takes 10 ms, a loop that it stalls is late by 10 ms half of the time.
+    yield Row("fsync of 10 ms", late, "p99 < 5 ms", found["p99_ms"] < 5)
+    going = found["steps_per_commit_time"]
+    yield Row("steps per 10 ms on that disk, 50 executions", f"{going:.1f}", "> 1", going > 1)
+
+
+def peers() -> Iterator[Row]:
+    environment = FOLDER / "peers"
+    for missing in prepare(environment):
+        print(f"could not be had: {missing}")
+    for name in PEERS:
+        for scenario in PEER_SCENARIOS:
+            yield _against(name, scenario, environment)
+
+
+def _against(name: str, scenario: str, environment: Path) -> Row:
+    """Ours and the peer's in turn, so that both meet the same disk; the best of each."""
+    ratios = []
+    what = f"{scenario}: Windlass over {name}"
+    for number in range(PEER_ROUNDS):
+        folder = FOLDER / f"{name}-{scenario}-{number}"
+        theirs = run_peer(name, scenario, environment, folder / "peer", timeout=300)
+        if "error" in theirs:
+            return Row(what, f"not measured: {theirs['error'][-200:]}", "≥ 5×", None)
+        _ratio, ours = measure(SCENARIOS[scenario][0], folder / "ours")
+        ratios.append((ours / theirs["steps_per_s"], ours, theirs))
+    ratio, ours, theirs = sorted(ratios, key=lambda found: found[0])[len(ratios) // 2]
+    text = f"{ratio:.1f}× ({ours:,.0f}/s, {name} {theirs['version']} {theirs['steps_per_s']:,.0f}/s)"
+    return Row(what, text, "≥ 5×", ratio >= 5)
+
+
+PARTS: dict[str, Callable[[], Iterator[Row]]] = {
+    "core": core,
+    "sizes": sizes,
+    "start": start,
+    "slow": slow,
+    "peers": peers,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--no-peers", action="store_true")
+    chosen = parser.parse_args()
+    for stale in FOLDER.glob("*"):
+        if stale.name != "peers":
+            shutil.rmtree(stale)
+    print(f"bare SQLite: {bare_rate(FOLDER / 'bare', 2000):,.0f} commits/s\n")
+    print(f"{'':<50} {'measured':<62} {'wanted':<12}")
+    missed = 0
+    for part in chosen.only:
+        if part == "peers" and chosen.no_peers:
+            continue
+        for row in PARTS[part]():
+            mark = {True: "✓", False: "✗", None: " "}[row.met]
+            print(f"{row.what:<50} {row.measured:<62} {row.wanted:<12} {mark}", flush=True)
+            missed += row.met is False
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What the peers' scripts share: the scenarios, the clock, the check of the result, the one line printed.
+
+It lives here so that no peer is measured by a clock or a size of its own. Called by bench_*.py inside the
+peers' environment, therefore standard library only. It never prints a number for work that it did not check.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SCENARIOS", "Measurement", "Scenario", "expect", "main", "timed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """How much work, and how much of it at the same time."""
+
+    name: str
+    executions: int
+    steps_each: int
+    at_once: int
+
+    @property
+    def steps(self) -> int:
+        return self.executions * self.steps_each
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("sequential", executions=1, steps_each=1_000, at_once=1),
+        Scenario("concurrent", executions=200, steps_each=10, at_once=50),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a script hands back once its work is done and checked."""
+
+    seconds: float
+    durability: str
+    """The settings that decide whether "acknowledged" means "on disk", as the peer itself reports them."""
+
+
+def expect(what: str, found: object, wanted: object) -> None:
+    """End the script unless `found` is what was wanted: a wrong result must never become a number."""
+    if found != wanted:
+        raise SystemExit(f"{what}: expected {wanted!r}, found {found!r}; nothing was measured")
+
+
+def timed(execute: Callable[[int, int], int], scenario: Scenario) -> float:
+    """Seconds from the first start to the last completion; `execute(number, steps)` returns the final sum.
+
+    One execution of one step runs before the clock starts: connections and imports that a peer puts off until
+    its first use are its set-up, not its work.
+    """
+    expect("the sum of the warm-up", execute(0, 1), 1)
+    numbers = range(1, scenario.executions + 1)
+    with ThreadPoolExecutor(scenario.at_once) as threads:
+        start = time.perf_counter()
+        sums = list(threads.map(lambda number: execute(number, scenario.steps_each), numbers))
+        seconds = time.perf_counter() - start
+    expect("the sums of all executions", sums, [scenario.steps_each] * scenario.executions)
+    return seconds
+
+
+def main(peer: str, version: str, measure: Callable[[Scenario, Path], Measurement]) -> None:
+    """The command line of every peer's script: measure in a fresh folder of --dir, print one line."""
+    parser = argparse.ArgumentParser(description=f"Measure {peer} {version}.")
+    parser.add_argument("--scenario", choices=sorted(SCENARIOS), required=True)
+    parser.add_argument("--dir", type=Path, required=True, help="a folder on the disk to measure")
+    arguments = parser.parse_args()
+    scenario = SCENARIOS[arguments.scenario]
+
+    arguments.dir.mkdir(parents=True, exist_ok=True)
+    # A fresh folder each time: a peer that found yesterday's database would resume work instead of doing it.
+    with tempfile.TemporaryDirectory(prefix=f"{peer}-", dir=arguments.dir.resolve()) as folder:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout carries our one line, whatever a peer prints
+            measurement = measure(scenario, Path(folder))
+    print(
+        json.dumps(
+            {
+                "peer": peer,
+                "version": version,
+                "scenario": scenario.name,
+                "steps": scenario.steps,
+                "seconds": round(measurement.seconds, 4),
+                "steps_per_s": round(scenario.steps / measurement.seconds, 1),
+                "durability": measurement.durability,
+            }
+        )
+    )
