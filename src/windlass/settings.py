@@ -63,16 +63,23 @@ def find_home(given: str | os.PathLike[str] | None = None, env: Mapping[str, str
 
 def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ) -> Settings:
     problems: list[str] = []
-    user = _read(user_folder(env) / "config.toml", problems)
-    project_file = home / "config.toml"
-    project = _read(project_file, problems)
+    user_file, project_file = user_folder(env) / "config.toml", home / "config.toml"
+    user, project = _read(user_file, problems), _read(project_file, problems)
     for key in sorted(USER_ONLY & project.keys()):
         problems.append(f"{project_file}: `{key}` may only stand in the user's own settings")
-    merged = {**user, **project, **_from_environment(env), **(flags or {})}
+    environment = _from_environment(env)
+    merged = {**user, **project, **environment, **(flags or {})}
+    origins = {
+        **dict.fromkeys(user, f"{user_file}: "),
+        **dict.fromkeys(project, f"{project_file}: "),
+        **{key: f"WINDLASS_{key.upper()}: " for key in environment},
+        **dict.fromkeys(flags or {}, ""),
+    }
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        problems += [_plain(problem) for problem in error.errors(include_url=False)]
+        found = error.errors(include_url=False)
+        problems += [origins.get(str(problem["loc"][0]), "") + _plain(problem) for problem in found]
     if problems:
         text = "\n".join(f"  {problem}" for problem in problems)
         raise UsageError(f"the settings have problems:\n{text}")

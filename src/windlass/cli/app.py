@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli import control, demo, doctor, keep, look, plans, run
-from windlass.cli.session import Stop, report_error
+from windlass.cli.session import Stop, remember_home, report_error
 from windlass.errors import WindlassError
 
 __all__ = ["app", "run_app"]
@@ -17,6 +17,8 @@ __all__ = ["app", "run_app"]
 app = typer.Typer(
     name="windlass",
     help="Run plans of steps durably: what it says is done, is done.",
+    epilog="Exit codes: 0 completed, 1 failed or partial, 2 usage or invalid plan, 3 stopped and can be resumed, "
+    "4 not permitted, 130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -31,10 +33,10 @@ def options(
     ] = None,
     version: Annotated[bool, typer.Option("--version", "-V", help="Show the version")] = False,
 ) -> None:
-    """Exit codes: 0 completed, 1 failed or partial, 2 usage or invalid plan, 3 stopped and can be resumed,
-    4 not permitted, 130 interrupted."""
+    """What holds for every command."""
     if home:
         os.environ["WINDLASS_HOME"] = home
+        remember_home(home)
     if version:
         from windlass.version import __version__
 

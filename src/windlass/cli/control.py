@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from windlass.cli.session import AsJson, Home, Stop, print_json, say, who, with_engine
 from windlass.cli.text import next_commands
 from windlass.core.state import State
+from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 
@@ -35,36 +35,30 @@ def pause(
     home: Home = None,
 ) -> None:
     """Stand still: running attempts finish, nothing new starts. `resume` goes on."""
-    _ask(execution, home, wait, as_json, "pause", lambda e: e.pause(execution, now=now, by=who()))
+    _ask(home, as_json, "pause", lambda e: e.pause(execution, now=now, by=who(), within=wait))
 
 
 def interrupt(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
     """Stop what runs, with all its processes, and stand still. `resume` goes on."""
-    _ask(execution, home, wait, as_json, "interrupt", lambda e: e.interrupt(execution, by=who()))
+    _ask(home, as_json, "interrupt", lambda e: e.interrupt(execution, by=who(), within=wait))
 
 
 def cancel(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
     """Stop what runs and end the execution for good."""
-    _ask(execution, home, wait, as_json, "cancel", lambda e: e.cancel(execution, by=who()))
+    _ask(home, as_json, "cancel", lambda e: e.cancel(execution, by=who(), within=wait))
 
 
 def _ask(
-    execution: str,
     home: str | None,
-    wait: float,
     as_json: bool,
     what: str,
     request: Callable[[Engine], Awaitable[State]],
 ) -> None:
     async def work(engine: Engine) -> int:
-        asked = asyncio.ensure_future(request(engine))
-        done, _ = await asyncio.wait({asked}, timeout=wait)
-        if done:
-            state = asked.result()
+        state = await request(engine)
+        if state.status is not ExecutionStatus.RUNNING:
             say(f"{state.plan.name} is {state.status}")
         else:
-            asked.cancel()
-            state = await engine.state(execution)
             say(f"{what} asked for; running attempts are still finishing (windlass watch {state.id})")
         if as_json:
             print_json(snapshot(state))

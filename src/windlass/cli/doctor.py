@@ -62,6 +62,8 @@ def _home(folder: Path) -> Finding:
         writable = os.access(parent, os.W_OK)
         mend = "" if writable else f"choose another: windlass --home DIR …, or chmod u+w {parent}"
         return Finding("home", writable, f"{folder} (will be made on the first run)", mend)
+    if not folder.is_dir():
+        return Finding("home", False, f"{folder} is not a folder", "choose another: windlass --home DIR …")
     writable = os.access(folder, os.W_OK)
     private = folder.stat().st_mode & 0o077 == 0
     if not writable:
@@ -72,7 +74,7 @@ def _home(folder: Path) -> Finding:
 
 def _journal(folder: Path) -> Finding:
     from windlass.errors import WindlassError
-    from windlass.journal.schema import open_database
+    from windlass.journal.schema import open_database, translate
 
     path = folder / "windlass.db"
     if not path.exists():
@@ -80,8 +82,9 @@ def _journal(folder: Path) -> Finding:
     try:
         db = open_database(path)
         try:
-            verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            count = db.execute("SELECT count(*) FROM executions").fetchone()[0]
+            with translate(path):
+                verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                count = db.execute("SELECT count(*) FROM executions").fetchone()[0]
         finally:
             db.close()
     except WindlassError as error:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.run import Detach, ProgressOption, _send_off, see_through
+from windlass.cli.run import Detach, ProgressOption, _send_off, see_through, start_driver
 from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.core.transitions import ExecutionStatus
@@ -56,7 +56,7 @@ def restore(
         else:
             sys.stdout.write(execution + "\n")
         if not state.status.finished:
-            say(f"next: windlass resume {execution}   (--workdir DIR if it worked elsewhere)")
+            say(f"next: windlass resume {execution}   # with --workdir DIR if it is to work elsewhere")
         return 0
 
     raise Stop(with_engine(work, home, make=True))
@@ -88,7 +88,7 @@ def fork(
         edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}
         new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced)
         if detach:
-            return _send_off(engine, new, as_json)
+            return _send_off(engine, new, as_json, yes=yes)
         started = await engine.resume(new, hold=yes or attended(), keep_plan=True)
         return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
 
@@ -112,7 +112,7 @@ def clean(
         expired = [] if dry_run else await engine.sweep()
         for execution, what in expired:
             if what == "resume":
-                _send_off(engine, execution, as_json=True)
+                start_driver(engine, execution)
             say(f"{execution} was paused for too long: {what}")
         finished = [s for s in ExecutionStatus if s.finished]
         heads = (await engine.executions(finished))[keep:]

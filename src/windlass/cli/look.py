@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, print_json, say, with_engine
+from windlass.cli.session import AsJson, Home, Stop, as_typed, print_json, say, with_engine
 from windlass.cli.text import MARKS, clip, describe, next_commands, shown, summary
 from windlass.clock import iso
 from windlass.core import events as ev
@@ -166,7 +167,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
         found = []
         for head in await engine.executions(["running", "paused"]):
             state = await engine.state(head.id)
-            found += [(state, step) for step in state.questions.values() if step.approval is not None]
+            found += [(state, step) for step in state.questions.values() if step.waiting_for == "approval"]
         if as_json:
             print_json(
                 [{"execution": s.id, "plan": s.plan.name, "step": q.id, **(_question(q) or {})} for s, q in found]
@@ -179,7 +180,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                 if asked is not None:
                     _out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
                     print_json(asked.input)
-                    _out(f"  windlass approve {state.id} {step.id}   (or --deny)")
+                    _out(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny")
         return 0
 
     raise Stop(with_engine(work, home))
@@ -193,4 +194,4 @@ def _question(step: Any) -> dict[str, Any] | None:
 
 
 def _out(line: str) -> None:
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(as_typed(line) + "\n")

@@ -21,6 +21,7 @@ from windlass.cli.session import (
     attended,
     exit_code,
     print_json,
+    report_error,
     say,
     who,
     with_engine,
@@ -33,9 +34,9 @@ from windlass.core.transitions import StepStatus
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.execution import Execution
-from windlass.errors import UsageError
+from windlass.errors import UsageError, WindlassError
 
-__all__ = ["register", "see_through"]
+__all__ = ["register", "see_through", "start_driver"]
 
 ProgressOption = Annotated[
     Progress, typer.Option("--progress", help="How progress is shown on stderr", case_sensitive=False)
@@ -75,7 +76,7 @@ def run(
         await _offer_orphans(engine)
         if detach:
             execution = await engine.create(sourced, given, workdir=workdir)
-            return _send_off(engine, execution, as_json)
+            return _send_off(engine, execution, as_json, yes=yes)
         started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended())
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
@@ -121,7 +122,8 @@ def resume(
         if detach:
             if decisions or workdir or accept_changes or keep_plan or take_over:
                 raise UsageError("--detach goes on with an execution as it is; resume it here first")
-            return _send_off(engine, (await engine.find(execution)).id, as_json)
+            found = await engine.check(execution)
+            return _send_off(engine, found.id, as_json, yes=yes)
         resumed = await engine.resume(
             execution,
             hold=yes or attended(),
@@ -161,12 +163,12 @@ def watch(
         raise Stop(130) from None
 
 
-def drive(execution: str, home: Home = None) -> None:
+def drive(execution: str, yes: Yes = False, home: Home = None) -> None:
     """What `--detach` starts: drive an execution with nobody watching, waiting for people if need be."""
 
     async def work(engine: Engine) -> int:
         resumed = await engine.resume(execution, hold=True, keep_plan=True)
-        return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=False, as_json=False)
+        return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=yes, as_json=False)
 
     raise Stop(with_engine(work, home))
 
@@ -229,25 +231,33 @@ def _results(state: State) -> list[StepState]:
     ]
 
 
-def _send_off(engine: Engine, execution: str, as_json: bool) -> int:
-    """Start a process of its own that drives the execution and outlives this one."""
-    folder = engine.home / "executions" / execution
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log = folder / "driver.log"
-    with log.open("ab") as output:
-        subprocess.Popen(
-            [sys.executable, "-m", "windlass", "_drive", execution, "--home", str(engine.home)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+def _send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False) -> int:
+    """Let it go on in the background, and say so."""
+    log = start_driver(engine, execution, yes=yes)
     if as_json:
         print_json({"id": execution, "log": str(log)})
     else:
         sys.stdout.write(execution + "\n")
     say(f"goes on in the background; follow it: windlass watch {execution}")
     return 0
+
+
+def start_driver(engine: Engine, execution: str, *, yes: bool = False) -> Path:
+    """Start a process of its own that drives the execution and outlives this one. Gives its log."""
+    folder = engine.home / "executions" / execution
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = folder / "driver.log"
+    # -P: a folder named `windlass` where one happens to stand is not us.
+    command = [sys.executable, "-P", "-m", "windlass", "_drive", execution, "--home", str(engine.home)]
+    with log.open("ab") as output:
+        subprocess.Popen(
+            [*command, "--yes"] if yes else command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    return log
 
 
 def _decisions(
@@ -272,7 +282,8 @@ async def _offer_orphans(engine: Engine) -> None:
     """Deal with what was paused for too long, and tell of what a dead process left behind (D3, D6)."""
     for execution, what in await engine.sweep():
         if what == "resume":
-            _send_off(engine, execution, as_json=True)
+            start_driver(engine, execution)
+            say(f"{execution} was paused for too long and goes on: windlass watch {execution}")
         else:
             say(f"{execution} was paused for too long and is now cancelled")
     for head in await engine.orphans():
@@ -287,7 +298,11 @@ async def _resume_orphans(engine: Engine, every: bool, view: View, *, yes: bool,
     worst = 0
     for head in orphans:
         if every or yes or (attended() and typer.confirm(f"resume {head.name} {head.id}?", err=True)):
-            resumed = await engine.resume(head.id, hold=attended())
+            try:
+                resumed = await engine.resume(head.id, hold=yes or attended())
+            except WindlassError as error:  # one that cannot go on must not hold up the others
+                worst = max(worst, report_error(error, as_json))
+                continue
             worst = max(worst, await see_through(engine, resumed, view, yes=yes, as_json=as_json))
         else:
             say(f"left behind: {head.name}  windlass resume {head.id}")

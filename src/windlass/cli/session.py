@@ -6,6 +6,8 @@ import asyncio
 import getpass
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,9 +25,11 @@ __all__ = [
     "Home",
     "Stop",
     "Yes",
+    "as_typed",
     "ask_trust",
     "exit_code",
     "print_json",
+    "remember_home",
     "report_error",
     "say",
     "who",
@@ -46,9 +50,25 @@ class Stop(Exception):
         self.code = code
 
 
+_home_flag = ""
+
+
+def remember_home(home: str) -> None:
+    """Whoever types a command that we print must find the same executions again."""
+    global _home_flag
+    _home_flag = os.path.abspath(os.path.expanduser(home))
+
+
+def as_typed(text: str) -> str:
+    """The commands in a text with the `--home` that they need."""
+    if not _home_flag:
+        return text
+    return re.sub(r"\bwindlass (?=[a-z]+\b)", lambda _: f"windlass --home {shlex.quote(_home_flag)} ", text)
+
+
 def say(text: str) -> None:
     """To the person: progress and remarks go to stderr, so that stdout holds data only."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(as_typed(text) + "\n")
     sys.stderr.flush()
 
 
@@ -93,6 +113,9 @@ def with_engine(
     """Open the engine, do the work, close it. Only what starts something may `make` a home."""
     from windlass.assembly import open_engine
 
+    if home:
+        remember_home(home)
+
     async def main() -> T:
         async with open_engine(home, ask=ask_trust(yes), make=make) as engine:
             return await work(engine)
@@ -121,7 +144,7 @@ def report_error(error: WindlassError, as_json: bool) -> int:
                     "category": str(failure.category),
                     "message": failure.message,
                     "where": failure.where,
-                    "advice": list(failure.advice),
+                    "advice": [as_typed(line) for line in failure.advice],
                 }
             }
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 from windlass.core import events as ev
@@ -140,14 +141,16 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
     if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.RUNNING, ExecutionStatus.PENDING):
         lines = []
         for step in state.questions.values():
+            word = shlex.quote(step.id)
             if step.waiting_for == "approval":
-                lines.append(f"windlass approve {name} {step.id}        (or --deny)")
+                lines.append(f"windlass approve {name} {word}   # or with --deny")
             else:
-                lines.append(f"windlass resume {name} --again {step.id}   (run it again)")
-                lines.append(f"windlass resume {name} --done {step.id}    (it took effect)")
+                lines.append(f"windlass resume {name} --again {word}   # run it again")
+                lines.append(f"windlass resume {name} --done {word}    # it took effect")
+                lines.append(f"windlass resume {name} --fail {word}    # count it as failed")
         return [*lines, f"windlass resume {name}"]
     if state.status in (ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.CANCELLED):
-        return [f"windlass fork {name}        (runs again what is missing, keeps what is done)"]
+        return [f"windlass fork {name}   # runs again what is missing, keeps what is done"]
     return []
 
 

@@ -209,12 +209,13 @@ def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
     room = state.plan.limits.parallel - len(state.active)
     if any(step.reduced for step in state.active.values()):
         room = 0
+    free = room
     for step in state.due(now):
         if step.waiting_for == "approval":
             yield Record(ev.StepFailed(now, step.id, _unanswered(step)))
             continue
-        alone = bool(step.failures and Category.RESOURCE in step.failures)
-        if alone and state.active:
+        alone = _runs_alone(step)
+        if alone and (state.active or room < free):
             return
         if room > 0:
             command = _start(state, step, now, policy)
@@ -229,9 +230,18 @@ def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
             continue
         if room <= 0:
             break
+        alone = step.failures is not None and _runs_alone(step)  # one that was stopped, and goes on
+        if alone and (state.active or room < free):
+            break
         command = _start(state, step, now, policy)
         room -= isinstance(command, Launch)
         yield command
+        if alone:
+            break
+
+
+def _runs_alone(step: StepState) -> bool:
+    return bool(step.failures and Category.RESOURCE in step.failures)
 
 
 def _next(state: State, step: StepState, now: float) -> Command | None:

@@ -9,6 +9,7 @@ for a time. Nothing here starts, waits or writes anything.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -159,25 +160,25 @@ class State:
         """The plan's own steps, without the items of foreach, in the plan's order."""
         return (self.steps[spec.id] for spec in self.plan.steps)
 
-    def next_timer(self) -> float | None:
-        while self.timers:
-            until, step_id = self.timers[0]
-            step = self.steps.get(step_id)
-            if step is not None and step.status is _WAITING and step.until == until:
-                return until
+    def next_timer(self, after: float = -math.inf) -> float | None:
+        """The next time that something waits for. What was due by `after` waits for room, not for a time."""
+        while self.timers and not self._holds(*self.timers[0]):
             heapq.heappop(self.timers)
-        return None
+        if not self.timers or self.timers[0][0] > after:
+            return self.timers[0][0] if self.timers else None
+        return min((until for until, step in self.timers if until > after and self._holds(until, step)), default=None)
+
+    def _holds(self, until: float, step_id: str) -> bool:
+        """Whether a timer still means something."""
+        step = self.steps.get(step_id)
+        return step is not None and step.status is _WAITING and step.until == until
 
     def due(self, now: float) -> list[StepState]:
         """Waiting steps whose time has come, earliest first."""
         if not self.timers or self.timers[0][0] > now:
             return []
-        found = []
-        for until, step_id in sorted(timer for timer in self.timers if timer[0] <= now):
-            step = self.steps.get(step_id)
-            if step is not None and step.status is _WAITING and step.until == until:
-                found.append(step)
-        return found
+        timers = sorted({timer for timer in self.timers if timer[0] <= now})
+        return [self.steps[step_id] for until, step_id in timers if self._holds(until, step_id)]
 
     def worked(self, now: float) -> float:
         """Seconds it has been running, pauses left out."""
@@ -186,8 +187,8 @@ class State:
     def apply(self, event: ev.Event) -> None:
         """Take one more event into account."""
         self.seq += 1
-        self.updated_at = event.at
         _APPLY[type(event)](self, event)
+        self.updated_at = event.at
 
     # -- moves ---------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class State:
         for dependent in self.prepared.graph.dependents[step.id]:
             waiting = self.steps[dependent]
             waiting.unmet -= 1
-            if waiting.unmet == 0 and not waiting.status.settled:
+            if waiting.unmet == 0 and waiting.status is _PENDING:
                 self.ready[dependent] = waiting
 
     def _wait(self, step: StepState, at: float, reason: str, until: float | None, question: str = "") -> None:
@@ -254,6 +255,7 @@ class State:
             self._become(ExecutionStatus.RUNNING, event.at)
         else:
             # The last driver died: how long it worked is known only up to its last event.
+            self.worked_s += max(0.0, self.updated_at - (self.running_since or self.updated_at))
             self.running_since = event.at
         self.started_at = self.started_at or event.at
         self.driver = event.driver
@@ -272,7 +274,7 @@ class State:
             return
         meant = step.until - step.waiting_since
         if step.until - at > meant:
-            step.until = at + meant
+            step.waiting_since, step.until = at, at + meant
             heapq.heappush(self.timers, (step.until, step.id))
 
     def _replanned(self, event: ev.ExecutionReplanned) -> None:
@@ -280,6 +282,7 @@ class State:
         old = self.steps
         self.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
         self.source = event.source
+        self.inputs = {name: self.inputs.get(name, default) for name, default in self.plan.inputs.items()}
         self.steps, self.ready, self.active = {}, {}, {}
         self.to_judge, self.in_doubt, self.questions, self.timers = {}, {}, {}, []
         self.completed, self.broken_by = 0, None
@@ -302,18 +305,22 @@ class State:
             needs = self.prepared.graph.needs[step.id]
             step.unmet = sum(not self.steps[need].settled for need in needs)
             self.completed += step.status is _COMPLETED
-        if (step.status is _PENDING and step.unmet == 0) or step.status is _PAUSED:
-            self.ready[step.id] = step
-        elif step.status is _RUNNING:
+            if step.unmet and step.status in (_PAUSED, _WAITING) and step.waiting_for != "outcome":
+                # The new plan wants something else done first: it has not begun, but keeps its counts.
+                fresh = StepState(step.id, step.spec, unmet=step.unmet, attempts=step.attempts, failures=step.failures)
+                step = self.steps[step.id] = fresh
+        if step.status is _RUNNING:
             if step.children is None:
                 self.active[step.id] = step
             elif step.open_children == 0:
                 self.ready[step.id] = step
-        elif step.status is _WAITING:
+        elif step.until is not None or step.waiting_for == "outcome":
             if step.until is not None:
                 heapq.heappush(self.timers, (step.until, step.id))
             if step.waiting_for != "retry":
                 self.questions[step.id] = step
+        elif not step.settled and step.unmet == 0:
+            self.ready[step.id] = step
 
     def _paused(self, event: ev.ExecutionPaused) -> None:
         self._become(ExecutionStatus.PAUSED, event.at)
@@ -378,11 +385,12 @@ class State:
         self._settle(step, _COMPLETED, event.at)
 
     def _step_failed(self, event: ev.StepFailed) -> None:
-        step = self.steps[event.step]
-        step.error = event.failure
-        self._settle(step, _FAILED, event.at)
-        owner = step.parent or step
-        if owner is step and step.spec.importance is Importance.CRITICAL and self.broken_by is None:
+        self._fail(self.steps[event.step], event.failure, event.at)
+
+    def _fail(self, step: StepState, failure: Failure, at: float) -> None:
+        step.error = failure
+        self._settle(step, _FAILED, at)
+        if step.parent is None and step.spec.importance is Importance.CRITICAL and self.broken_by is None:
             self.broken_by = step
 
     def _step_skipped(self, event: ev.StepSkipped) -> None:
@@ -434,10 +442,8 @@ class State:
             step.waiting_for = None
             self.ready[step.id] = step
         else:
-            step.error = Failure(Category.LOGIC, "its outcome is unknown, and it was decided not to repeat it").located(
-                step.id
-            )
-            self._settle(step, _FAILED, event.at)
+            message = "its outcome is unknown, and it was decided not to repeat it"
+            self._fail(step, Failure(Category.LOGIC, message, step.id), event.at)
 
     def _output_written(self, event: ev.OutputWritten) -> None:
         lines = event.text.rstrip("\n").rsplit("\n", 1)

@@ -40,8 +40,8 @@ class World:
     journal: Journal
     clock: Clock
     policy: Policy
-    committed: Callable[[str, bool], None]
-    """Called after each commit with the execution's id, and whether a step's attempt ended in it."""
+    committed: Callable[[str, list[ev.Event]], None]
+    """Called after each commit with the execution's id and what was written."""
 
 
 @dataclass(slots=True)
@@ -81,6 +81,9 @@ class Driver:
         self._ended: list[_Ended] = []
         self._outputs: list[ev.OutputWritten] = []
         self._mail: list[Message] = []
+        self._caught_up: set[int] = set()
+        """Messages that were taken care of at the start, should they be delivered once more."""
+        self._decided_at = 0.0
         self._waker: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
 
@@ -112,11 +115,13 @@ class Driver:
 
     def post(self, message: Message) -> None:
         """Hand in a message for this execution; it is acted on in the next turn."""
-        self._mail.append(message)
-        self._wake()
+        if message.id not in self._caught_up:
+            self._mail.append(message)
+            self._wake()
 
     def catch_up(self, message: Message) -> None:
         """A message that nobody read before the last driver died. A resume answers an old pause."""
+        self._caught_up.add(message.id)
         if message.body.get("kind") in ("pause", "interrupt"):
             self._consumed.append(message.id)
         else:
@@ -126,7 +131,7 @@ class Driver:
 
     def _decide(self) -> list[tuple[ev.AttemptStarted, StepState]]:
         launches: list[tuple[ev.AttemptStarted, StepState]] = []
-        now = self._world.clock.now()
+        now = self._decided_at = self._world.clock.now()
         recorded = True
         while recorded:
             recorded = False
@@ -162,7 +167,7 @@ class Driver:
         if not self.acknowledged.done():
             self.acknowledged.set_result(None)
         self._shown = shown
-        self._world.committed(state.id, any(type(e) is ev.AttemptFinished for e in batch))
+        self._world.committed(state.id, batch)
 
     # -- attempts --------------------------------------------------------------------------------
 
@@ -191,15 +196,17 @@ class Driver:
         if step in self._stopping:
             return
         self._stopping[step] = command
-        self._tasks[step].cancel()
-        asyncio.get_running_loop().call_later(
-            self._performer.grace + ABANDON_AFTER, self._leave_behind, step, command.step.attempts
-        )
+        task, attempt = self._tasks[step], command.step.attempts
+        # A task that is cancelled before its first turn never gets to say that it has ended.
+        task.add_done_callback(lambda _task: self._leave_behind(step, attempt))
+        task.cancel()
+        asyncio.get_running_loop().call_later(self._performer.grace + ABANDON_AFTER, self._leave_behind, step, attempt)
 
     def _leave_behind(self, step: str, attempt: int) -> None:
         """A tool that does not stop when told to must not keep the execution from standing still."""
         current = self.state.steps.get(step)
-        if step in self._stopping and current is not None and current.attempts == attempt:
+        said = any(end.step == step for end in self._ended)
+        if step in self._stopping and not said and current is not None and current.attempts == attempt:
             self._ended.append(_Ended(step, attempt, None))
             self._wake()
 
@@ -243,10 +250,12 @@ class Driver:
                 timer.cancel()
 
     def _next_time(self) -> float | None:
+        # What was due when we last decided was looked at then: it waits for room or for an attempt's end, and
+        # to nap until its time would be not to nap at all.
         state = self.state
-        due = state.next_timer()
+        due = state.next_timer(self._decided_at)
         limit = state.plan.limits.timeout
-        if limit is not None:
+        if limit is not None and state.worked(self._decided_at) < limit:
             now = self._world.clock.now()
             end = now + limit - state.worked(now)
             due = end if due is None else min(due, end)
@@ -323,6 +332,8 @@ class Driver:
                 asked = step.approval if step is not None else None
                 if step is None or asked is None or asked.digest != body["digest"] or asked.allow is not None:
                     return None
+                if now >= asked.expires_at:
+                    return None  # too late: unanswered in time, it fails closed
                 note = str(body.get("note", ""))
                 return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note)
             case "decide":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,8 @@ from windlass.engine.driver import Driver, World, head_of
 from windlass.engine.execution import Execution
 from windlass.engine.fork import fork_events
 from windlass.engine.keeper import Keeper
-from windlass.engine.lookup import find_head, find_step
+from windlass.engine.lookup import find_plan_step, find_step
+from windlass.engine.observer import POLL, Observer
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import Findings, examine
 from windlass.engine.sourced import Sourced
@@ -35,12 +36,9 @@ from windlass.errors import CannotResume, PlanInvalid, UsageError, WindlassError
 from windlass.ids import new_id
 from windlass.plan.load import bind_inputs, check_plan
 from windlass.plan.model import Plan
-from windlass.ports import Archive, Entry, Head, Journal, Message, Tool
+from windlass.ports import Archive, Journal, Message, Tool
 
 __all__ = ["Engine"]
-
-POLL = 0.1
-"""Seconds between looks at the inbox and at other processes' events."""
 
 
 class Workshop(Protocol):
@@ -51,7 +49,7 @@ class Workshop(Protocol):
     def of_source(self, source: ev.Source) -> list[Tool]: ...
 
 
-class Engine:
+class Engine(Observer):
     """Starts, drives, watches and controls the executions of one home."""
 
     def __init__(
@@ -66,17 +64,16 @@ class Engine:
         policy: Policy | None = None,
         checkpoint_each_step: bool = False,
     ) -> None:
+        super().__init__(journal)
         self.home = home
         self._keeper = Keeper(journal, archive, clock)
         self._each_step = checkpoint_each_step
         self._workshop = workshop
-        self.journal = journal
         self.clock = clock
         self.performer = performer
         self._world = World(journal, clock, policy or Policy(), self._committed)
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[str, asyncio.Task[State]] = {}
-        self._listeners: dict[str, list[asyncio.Future[None]]] = {}
         self._postman: asyncio.Task[None] | None = None
         self._checked: set[str] = set()
         """Digests of plans built in Python that were found good."""
@@ -85,6 +82,10 @@ class Engine:
     def driver(self) -> str:
         """The name under which this engine drives. Who only looks never needs one."""
         return self.journal.enlist()
+
+    def _alive(self, driver: str, execution: str) -> bool:
+        # This process lives, but that does not mean that it still drives what it once did.
+        return execution in self._drivers if driver == self.driver else super()._alive(driver, execution)
 
     async def __aenter__(self) -> Engine:
         return self
@@ -146,8 +147,8 @@ class Engine:
         created = self._created(sourced, inputs, workdir)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
-        await self._drive(driver, [self._opening(state)])
-        return Execution(self, created.id)
+        task = await self._drive(driver, [self._opening(state)])
+        return Execution(self, created.id, task=task)
 
     async def resume(
         self,
@@ -168,25 +169,33 @@ class Engine:
         state = await self.state(execution)
         since = state.seq
         self._check_free(state, take_over)
-        tools = self._workshop.of_source(state.source)
-        box = self.performer.tools.extended(tools)
-        findings = examine(state, box, workdir or state.workdir)
-        if findings.missing or (findings.changed and not (accept_changes or keep_plan)):
-            raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
+        tools, findings = self._examined(state, workdir or state.workdir)
         opening: list[ev.Event] = []
         if findings.changed and accept_changes and state.source.path is not None:
             sourced = self.read(state.source.path)
-            tools = list(sourced.tools)
+            tools, findings.tools = list(sourced.tools), []  # what it needs was checked with it
             raw = msgspec.Raw(sourced.plan.encoded)
             opening.append(ev.ExecutionReplanned(self.clock.now(), raw, sourced.source))
+        unaccepted = findings.changed and not (accept_changes or keep_plan)
+        if findings.missing or findings.tools or unaccepted:
+            raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
         opening.append(self._opening(state, workdir))
         opening += self._answers(state, decisions)
         waiting = [m for m in await self.journal.receive() if m.execution == state.id]
         driver = self._driver(state, tools, hold=hold)
         for message in waiting:
             driver.catch_up(message)
-        await self._drive(driver, opening)
-        return Execution(self, state.id, since)
+        task = await self._drive(driver, opening)
+        return Execution(self, state.id, since, task)
+
+    async def check(self, execution: str) -> State:
+        """Its state, if a resume could go on with it as it is; else every reason why not is raised (D5)."""
+        state = await self.state(execution)
+        self._check_free(state, take_over=False)
+        _tools, findings = self._examined(state, state.workdir)
+        if findings.reasons:
+            raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
+        return state
 
     async def fork(
         self,
@@ -198,17 +207,18 @@ class Engine:
     ) -> str:
         """Make a new execution that keeps what this one completed before `from_step`."""
         origin = await self.state(execution)
-        if from_step is not None:
-            from_step = find_step(origin, from_step).spec.id
         sourced = Sourced(origin.plan, origin.source) if plan is None else _sourced(plan)
         chosen = sourced.plan
+        if from_step is not None:
+            from_step = find_plan_step(chosen, from_step)
+        known = {name: value for name, value in origin.inputs.items() if name in chosen.inputs}
         events = fork_events(
             origin,
             new_id=new_id(),
             now=self.clock.now(),
             plan=chosen,
             source=sourced.source,
-            inputs=bind_inputs(chosen, {**origin.inputs, **(inputs or {})}),
+            inputs=bind_inputs(chosen, {**known, **(inputs or {})}),
             workdir=origin.workdir,
             from_step=from_step,
         )
@@ -255,24 +265,22 @@ class Engine:
             dealt.append((head.id, state.on_expiry))
         return dealt
 
-    async def orphans(self) -> list[Head]:
-        """Executions that a dead process left running (D6)."""
-        running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING, ExecutionStatus.PENDING])
-        return [head for head in running if not self.journal.alive(head.driver)]
-
     # -- control, from any process ---------------------------------------------------------------
 
-    async def pause(self, execution: str, *, now: bool = False, by: str = "") -> State:
-        """Let running attempts finish (or with `now` stop them), then stand still."""
-        return await self._control(execution, "pause", now=now, by=by)
+    async def pause(self, execution: str, *, now: bool = False, by: str = "", within: float | None = None) -> State:
+        """Let running attempts finish (or with `now` stop them), then stand still.
 
-    async def interrupt(self, execution: str, *, by: str = "") -> State:
+        Returns when it stands still, or after `within` seconds with where it stands by then.
+        """
+        return await self._control(execution, "pause", now=now, by=by, within=within)
+
+    async def interrupt(self, execution: str, *, by: str = "", within: float | None = None) -> State:
         """Stop running attempts and stand still."""
-        return await self._control(execution, "interrupt", now=True, by=by)
+        return await self._control(execution, "interrupt", now=True, by=by, within=within)
 
-    async def cancel(self, execution: str, *, by: str = "") -> State:
+    async def cancel(self, execution: str, *, by: str = "", within: float | None = None) -> State:
         """Stop running attempts and end it for good."""
-        return await self._control(execution, "cancel", now=True, by=by)
+        return await self._control(execution, "cancel", now=True, by=by, within=within)
 
     async def approve(
         self,
@@ -286,9 +294,15 @@ class Engine:
     ) -> None:
         """Answer a request for approval. `digest` binds the answer to what the person has seen."""
         state = await self.state(execution)
-        asked = find_step(state, step).approval
-        if asked is None or asked.allow is not None:
+        waiting = find_step(state, step)
+        asked = waiting.approval
+        if asked is None or asked.allow is not None or waiting.id not in state.questions:
             raise UsageError(f"step {step} of {state.id} does not wait for approval")
+        if self.clock.now() >= asked.expires_at:
+            raise UsageError(
+                f"the time to answer step {step} of {state.id} is over: it counts as denied",
+                advice=(f"to be asked again: windlass fork {state.id} --from {step}",),
+            )
         if digest is not None and digest != asked.digest:
             raise UsageError(f"step {step} of {state.id} now asks for something else: look again")
         body = {"kind": "approve", "step": step, "digest": asked.digest, "allow": allow}
@@ -309,49 +323,6 @@ class Engine:
             raise UsageError(f"step {step} of {state.id} has no unknown outcome to decide on")
         body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output}
         await self._answer(state, body)
-
-    # -- looking ---------------------------------------------------------------------------------
-
-    async def find(self, name: str) -> Head:
-        """The execution that an id, or the unique beginning of one, means."""
-        return await find_head(self.journal, name)
-
-    async def executions(self, statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
-        return await self.journal.heads(statuses=statuses, limit=limit)
-
-    def driven(self, head: Head | State) -> bool:
-        """Whether a living process drives it."""
-        return head.status == ExecutionStatus.RUNNING and self.journal.alive(head.driver)
-
-    async def state(self, execution: str) -> State:
-        """Where it stands, as far as is on disk."""
-        head = await self.find(execution)
-        return fold(entry.event for entry in await self.journal.read(head.id))
-
-    async def follow(self, execution: str, after: int = 0) -> AsyncIterator[Entry]:
-        """Its events, those past and those to come, until it is finished or stands still."""
-        head = await self.find(execution)
-        still = False
-        quiet = 0.0
-        while True:
-            news = self._listen(head.id)
-            entries = await self.journal.read(head.id, after)
-            for entry in entries:
-                after = entry.seq
-                still = isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished)
-                yield entry
-            if entries:
-                quiet = 0.0
-                continue
-            if still:
-                return
-            await asyncio.wait({news}, timeout=POLL)
-            quiet += POLL
-            if quiet > 1.0:
-                quiet = 0.0
-                current = await self.find(head.id)
-                if current.status == ExecutionStatus.RUNNING and not self.driven(current):
-                    return
 
     async def wait(self, execution: str) -> State:
         """Its state once it has finished or stands still."""
@@ -375,12 +346,15 @@ class Engine:
             if problems:
                 raise PlanInvalid(problems)
             self._checked.add(plan.digest)
+        folder = os.path.abspath(workdir or os.getcwd())
+        if not os.path.isdir(folder):
+            raise UsageError(f"the working directory {folder} does not exist")
         return ev.ExecutionCreated(
             self.clock.now(),
             id=new_id(),
             plan=msgspec.Raw(plan.encoded),
             inputs=bind_inputs(plan, inputs or {}),
-            workdir=os.path.abspath(workdir or os.getcwd()),
+            workdir=folder,
             source=sourced.source,
         )
 
@@ -399,9 +373,21 @@ class Engine:
 
     def _opening(self, state: State, workdir: str | None = None) -> ev.Event:
         now = self.clock.now()
-        if state.status is ExecutionStatus.PENDING:
+        if state.status is ExecutionStatus.PENDING and workdir is None:
             return ev.ExecutionStarted(now, self.driver)
         return ev.ExecutionResumed(now, self.driver, workdir)
+
+    def _examined(self, state: State, workdir: str) -> tuple[list[Tool], Findings]:
+        """The tools that its plan brings, and what stands against going on with it."""
+        tools: list[Tool] = []
+        unloadable: list[str] = []
+        try:
+            tools = self._workshop.of_source(state.source)
+        except UsageError as error:
+            unloadable = [error.message]
+        findings = examine(state, self.performer.tools.extended(tools), workdir)
+        findings.tools += unloadable
+        return tools, findings
 
     def _check_free(self, state: State, take_over: bool) -> None:
         if state.status.finished:
@@ -424,7 +410,7 @@ class Engine:
                 raise UsageError(f"step {decision.step} has no unknown outcome to decide on")
         return list(decisions)
 
-    async def _drive(self, driver: Driver, opening: Sequence[ev.Event]) -> None:
+    async def _drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
         """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
         execution = driver.state.id
         loop = asyncio.get_running_loop()
@@ -435,18 +421,26 @@ class Engine:
         await driver.acknowledged
         if task.done():
             task.result()
+        return task
 
     async def _run(self, driver: Driver, opening: Sequence[ev.Event]) -> State:
         try:
             await driver.run(*opening)
         finally:
             self._drivers.pop(driver.state.id, None)
+            self._tasks.pop(driver.state.id, None)
             self._tell(driver.state.id)
         self._keeper.later(driver.state.id)
         return driver.state
 
     async def _control(
-        self, execution: str, kind: Literal["pause", "interrupt", "cancel"], *, now: bool, by: str
+        self,
+        execution: str,
+        kind: Literal["pause", "interrupt", "cancel"],
+        *,
+        now: bool,
+        by: str,
+        within: float | None,
     ) -> State:
         state = await self.state(execution)
         if state.status.finished:
@@ -456,15 +450,22 @@ class Engine:
         body = {"kind": kind, "now": now, "by": by}
         if state.id in self._drivers:
             self._deliver(state.id, body)
-            return await self.wait(state.id)
+            return await self._obeyed(state.id, within)
         if self.driven(state):
             await self.journal.send(state.id, self.clock.now(), body)
-            return await self.wait(state.id)
+            return await self._obeyed(state.id, within)
         # Nobody drives it: take it up just long enough to write the request down and obey it.
         request = ev.ControlRequested(self.clock.now(), kind, by, now)
         driver = self._driver(state, (), hold=False)
-        await self._drive(driver, [self._opening(state), request])
-        return await self.wait(state.id)
+        return await (await self._drive(driver, [self._opening(state), request]))
+
+    async def _obeyed(self, execution: str, within: float | None) -> State:
+        """The request is made; now wait for what comes of it, but no longer than that."""
+        try:
+            async with asyncio.timeout(within):
+                return await self.wait(execution)
+        except TimeoutError:
+            return await self.state(execution)
 
     async def _answer(self, state: State, body: dict[str, Any]) -> None:
         if state.id in self._drivers:
@@ -492,20 +493,11 @@ class Engine:
                     driver.post(message)
             await asyncio.sleep(POLL)
 
-    def _committed(self, execution: str, settled: bool) -> None:
-        self._tell(execution)
-        if settled and self._each_step:
+    def _committed(self, execution: str, events: Sequence[ev.Event]) -> None:
+        if self._listeners:
+            self._tell(execution)
+        if self._each_step and any(isinstance(event, ev.AttemptFinished) for event in events):
             self._keeper.later(execution)
-
-    def _tell(self, execution: str) -> None:
-        for waiting in self._listeners.pop(execution, ()):
-            if not waiting.done():
-                waiting.set_result(None)
-
-    def _listen(self, execution: str) -> asyncio.Future[None]:
-        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._listeners.setdefault(execution, []).append(news)
-        return news
 
 
 def _sourced(plan: Plan | Sourced) -> Sourced:

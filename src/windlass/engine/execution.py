@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -28,8 +29,11 @@ class _Engine(Protocol):
 class Execution:
     """One execution. All its methods may be called from any process that has its home."""
 
-    def __init__(self, engine: _Engine, execution: str, since: int = 0) -> None:
+    def __init__(
+        self, engine: _Engine, execution: str, since: int = 0, task: asyncio.Task[State] | None = None
+    ) -> None:
         self._engine = engine
+        self._task = task
         self.id = execution
         self.since = since
         """The sequence it had reached when this handle's start or resume took it up."""
@@ -40,7 +44,11 @@ class Execution:
             yield entry.event
 
     async def wait(self) -> State:
-        """Its state when it has finished or stands still."""
+        """Its state when it has finished or stands still. Raises what its driver could not deal with."""
+        task = self._task
+        if task is not None and (not task.done() or task.exception() is not None):
+            return await asyncio.shield(task)
+        # What this handle started has ended; it may have been resumed by somebody else since.
         return await self._engine.wait(self.id)
 
     async def state(self) -> State:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from datetime import datetime
 
 from windlass.core.state import State, StepState
 from windlass.errors import Ambiguous, NotFound
+from windlass.plan.model import Plan
 from windlass.ports import Head, Journal
 
-__all__ = ["find_head", "find_step"]
+__all__ = ["find_head", "find_plan_step", "find_step"]
 
 _SHOWN = 8
 
@@ -33,9 +35,21 @@ def find_step(state: State, name: str) -> StepState:
     step = state.steps.get(name)
     if step is not None:
         return step
-    near = difflib.get_close_matches(name, state.steps, 3, 0.4)
-    known = near or list(state.steps)[:_SHOWN]
-    raise NotFound(f"execution {state.id} has no step {name!r}; it has {', '.join(known)}")
+    raise _no_step(f"execution {state.id}", name, state.steps)
+
+
+def find_plan_step(plan: Plan, name: str) -> str:
+    """The id of a plan's step. An item of a foreach (`build[2]`) means its whole step."""
+    found = name.partition("[")[0]
+    if found in plan.by_id:
+        return found
+    raise _no_step(f"plan {plan.name}", name, plan.by_id)
+
+
+def _no_step(where: str, name: str, there: Collection[str]) -> NotFound:
+    near = difflib.get_close_matches(name, there, 3, 0.4)
+    known = near or list(there)[:_SHOWN]
+    return NotFound(f"{where} has no step {name!r}; it has {', '.join(known)}")
 
 
 def _listed(heads: list[Head]) -> str:

@@ -7,6 +7,8 @@ back into an `Outcome`. It never raises but for cancellation, and never writes t
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +116,7 @@ class Performer:
             timeout=step.spec.timeout,
             reduced=started.reduced,
             env=self.env,
-            output=output,
+            output=_from_any_thread(output),
             grace=self.grace,
         )
         try:
@@ -123,10 +125,11 @@ class Performer:
             return _storable(await _in_time(tool, started.input, call), tool.name)
         except _TooSlow:
             return Outcome.failed(_out_of_time(call.timeout))
-        except ToolError as error:
-            return Outcome.failed(error.failure, error.output)
-        except Exception as error:  # a tool may raise anything; it must end as a recorded failure
-            return Outcome.failed(classify(error))
+        except (Exception, SystemExit) as error:  # a tool may raise anything; it must end as a recorded failure
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error  # told to stop, it did: that is no failure of the step
+            return _as_failure(classify(error), getattr(error, "output", None) if type(error) is ToolError else None)
 
 
 class _TooSlow(Exception):
@@ -140,9 +143,9 @@ async def _in_time(tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
     try:
         async with limit:
             return await tool.execute(arguments, call)
-    except TimeoutError:
+    except Exception as error:
         if limit.expired():
-            raise _TooSlow from None
+            raise _TooSlow from error
         raise
 
 
@@ -155,11 +158,11 @@ async def _refresh(tool: Tool) -> None:
 
 def _storable(value: Any, tool: str) -> Outcome:
     """The value as the journal will give it back, so that a run and its replay see the same."""
-    if value is None or type(value) in (int, bool, str):
+    if value is None or type(value) in (int, bool):
         return Outcome.done(value)
     try:
         encoded = _encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         message = f"{tool} returned something that is not plain data: {error}"
         advice = ("return numbers, text, lists and dicts",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
@@ -168,6 +171,38 @@ def _storable(value: Any, tool: str) -> Outcome:
         advice = ("write large results to a file and return its path",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
     return Outcome.done(_decode(encoded))
+
+
+def _as_failure(failure: Failure, partial: Any) -> Outcome:
+    """The failure as the journal can hold it: an exception may carry a file's name that is not UTF-8."""
+    wait = failure.retry_after
+    kept = _storable(partial, "")
+    clean = Failure(
+        failure.category,
+        _plain(failure.message),
+        _plain(failure.where),
+        tuple(_plain(advice) for advice in failure.advice),
+        wait if wait is not None and math.isfinite(wait) else None,
+    )
+    return Outcome.failed(clean, kept.value)
+
+
+def _plain(text: Any) -> str:
+    return str(text).encode("utf-8", "replace").decode()
+
+
+def _from_any_thread(output: Callable[[str, str], None]) -> Callable[[str, str], None]:
+    """A function in a thread may show what it does, too; what shows it belongs to the loop."""
+    loop = asyncio.get_running_loop()
+    home = threading.get_ident()
+
+    def hear(stream: str, text: str) -> None:
+        if threading.get_ident() == home:
+            output(stream, _plain(text))
+        else:
+            loop.call_soon_threadsafe(output, stream, _plain(text))
+
+    return hear
 
 
 def _out_of_time(timeout: float | None) -> Failure:

@@ -23,10 +23,12 @@ class Findings:
     """Things that differ from when it last ran: a person may accept them."""
     missing: list[str] = field(default_factory=list)
     """Things without which it cannot run."""
+    tools: list[str] = field(default_factory=list)
+    """Tools without which it cannot run, unless a changed plan does without them."""
 
     @property
     def reasons(self) -> list[str]:
-        return [*self.missing, *self.changed]
+        return [*self.missing, *self.tools, *self.changed]
 
 
 def examine(state: State, tools: Toolbox, workdir: str) -> Findings:
@@ -39,7 +41,7 @@ def examine(state: State, tools: Toolbox, workdir: str) -> Findings:
         if tools.get(name) is None:
             near = tools.nearest(name)
             hint = f"; there is {near!r}" if near else ""
-            findings.missing.append(f"the tool {name!r} that step {step} needs is not there{hint}")
+            findings.tools.append(f"the tool {name!r} that step {step} needs is not there{hint}")
     return findings
 
 
@@ -52,7 +54,7 @@ def _examine_plan(state: State, findings: Findings) -> None:
     for path, digest in source.tools.items():
         now = file_digest(Path(path))
         if now is None:
-            findings.missing.append(f"the file of tools {path} is gone")
+            findings.tools.append(f"the file of tools {path} is gone")
         elif now != digest:
             findings.changed.append(f"the tools in {path} have changed since")
 

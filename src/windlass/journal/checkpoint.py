@@ -17,10 +17,9 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-import msgspec
 
 from windlass.clock import iso
 from windlass.core.events import FORMAT, Event, ExecutionCreated, decode, encode
@@ -119,12 +118,26 @@ def read_checkpoint(path: Path) -> list[Event]:
         created = events[0]
         if not isinstance(created, ExecutionCreated) or created.id != head["execution"]:
             raise BadCheckpoint(f"{path} does not begin with its own execution")
+        if created.format > FORMAT:
+            raise _newer(path, created.format)
+        if str(uuid.UUID(created.id)) != created.id:  # it names a folder: nothing else may
+            raise ValueError(f"{created.id!r} is not an id")
+        if len(events) != head["seq"]:
+            raise BadCheckpoint(f"{path} says it holds {head['seq']} events, but there are {len(events)}")
         fold(events)
-    except (msgspec.DecodeError, KeyError, ValueError, IndexError) as error:
-        raise BadCheckpoint(f"{path} holds events that make no sense: {error}") from error
-    if len(events) != head["seq"]:
-        raise BadCheckpoint(f"{path} says it holds {head['seq']} events, but there are {len(events)}")
+    except BadCheckpoint:
+        raise
+    except Exception as error:  # a fold of events that never happened may stumble over anything
+        reason = f"{type(error).__name__}: {error}"
+        raise BadCheckpoint(f"{path} holds events that make no sense ({reason})") from error
     return events
+
+
+def _newer(path: Path, version: object) -> BadCheckpoint:
+    return BadCheckpoint(
+        f"{path} was written by a newer Windlass (version {version}, this one reads {FORMAT})",
+        advice=("upgrade: pip install --upgrade windlass",),
+    )
 
 
 def _checked(path: Path, content: bytes) -> dict[str, object]:
@@ -132,17 +145,14 @@ def _checked(path: Path, content: bytes) -> dict[str, object]:
     first, _, _rest = content.partition(b"\n")
     try:
         found = json.loads(first.removesuffix(b', "events": [') + b"}")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     head: dict[str, object] = found if isinstance(found, dict) else {}
     if head.get("format") != _NAME:
         raise BadCheckpoint(f"{path} is not a checkpoint file")
     version = head.get("version")
     if not isinstance(version, int) or version > FORMAT:
-        raise BadCheckpoint(
-            f"{path} was written by a newer Windlass (version {version}, this one reads {FORMAT})",
-            advice=("upgrade: pip install --upgrade windlass",),
-        )
+        raise _newer(path, version)
     body, mark, tail = content.rpartition(_LAST_LINE.encode())
     if not mark or not tail.endswith(b'"}\n'):
         raise BadCheckpoint(f"{path} is cut off: its end is missing")

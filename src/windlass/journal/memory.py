@@ -48,10 +48,10 @@ class MemoryJournal:
             raise Conflict(f"another driver went on with execution {execution}; nothing was written")
         if after == 0 and head is None:
             raise JournalError("the first append of an execution brings its head")
-        for offset, event in enumerate(events, 1):
-            # Through JSON and back, so that nothing survives here that would not survive on disk.
+        # Through JSON and back, so that nothing survives here that would not survive on disk.
+        copies = [decode(encode(event)) for event in events]
+        for offset, copy in enumerate(copies, 1):
             self._position += 1
-            copy = decode(encode(event))
             self._entries.append(Entry(self._position, execution, after + offset, copy))
         self._last[execution] = after + len(events)
         if head is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,7 @@ CREATE TABLE executions (
 );
 CREATE INDEX executions_by_status ON executions (status, id);
 CREATE TABLE events (
-  position INTEGER PRIMARY KEY AUTOINCREMENT, execution INTEGER NOT NULL, seq INTEGER NOT NULL,
-  at REAL NOT NULL, body BLOB NOT NULL
+  position INTEGER PRIMARY KEY, execution INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL
 );
 CREATE UNIQUE INDEX events_in_order ON events (execution, seq);
 CREATE TABLE inbox (
@@ -47,7 +47,7 @@ def open_database(path: Path) -> sqlite3.Connection:
             _check_ours(db, path)
             # A commit writes whole pages; small ones make it a third cheaper (counts for new files only).
             db.execute("PRAGMA page_size = 1024")
-            db.execute("PRAGMA journal_mode = WAL")
+            _use_wal(db)
             db.execute("PRAGMA synchronous = FULL")
             _make_tables(db)
         except BaseException:
@@ -56,10 +56,25 @@ def open_database(path: Path) -> sqlite3.Connection:
         return db
 
 
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Switch a new file over. SQLite does not wait for another process that does the same just now; we do."""
+    give_up = time.monotonic() + 10.0
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.005)
+
+
 def _check_ours(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("BEGIN")  # one look: another process may be making the tables this very moment
     (app,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    db.execute("COMMIT")
     if app != APPLICATION_ID and (tables or app):
         raise JournalError(
             f"{path} is a database of another program; it was not touched",

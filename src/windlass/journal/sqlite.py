@@ -48,7 +48,6 @@ class _Append:
     execution: str
     after: int
     bodies: list[bytes]
-    times: list[float]
     head: Head | None
     consumed: Sequence[int]
     done: asyncio.Future[None]
@@ -75,7 +74,9 @@ class SqliteJournal:
         self._pace = Pace()
         self._last = ""
         """The execution that appended last."""
-        self._keys: dict[str, int] = {}
+        self._known: dict[str, tuple[int, int]] = {}
+        """Key and last sequence of executions, for as long as nobody else writes to the file."""
+        self._version = 0
         self._pending: list[_Append | _Job] = []
         self._queue: queue.SimpleQueue[list[_Append | _Job] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,9 +100,8 @@ class SqliteJournal:
         consumed: Sequence[int] = (),
     ) -> None:
         bodies = [encode(event) for event in events]
-        times = [event.at for event in events]
         done = self._running_loop().create_future()
-        self._pending.append(_Append(execution, after, bodies, times, head, consumed, done))
+        self._pending.append(_Append(execution, after, bodies, head, consumed, done))
         if len(self._pending) == 1:
             if execution == self._last and self._pace.fast:
                 # Nobody else appended since: there is no company to wait for.
@@ -166,10 +166,16 @@ class SqliteJournal:
         def write(db: sqlite3.Connection) -> None:
             row = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone()
             if row is not None:
+                # The last row stays, as nobody's: positions must never be given out again.
+                db.execute(
+                    "UPDATE events SET execution = 0, seq = position, body = '' WHERE execution = ? "
+                    "AND position = (SELECT max(position) FROM events)",
+                    row,
+                )
                 db.execute("DELETE FROM events WHERE execution = ?", row)
                 db.execute("DELETE FROM executions WHERE key = ?", row)
             db.execute("DELETE FROM inbox WHERE execution = ?", (execution,))
-            self._keys.pop(execution, None)
+            self._known.pop(execution, None)
 
         await self._writing(write)
 
@@ -264,13 +270,14 @@ class SqliteJournal:
             fault_point("journal.before_write")
             self._begin(patience)
             try:
+                self._notice_others()
                 self._write_all(batch)
                 fault_point("journal.before_commit")
                 self._writer.execute("COMMIT")
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
-                self._keys.clear()
+                self._known.clear()
                 raise
             fault_point("journal.after_commit")
         except _Busy:
@@ -297,6 +304,13 @@ class SqliteJournal:
                     raise
                 time.sleep(0.005)
 
+    def _notice_others(self) -> None:
+        """Another process may have gone on with an execution or removed it, and its key may be another's now."""
+        (version,) = self._writer.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+
     def _write_all(self, batch: list[_Append | _Job]) -> None:
         for request in batch:
             if isinstance(request, _Append):
@@ -305,16 +319,12 @@ class SqliteJournal:
                 request.work(self._writer)
 
     def _insert(self, db: sqlite3.Connection, request: _Append) -> None:
-        key = self._key(db, request)
-        seq = request.after
-        rows = [
-            (key, seq + offset, at, body)
-            for offset, (at, body) in enumerate(zip(request.times, request.bodies, strict=True), 1)
-        ]
-        try:
-            db.executemany("INSERT INTO events (execution, seq, at, body) VALUES (?, ?, ?, ?)", rows)
-        except sqlite3.IntegrityError:
-            raise _stale(request.execution) from None
+        key, seq = self._known.get(request.execution) or self._look_up(db, request)
+        if seq != request.after:
+            raise _stale(request.execution)
+        rows = [(key, number, body) for number, body in enumerate(request.bodies, request.after + 1)]
+        db.executemany("INSERT INTO events (execution, seq, body) VALUES (?, ?, ?)", rows)
+        self._known[request.execution] = (key, seq + len(rows))
         if request.head is not None and request.after > 0:
             head = request.head
             db.execute(
@@ -325,31 +335,21 @@ class SqliteJournal:
         for message in request.consumed:
             db.execute("DELETE FROM inbox WHERE id = ?", (message,))
 
-    def _key(self, db: sqlite3.Connection, request: _Append) -> int:
-        known = self._keys.get(request.execution)
-        if known is not None:
-            return known
-        if request.after == 0:
-            if request.head is None:
-                raise JournalError("the first append of an execution brings its head")
-            try:
-                marks = ", ".join("?" * len(request.head))
-                sql = f"INSERT INTO executions ({_HEAD_COLUMNS}) VALUES ({marks})"
-                key = db.execute(sql, request.head).lastrowid
-            except sqlite3.IntegrityError:
-                raise _stale(request.execution) from None
-        else:
-            sql = "SELECT key FROM executions WHERE id = ?"
-            row = db.execute(sql, (request.execution,)).fetchone()
-            if row is None:
-                raise _stale(request.execution)
-            key = row[0]
-            last = db.execute("SELECT max(seq) FROM events WHERE execution = ?", (key,)).fetchone()[0]
-            if last != request.after:
-                raise _stale(request.execution)
+    def _look_up(self, db: sqlite3.Connection, request: _Append) -> tuple[int, int]:
+        """The execution's key and last sequence; an execution that begins gets its line."""
+        row = db.execute("SELECT key FROM executions WHERE id = ?", (request.execution,)).fetchone()
+        if row is not None:
+            (last,) = db.execute("SELECT max(seq) FROM events WHERE execution = ?", row).fetchone()
+            return row[0], last
+        if request.after > 0:
+            raise _stale(request.execution)
+        if request.head is None:
+            raise JournalError("the first append of an execution brings its head")
+        marks = ", ".join("?" * len(request.head))
+        sql = f"INSERT INTO executions ({_HEAD_COLUMNS}) VALUES ({marks})"
+        key = db.execute(sql, request.head).lastrowid
         assert key is not None
-        self._keys[request.execution] = key
-        return key
+        return key, 0
 
 
 def _decoded(body: bytes, execution: str, seq: int) -> Event:

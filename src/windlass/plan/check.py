@@ -11,7 +11,7 @@ a step whose id cannot be read silences complaints about unknown ids. Nothing is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
@@ -35,8 +35,8 @@ _SAFE_IN_SHELL = re.compile(r"\|\s*(quote|int|float|length|count)\s*(\(\s*\))?\s
 _PRINTED = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _HYPHENATED = re.compile(r"\b(steps|inputs)\.([A-Za-z_]\w*(?:-\w+)+)")
 _MOST_CYCLES = 20
-_MOST_COMPARISONS = 20
-"""Nearest names looked for in one check: among 20,000 ids, each takes a good while."""
+_MOST_COMPARISONS = 100_000
+"""Words that one check compares to find the nearest: a thousand take about 15 ms."""
 
 
 class ToolCatalog(Protocol):
@@ -108,8 +108,8 @@ class _Report:
     def warning(self, message: str, path: Path, hint: str) -> None:
         self._warnings.append(self._at(path, message, hint))
 
-    def did_you_mean(self, word: str, known: Iterable[str], prefix: str = "") -> str:
-        self._comparisons += 1
+    def did_you_mean(self, word: str, known: Collection[str], prefix: str = "") -> str:
+        self._comparisons += len(known)
         found = nearest(word, known) if self._comparisons <= _MOST_COMPARISONS else None
         return f"did you mean `{prefix}{found}`?" if found else ""
 
@@ -196,9 +196,11 @@ class _Meaning:
                 self._check_quoting(index, step)
         self._check_cycles()
 
+    def _subject(self, index: int) -> str:
+        return f"step {self._ids[index] or index + 1}"
+
     def _problem(self, index: int, message: str, where: Path, hint: str = "") -> None:
-        subject = self._ids[index] or index + 1
-        self._report.problem(f"step {subject}: {message}", ("steps", index, *where), hint)
+        self._report.problem(f"{self._subject(index)}: {message}", ("steps", index, *where), hint)
 
     def _check_ids(self) -> None:
         first: dict[str, int] = {}
@@ -230,28 +232,32 @@ class _Meaning:
             if wrong := syntax_problem(text, expression=expression):
                 self._problem(index, f"`{where}` is not a valid template: {_short(wrong)}", path)
                 continue
-            if hint := self._minus_or_hyphen(text):
+            seen = references(text, expression=expression)
+            if hint := self._minus_or_hyphen(text, seen):
                 self._problem(index, f"`{where}` reads a hyphen as a minus", path, hint)
                 continue
-            for seen in sorted(references(text, expression=expression), key=str):
-                if wrong_name := self._wrong_name(seen, self._ids[index], step, path[0]):
+            for reference in sorted(seen, key=str):
+                if wrong_name := self._wrong_name(reference, index, step, path[0]):
                     message, hint = wrong_name
                     self._problem(index, f"`{where}` {message}", path, hint)
-                elif seen.root == "steps" and seen.name in self._known:
-                    others.add(str(seen.name))
+                elif reference.root == "steps" and reference.name in self._known:
+                    others.add(str(reference.name))
         return others
 
-    def _minus_or_hyphen(self, text: str) -> str:
+    def _minus_or_hyphen(self, text: str, seen: Set[Reference]) -> str:
+        """How to write a name with a hyphen, where a template means one and Jinja2 subtracts."""
         for root, name in _HYPHENATED.findall(text):
-            if name in (self._known if root == "steps" else self._inputs or ()):
+            known = self._known if root == "steps" else self._inputs or frozenset()
+            cut = name.partition("-")[0]
+            if name in known and cut not in known and Reference(root, cut, None) in seen:
                 return f'write {root}["{name}"]'
         return ""
 
-    def _wrong_name(self, seen: Reference, own: str | None, step: Step, field: str | int) -> tuple[str, str] | None:
+    def _wrong_name(self, seen: Reference, index: int, step: Step, field: str | int) -> tuple[str, str] | None:
         """What is wrong with one thing that a template looks at, and a hint."""
         mean = self._report.did_you_mean
         match seen:
-            case Reference("steps", str(name)) if name == own:
+            case Reference("steps", str(name)) if name == self._ids[index]:
                 return f"looks at its own step, `steps.{name}`", ""
             case Reference("steps", str(name)) if name not in self._known:
                 if self._all_ids_known:
@@ -267,7 +273,7 @@ class _Meaning:
                     hint = mean(name, self._inputs, "inputs.") or f"name it under `inputs`: {name}"
                     return f"looks at `inputs.{name}`, and there is no such input", hint
             case Reference("item" | "index" as name):
-                if step.foreach is None:
+                if step.foreach is None and index not in self._flawed:
                     return f"looks at `{name}`, which only a step with `foreach` has", ""
                 if field in ("when", "foreach"):
                     return f"looks at `{name}`, but is decided before there are any items", ""
@@ -308,7 +314,7 @@ class _Meaning:
         if unsafe := [value.strip() for value in bare if not _SAFE_IN_SHELL.search(value)]:
             path: Path = ("run",) if step.run is not None else ("with", "line")
             self._report.warning(
-                f"step {step.id}: the shell reads the value of `{{{{ {_short(unsafe[0])} }}}}` as code",
+                f"{self._subject(index)}: the shell reads the value of `{{{{ {_short(unsafe[0])} }}}}` as code",
                 ("steps", index, *path),
                 "add `| quote`, or write `run` as a list of arguments",
             )

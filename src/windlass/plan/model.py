@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any
@@ -216,3 +217,10 @@ class Plan(_Value):
     @cached_property
     def by_id(self) -> dict[str, Step]:
         return {step.id: step for step in self.steps}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Plan:
+        """An edited copy. Nothing goes along that was computed from this one: it would run this one again."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("encoded", "digest", "by_id"):
+            copied.__dict__.pop(name, None)
+        return copied

@@ -58,6 +58,8 @@ _EXPECTED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+_LONGEST_WORD = 200
+"""Nobody misspells longer ones, and to compare them takes memory."""
 _UNIONS = ("run", "when", "foreach")
 """Fields of a step that take several types: pydantic's errors name the type that was tried, too."""
 
@@ -72,7 +74,7 @@ class Complaint(NamedTuple):
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant."""
-    found = difflib.get_close_matches(word, list(known), n=1)
+    found = difflib.get_close_matches(word, list(known), n=1) if len(word) <= _LONGEST_WORD else []
     return found[0] if found else None
 
 
@@ -141,7 +143,8 @@ class _Entry:
             step = self._data["steps"][path[1]]
             name = step.get("id") if isinstance(step, dict) else None
             subject = f"step {name if isinstance(name, str) and name else int(path[1]) + 1}: "
-        return Complaint(path, subject + message, hint)
+        shown = message if len(message) <= 500 else f"{message[:497]}…"
+        return Complaint(path, subject + shown, hint)
 
     def names_a_step(self) -> bool:
         steps = self._data["steps"]
@@ -242,6 +245,7 @@ def plan_schema() -> dict[str, Any]:
     retry = step["properties"]["retry"]
     step["properties"]["retry"] = _or_short(retry, {"type": "integer", "minimum": 0, "maximum": 100})
     plan = _tidy(raw, Plan)
+    plan["properties"]["inputs"]["additionalProperties"] = False
     plan["properties"]["tools"] = _or_short(plan["properties"]["tools"], {"type": "string"})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -55,7 +55,7 @@ _CORE_TYPES: dict[str, tuple[type, ...]] = {
 _FORBIDDEN = re.compile(  # what YAML itself does not allow
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
-_JSON_TOKEN = re.compile(r'\n|[{}\[\]]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s{}\[\]:,"]+')
+_JSON_TOKEN = re.compile(r'\n|[{}\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s{}\[\]:,"]+')
 _UNQUOTED_TEMPLATE = "a value that begins with {{ must stand in quotes"
 _KEY_NOT_TEXT = "a key must be text, not a list or a mapping"
 _SYNTAX_HINTS = (

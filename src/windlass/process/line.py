@@ -166,7 +166,7 @@ class KeptWard:
 
     def _settle(self, outcome: Exit | ProcessLost) -> None:
         self._stdio.finish()
-        if isinstance(outcome, ProcessLost) and not (self._refusal or self._abandoned):
+        if isinstance(outcome, ProcessLost) and not (self._refusal or self._abandoned or self.ended.settled):
             log.error("%s", outcome)  # to be seen even if no one waits for this process
         self.ended.settle(outcome)
         self._started.set()

@@ -325,9 +325,11 @@ class Warden:
         self._poll.register(self._bell, select.POLLIN)
 
     def run(self) -> None:
-        while self._reap() or self._serving:
+        while True:
             if os.getppid() != self._engine:
                 self._retire()
+            if not self._reap() and not self._serving:
+                return
             for fd, _ in self._poll.poll(self._sweep()):
                 if fd == self._line.fileno():
                     self._admit()

@@ -25,7 +25,7 @@ def tools_in(path: Path) -> list[FunctionTool]:
         spec.loader.exec_module(module)
     except UsageError:
         raise
-    except Exception as error:  # somebody's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # somebody's module may raise anything while it is imported
         line = _line_in(error, path)
         place = f"{path}:{line}" if line else str(path)
         raise UsageError(f"{place}: {type(error).__name__}: {error}") from error

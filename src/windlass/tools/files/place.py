@@ -219,6 +219,7 @@ def discard(place: Place) -> None:
             os.fchmod(fd, 0o700)  # a write-protected directory would keep its entries
         for name in os.listdir(fd):
             discard(Place(fd, name, f"{place.path}/{name}"))
+            fault_point("files.discarded")
     os.rmdir(place.name, dir_fd=place.fd)
 
 

@@ -34,8 +34,11 @@ Change = Callable[[Root, Undo, Any], dict[str, Any]]
 """An operation of `change.py`."""
 
 
-class _Stopped(Exception):
-    """The worker thread noticed that nobody waits for its result any more."""
+class _Stopped(ToolError):
+    """The worker thread noticed that the attempt is to stop."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before it was done", category=Category.TRANSIENT)
 
 
 class _FileTool:
@@ -143,7 +146,7 @@ class Changing(_FileTool):
         except (ToolError, OSError) as second:
             first, then = (_worded(e, self._doing(given)) for e in (error, second))
             raise ToolError(
-                f"{first}; {then}" if str(first) else str(then),
+                f"{first}; {then}",
                 category=Category.CONFIGURATION,
                 advice=then.failure.advice if isinstance(then, ToolError) else (),
             ) from error
@@ -155,7 +158,7 @@ class Changing(_FileTool):
             undoing = _in_thread(lambda: roll_back(call.scratch, call.workdir, sealed=True))
             await _ended(undoing)
             error = undoing.exception()
-        if isinstance(error, ToolError):
+        if error is not None and not isinstance(error, _Stopped):
             call.output("stderr", f"{self.name} was cancelled: {error}\n")
 
 

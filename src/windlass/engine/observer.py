@@ -1,0 +1,86 @@
+"""Looking at executions, whoever drives them: the reading half of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from windlass.core import events as ev
+from windlass.core.state import State, fold
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.lookup import find_head
+from windlass.ports import Entry, Head, Journal
+
+__all__ = ["POLL", "Observer"]
+
+POLL = 0.1
+"""Seconds between looks at what other processes did."""
+
+
+class Observer:
+    """Finds executions, reads where they stand, follows them. Changes nothing."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._listeners: dict[str, list[asyncio.Future[None]]] = {}
+
+    async def find(self, name: str) -> Head:
+        """The execution that an id, or the unique beginning of one, means."""
+        return await find_head(self.journal, name)
+
+    async def executions(self, statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
+        return await self.journal.heads(statuses=statuses, limit=limit)
+
+    def driven(self, head: Head | State) -> bool:
+        """Whether a living process drives it."""
+        return head.status == ExecutionStatus.RUNNING and self._alive(head.driver, head.id)
+
+    def _alive(self, driver: str, execution: str) -> bool:
+        return self.journal.alive(driver)
+
+    async def state(self, execution: str) -> State:
+        """Where it stands, as far as is on disk."""
+        head = await self.find(execution)
+        return fold(entry.event for entry in await self.journal.read(head.id))
+
+    async def follow(self, execution: str, after: int = 0) -> AsyncIterator[Entry]:
+        """Its events, those past and those to come, until it is finished or stands still."""
+        head = await self.find(execution)
+        still = False
+        quiet = 0.0
+        news = self._listen(head.id)
+        while True:
+            if news.done():
+                news = self._listen(head.id)
+            entries = await self.journal.read(head.id, after)
+            for entry in entries:
+                after = entry.seq
+                still = isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished)
+                yield entry
+            if entries:
+                quiet = 0.0
+                continue
+            if still:
+                return
+            await asyncio.wait({news}, timeout=POLL)
+            quiet += POLL
+            if quiet > 1.0:
+                quiet = 0.0
+                current = await self.find(head.id)
+                if current.status == ExecutionStatus.RUNNING and not self.driven(current):
+                    return
+
+    async def orphans(self) -> list[Head]:
+        """Executions that a dead process left running (D6)."""
+        running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING, ExecutionStatus.PENDING])
+        return [head for head in running if not self._alive(head.driver, head.id)]
+
+    def _tell(self, execution: str) -> None:
+        for waiting in self._listeners.pop(execution, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _listen(self, execution: str) -> asyncio.Future[None]:
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listeners.setdefault(execution, []).append(news)
+        return news

@@ -1,0 +1,223 @@
+"""`pause`, `interrupt`, `cancel`, Ctrl-C: from another process and from the terminal, and back with `resume` (D3)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Project, Ran, Windlass
+
+STEPS = """
+name: slow
+steps:
+  - {id: first, run: echo first >> ran}
+  - id: wait
+    needs: [first]
+    run: "echo wait >> ran; (echo $$; exec sleep 600) >> pids & echo $$ >> pids; until [ -e go ]; do sleep 0.02; done"
+  - {id: last, run: echo last >> ran, needs: [wait]}
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def printed_command(project: Project, ran: Ran, word: str) -> list[str]:
+    """A command that was printed, exactly as it stands there, run by a shell that finds `windlass`."""
+    (line,) = re.findall(rf"^\s*(?:next: )?(windlass .*\b{word}\b.*)$", ran.err, re.MULTILINE)
+    return ["sh", "-c", line]
+
+
+def run_printed(project: Project, ran: Ran, word: str) -> Ran:
+    path = f"{Path(sys.executable).parent}:{project.env['PATH']}"
+    done = subprocess.run(
+        printed_command(project, ran, word),
+        env={**project.env, "PATH": path},
+        cwd=project.path,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    return type(ran)(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def running(project: Project, windlass: Windlass, until: Any) -> str:
+    """A detached execution inside its second step."""
+    execution = windlass.detached(project.plan(STEPS), WINDLASS_GRACE="0.5")
+    until(lambda: len(project.lines("pids")) == 2)
+    return execution
+
+
+def test_d3_pause_from_another_process_lets_the_step_finish_and_resume_goes_on(
+    project: Project, windlass: Windlass, running: str, until: Any
+) -> None:
+    asked = windlass("pause", running, "--wait", "0", "--json")
+    assert asked.json["status"] == "running"
+    assert "still finishing" in asked.err
+    until(lambda: project.state(running).wanted)
+    (project.path / "go").touch()
+    until(lambda: project.state(running).status == "paused")
+    state = project.state(running)
+    assert [str(step.status) for step in state.steps.values()] == ["completed", "completed", "pending"]
+    paused = windlass("pause", running)
+    assert "slow is paused" in paused.err
+    resumed = run_printed(project, paused, "resume")
+    assert resumed.code == 0, resumed
+    assert project.lines("ran") == ["first", "wait", "last"]
+
+
+@pytest.mark.parametrize("command", [["pause", "--now"], ["interrupt"]], ids=" ".join)
+def test_d3_now_stops_the_step_and_all_its_processes(
+    project: Project, windlass: Windlass, running: str, command: list[str], until: Any
+) -> None:
+    told = windlass(*command, running, "--json").json
+    assert told["status"] == "paused"
+    assert told["reason"] == command[0]
+    assert [s["status"] for s in told["steps"]] == ["completed", "paused", "pending"]
+    until(lambda: not any(alive(int(pid)) for pid in project.lines("pids")))
+    until(lambda: not alive(windlass.pid_of(running)), "the detached driver ends, too")
+    (project.path / "go").touch()
+    assert windlass("resume", running, "--json").json["status"] == "completed"
+    assert project.lines("ran") == ["first", "wait", "wait", "last"]
+
+
+def test_d3_cancel_from_another_process_ends_it_for_good(
+    project: Project, windlass: Windlass, running: str, until: Any
+) -> None:
+    told = windlass("cancel", running, "--json").json
+    assert told["status"] == "cancelled"
+    assert [s["skipped_because"] for s in told["steps"][1:]] == ["execution cancelled"] * 2
+    until(lambda: not any(alive(int(pid)) for pid in project.lines("pids")))
+    refused = windlass("resume", running, code=2)
+    assert f"windlass fork {running}" in refused.err
+    assert "already cancelled" in windlass("pause", running, code=2).err
+    for how in ([], ["--detach"]):
+        assert "nothing to resume" in windlass("resume", running, *how, code=2).err
+
+
+def test_d3_a_foreground_run_that_is_paused_elsewhere_exits_3_and_prints_what_goes_on_with_it(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    run = windlass.background("run", project.plan(STEPS))
+    until(lambda: len(project.lines("pids")) == 2)
+    (execution,) = project.ids()
+    assert windlass("pause", execution, "--now").code == 0
+    ran = run.ended()
+    assert ran.code == 3
+    (project.path / "go").touch()
+    resumed = run_printed(project, ran, "resume")
+    assert resumed.code == 0, resumed
+    assert "completed" in resumed.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_d3_a_signal_interrupts_a_foreground_run_and_leaves_no_process(
+    project: Project, windlass: Windlass, until: Any, number: int
+) -> None:
+    run = windlass.background("run", project.plan(STEPS), WINDLASS_GRACE="0.5")
+    until(lambda: len(project.lines("pids")) == 2)
+    run.signal(number)
+    ran = run.ended()
+    assert ran.code == 130
+    assert "Traceback" not in ran.err
+    assert "slow  paused (interrupt)" in ran.err
+    assert not any(alive(int(pid)) for pid in project.lines("pids"))
+    (project.path / "go").touch()
+    resumed = run_printed(project, ran, "resume")
+    assert resumed.code == 0, resumed
+    assert project.lines("ran") == ["first", "wait", "wait", "last"]
+
+
+def test_d3_ctrl_c_in_the_terminal_interrupts_and_twice_leaves_at_once(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    """The step is deaf to the polite signal, so that the first Ctrl-C takes its grace."""
+    project.file(
+        "deaf.py",
+        """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open("pids", "a").write(str(os.getpid()))
+        time.sleep(600)
+        """,
+    )
+    plan = project.plan(f"steps: [{{id: a, run: [{sys.executable}, deaf.py]}}]")
+    terminal = windlass.terminal("run", plan, WINDLASS_GRACE="600")
+    until(lambda: project.lines("pids"))
+    terminal.type("\x03")
+    terminal.expect("once more to leave at once")
+    terminal.type("\x03")
+    ran = terminal.ended()
+    assert ran.code == 130
+    until(lambda: not alive(int(project.lines("pids")[0])), "the warden ends what the engine left")
+    (execution,) = project.ids()
+    assert "its process is gone" in windlass("list").out
+    assert windlass("cancel", execution, "--json").json["status"] == "cancelled"
+
+
+def test_d3_a_tool_that_never_returns_does_not_keep_the_process(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    project.file(
+        "tools.py",
+        """
+        import time
+        from pathlib import Path
+        from windlass import tool
+
+        @tool
+        def hang() -> None:
+            Path("began").touch()
+            time.sleep(3600)
+        """,
+    )
+    plan = project.plan("{tools: tools.py, steps: [{id: a, tool: hang}]}")
+    run = windlass.background("run", plan, "--yes", WINDLASS_GRACE="0.2")
+    until(lambda: (project.path / "began").exists())
+    run.signal(signal.SIGINT)
+    assert run.ended().code == 130
+
+
+@pytest.mark.parametrize("how", ["resume", "cancel"])
+def test_d3_clean_deals_with_what_was_paused_for_too_long(
+    project: Project, windlass: Windlass, until: Any, how: str
+) -> None:
+    project.file(".windlass/config.toml", f'pause_expiry = "100ms"\non_pause_expiry = "{how}"\n')
+    plan = project.plan("steps: [{id: a, run: 'echo a >> ran; touch began; until [ -e go ]; do sleep 0.02; done'}]")
+    run = windlass.background("run", plan)
+    until(lambda: (project.path / "began").exists())
+    (execution,) = project.ids()
+    windlass("pause", execution, "--now")
+    run.ended()
+    (project.path / "go").touch()
+    cleaned = windlass("clean", "--json").json
+    assert cleaned["expired"] == [execution]
+    ended = {"resume": "completed", "cancel": "cancelled"}[how]
+    until(lambda: project.state(execution).status == ended)
+    assert len(project.lines("ran")) == {"resume": 2, "cancel": 1}[how]
+
+
+def test_d3_a_run_that_finds_an_expired_pause_still_prints_its_own_result_only(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    project.file(".windlass/config.toml", 'pause_expiry = "1ms"\non_pause_expiry = "resume"\n')
+    paused = windlass("run", project.plan("steps: [{id: a, run: 'true', approve: always}]"), code=3)
+    assert "paused" in paused.err
+    told = windlass("run", project.plan("steps: [{id: b, run: 'true'}]", "other.yaml"), "--json")
+    assert told.json["status"] == "completed", "stdout holds one JSON object"
+    (execution,) = [i for i in project.ids() if i != told.json["id"]]
+    until(lambda: project.state(execution).status == "running", "the other one goes on by itself")
+    os.kill(windlass.pid_of(execution), signal.SIGTERM)

@@ -1,0 +1,165 @@
+"""`status`, `list`, `logs`, `watch`: reading from any process, by id or its beginning (I1, D1)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import windlass as package
+from windlass import Plan, Step
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+MIXED = Plan(
+    name="mixed",
+    steps=[
+        Step(id="good", run="echo fine; echo careful >&2"),
+        Step(id="bad", run="exit 3"),
+        Step(id="each", run=["echo", "{{ item }}"], foreach=["x", "y"]),
+        Step(id="gate", run="true", approve="always"),
+    ],
+)
+
+
+def executed(*plans: Plan) -> list[str]:
+    """Executions of the home of this folder, run as far as they go without a person."""
+
+    async def run() -> list[str]:
+        async with package.open() as engine:
+            started = [await engine.start(plan, hold=False) for plan in plans]
+            for execution in started:
+                await execution.wait()
+            return [execution.id for execution in started]
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def mixed(project: Project) -> str:
+    return executed(MIXED)[0]
+
+
+def test_c1_status_tells_each_step_what_waits_and_what_to_type_next(
+    project: Project, windlass: Windlass, mixed: str
+) -> None:
+    ran = windlass("status", mixed[:20])
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("mixed  paused (approval)")
+    assert f"execution {mixed}" in lines
+    assert any(line.startswith("  ✓ good  completed  fine") for line in lines)
+    assert any(line.startswith("  ✗ bad  failed") for line in lines)
+    assert '      "line": "true"' in lines, "the exact arguments of what waits"
+    assert f"next: windlass approve {mixed} gate   # or with --deny" in lines
+    assert f"next: windlass resume {mixed}" in lines
+    assert f"75%  in {project.path}" in lines
+    assert ran.err == ""
+
+
+def test_d1_list_and_status_filter(project: Project, windlass: Windlass, mixed: str) -> None:
+    fine = [Plan(name=name, steps=[Step(id="a", run="true")]) for name in ("one", "two", "three")]
+    one, two, three = executed(*fine)
+
+    def ids(*arguments: str) -> list[str]:
+        return [head["id"] for head in windlass(*arguments, "--json").json]
+
+    assert ids("list") == [three, two, one, mixed], "newest first"
+    assert ids("list", "--limit", "2") == [three, two]
+    assert ids("list", "--status", "paused") == [mixed]
+    assert ids("list", "-s", "failed", "-s", "completed") == [three, two, one]
+    assert ids("status") == [mixed], "without ID: all that are not finished"
+    shown = windlass("list")
+    assert [line.split()[0] for line in shown.out.splitlines()] == [three, two, one, mixed]
+    assert "(approval)" in shown.out
+
+
+def test_d1_missing_and_ambiguous_ids_name_candidates(project: Project, windlass: Windlass) -> None:
+    one, two = executed(*[Plan(steps=[Step(id="a", run="true")])] * 2)
+    missing = windlass("status", "ffff", code=2)
+    for text in (missing.err, windlass("logs", one[:4], code=2).err):
+        assert one in text
+        assert two in text
+    assert missing.out == ""
+    told = windlass("pause", "ffff", "--json", code=2)
+    assert two in told.json["error"]["message"]
+
+
+def test_i1_logs_tell_everything_of_one_step_only_or_of_all(project: Project, windlass: Windlass, mixed: str) -> None:
+    every = windlass("logs", mixed).out
+    assert "good | fine" in every
+    assert "good | careful" in every
+    assert "bad attempt 1: exit code 3" in every
+    assert "nothing depends on it" in every, "the impact is stated (C2)"
+    one = windlass("logs", mixed, "--step", "bad").out
+    assert "bad" in one
+    assert "good" not in one
+    raw = [json.loads(line) for line in windlass("logs", mixed, "--json").out.splitlines()]
+    assert [e["seq"] for e in raw] == list(range(1, len(project.events(mixed)) + 1))
+    items = windlass("logs", mixed, "--step", "each", "--json").out.splitlines()
+    assert {json.loads(line)["step"] for line in items} == {"each", "each[0]", "each[1]"}
+    unknown = windlass("logs", mixed, "--step", "goood", code=2)
+    assert "good" in unknown.err
+    assert unknown.out == ""
+
+
+def test_i1_watch_follows_from_another_process_until_the_end(project: Project, windlass: Windlass, until: Any) -> None:
+    plan = project.plan(
+        """
+        steps:
+          - {id: wait, run: "touch began; until [ -e go ]; do sleep 0.02; done"}
+          - {id: after, run: echo over, needs: [wait]}
+        """
+    )
+    execution = windlass.detached(plan)
+    until(lambda: (project.path / "began").exists())
+    watching = windlass.background("watch", execution, "--json", "--progress=plain")
+    following = windlass.background("logs", execution, "--follow")
+    until(lambda: "▶ wait" in watching.err)
+    assert watching.process.poll() is None
+    (project.path / "go").touch()
+    ran = watching.ended()
+    assert ran.code == 0
+    assert ran.json["status"] == "completed"
+    assert "after | over" in ran.err
+    assert "after | over" in following.ended().out
+    assert windlass("watch", execution, "--exit-status").out == "after: over\n"
+
+
+def test_i1_watch_can_end_with_the_executions_own_exit_code(project: Project, windlass: Windlass, mixed: str) -> None:
+    assert windlass("watch", mixed, "--exit-status", "--progress=quiet", code=3).out
+    (failed,) = executed(Plan(steps=[Step(id="a", run="false")]))
+    windlass("watch", failed, "--exit-status", code=1)
+    windlass("watch", failed, code=0)
+
+
+def test_i1_leaving_watch_does_not_touch_the_execution(project: Project, windlass: Windlass, until: Any) -> None:
+    plan = project.plan("steps: [{id: a, run: 'until [ -e go ]; do sleep 0.02; done'}]")
+    execution = windlass.detached(plan)
+    watching = windlass.background("watch", execution)
+    until(lambda: "▶ a" in watching.err)
+    watching.signal(2)
+    ran = watching.ended()
+    assert ran.code == 130
+    assert f"windlass watch {execution}" in ran.err
+    assert "Traceback" not in ran.err
+    assert project.state(execution).status == "running"
+    (project.path / "go").touch()
+    until(lambda: project.state(execution).status == "completed")
+
+
+def test_i1_commands_that_are_printed_carry_the_home_that_was_given(
+    project: Project, windlass: Windlass, tmp_path: Any
+) -> None:
+    home = tmp_path / "other home"
+    plan = project.plan("steps: [{id: a, run: 'true', approve: always}]")
+    ran = windlass("run", plan, "--home", home, code=3)
+    command = f"windlass --home '{home}' resume "
+    assert command in ran.err
+    assert (
+        command
+        in windlass("--home", home, "list", "--status", "paused").out
+        + windlass("--home", home, "status", ran.err.split(command)[1].split()[0]).out
+    )

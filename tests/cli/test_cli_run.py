@@ -1,0 +1,289 @@
+"""`run` (I1): exit codes, the JSON contract, what goes to stdout and what to stderr, and how progress is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from windlass import __version__
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+HEAD = {"id", "plan", "status", "steps", "cost", "progress", "eta", "error"}
+STEP = {
+    "id",
+    "status",
+    "attempts",
+    "output",
+    "error",
+    "skipped_because",
+    "started_at",
+    "finished_at",
+    "duration_s",
+    "cost_usd",
+}
+COST = {"usd", "known", "tokens_in", "tokens_out"}
+ERROR = {"category", "message", "where", "advice"}
+
+GOOD = """
+name: good
+inputs: {who: world}
+steps:
+  - {id: greet, run: "echo hello {{ inputs.who | quote }}"}
+  - {id: shout, run: ["tr", "a-z", "A-Z"], with: {stdin: "{{ steps.greet.output.stdout }}"}}
+"""
+
+
+def test_i1_a_completed_run_exits_0_and_stdout_holds_the_result_only(project: Project, windlass: Windlass) -> None:
+    ran = windlass("run", project.plan(GOOD), "--input", "who=you")
+    assert ran.out == "shout: HELLO YOU\n"
+    assert re.search(r"^good  completed: 2 completed$", ran.err, re.MULTILINE)
+    assert project.ids()[0] in ran.err
+
+
+def test_i1_the_json_of_run_status_and_watch_is_one_object_of_the_promised_shape(
+    project: Project, windlass: Windlass
+) -> None:
+    plan = project.plan(
+        """
+        name: shapes
+        steps:
+          - {id: good, run: echo fine}
+          - {id: bad, run: "echo why >&2; exit 3"}
+          - {id: after, run: echo never, needs: [bad]}
+        """
+    )
+    told = windlass("run", plan, "--json", code=1).json
+    status = windlass("status", told["id"], "--json").json
+    watched = windlass("watch", told["id"], "--json").json
+    assert told == status == watched
+    assert set(told) >= HEAD
+    assert set(told["cost"]) == COST
+    assert (told["plan"], told["status"], told["progress"]) == ("shapes", "partial", 100.0)
+    good, bad, after = told["steps"]
+    for step in told["steps"]:
+        assert set(step) >= STEP
+    assert (good["status"], good["attempts"], good["error"]) == ("completed", 1, None)
+    assert good["output"]["stdout"] == "fine\n"
+    assert good["started_at"].endswith("Z")
+    assert good["duration_s"] > 0
+    assert set(bad["error"]) == set(told["error"]) == ERROR
+    assert (bad["error"]["category"], bad["error"]["where"]) == ("logic", "bad")
+    assert bad["error"]["message"] == "exit code 3: why"
+    assert isinstance(bad["error"]["advice"], list)
+    assert (after["status"], after["skipped_because"]) == ("skipped", "dependency failed: bad")
+    assert (after["started_at"], after["duration_s"], after["attempts"]) == (None, None, 0)
+    (head,) = windlass("list", "--json").json
+    assert set(head) >= HEAD - {"error"}
+    assert head["id"] == told["id"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        ("[{id: a, run: 'true'}]", 0),
+        ("[{id: a, run: 'false'}]", 1),
+        ("[{id: a, run: 'true'}, {id: b, run: 'false'}]", 1),
+        ("[{id: a, run: 'true', when: 'false'}]", 0),
+        ("[{id: a, run: 'true'}, {id: b, run: 'false', importance: optional}]", 0),
+        ("[{id: a, run: 'true', approve: always}]", 3),
+    ],
+    ids=["completed", "failed", "partial", "skipped", "optional", "approval"],
+)
+def test_i1_the_exit_code_says_how_it_ended(project: Project, windlass: Windlass, steps: str, code: int) -> None:
+    windlass("run", project.plan(f"steps: {steps}"), "--progress=quiet", code=code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "nothing.yaml"], "nothing.yaml"),
+        (["run", "plan.yaml", "--input", "nonsense"], "--input name=value"),
+        (["run", "plan.yaml", "--input", "whom=x"], "did you mean `who`"),
+        (["run", "plan.yaml", "--input", "who=@missing.txt"], "missing.txt"),
+        (["run", "plan.yaml", "--progress=loud"], "loud"),
+        (["run", "plan.yaml", "--workdir", "nowhere"], "nowhere"),
+        (["run"], "PLAN"),
+        (["runn", "plan.yaml"], "runn"),
+        (["run", "bad.yaml"], "bad.yaml:3"),
+        (["list", "--status", "sleeping"], "sleeping"),
+        (["clean", "--older-than", "soon"], "soon"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_i1_what_is_typed_wrongly_exits_2_and_starts_nothing(
+    project: Project, windlass: Windlass, arguments: list[str], said: str
+) -> None:
+    project.plan(GOOD)
+    project.plan("name: bad\nsteps:\n  - {id: a, rnu: x}\n", "bad.yaml")
+    ran = windlass(*arguments, code=2)
+    assert said in ran.err
+    assert ran.out == ""
+    assert project.ids() == []
+
+
+def test_c5_an_error_with_json_is_json_on_stdout_and_words_on_stderr(project: Project, windlass: Windlass) -> None:
+    ran = windlass("run", "plam.yaml", "--json", code=2)
+    assert set(ran.json["error"]) == ERROR
+    assert "plam.yaml" in ran.json["error"]["message"]
+    assert "plam.yaml" in ran.err
+
+
+def test_c5_a_failed_run_says_what_where_why_and_what_next(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(
+        """
+        name: build
+        steps:
+          - {id: fetch, run: [no-such-program-here]}
+          - {id: compile, run: "true", needs: [fetch]}
+          - {id: test, run: "true", needs: [compile]}
+        """
+    )
+    ran = windlass("run", plan, code=1)
+    assert "fetch failed:" in ran.err
+    assert "it skips compile, test" in ran.err, "the impact is stated (C2)"
+    assert "configuration in fetch:" in ran.err
+    assert "→ install no-such-program-here" in ran.err
+    assert f"windlass fork {project.ids()[0]}" in ran.err
+
+
+# ── progress ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_i1_plain_progress_shows_every_step_and_its_output_line_by_line(project: Project, windlass: Windlass) -> None:
+    ran = windlass("run", project.plan(GOOD), "--progress=plain")
+    lines = [line.partition(" ")[2] for line in ran.err.splitlines()]
+    assert "▶ greet: shell" in lines
+    assert "  greet | hello world" in lines
+    assert any(line.startswith("[100%] ✓ shout") for line in lines)
+    assert "\x1b" not in ran.err
+
+
+def test_i1_quiet_progress_shows_nothing_but_the_end(project: Project, windlass: Windlass) -> None:
+    ran = windlass("run", project.plan(GOOD), "--progress=quiet")
+    assert "greet" not in ran.err
+    assert ran.out == "shout: HELLO WORLD\n"
+
+
+def test_i1_rawjson_progress_is_the_events_one_a_line(project: Project, windlass: Windlass) -> None:
+    ran = windlass("run", project.plan(GOOD), "--progress=rawjson", "--json")
+    events = [json.loads(line) for line in ran.err.splitlines() if line.startswith("{")]
+    assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
+    assert {e["execution"] for e in events} == {ran.json["id"]}
+    assert [e["type"] for e in events][:3] == ["execution.created", "execution.started", "attempt.started"]
+    assert events[-1]["type"] == "execution.finished"
+    assert len(events) == len(project.events(ran.json["id"]))
+
+
+def test_i1_rawjson_prints_nothing_else_among_the_events(project: Project, windlass: Windlass) -> None:
+    """A program that reads stderr line by line may parse each line until the last event."""
+    ran = windlass("run", project.plan(GOOD), "--progress=rawjson")
+    lines = ran.err.splitlines()
+    last = max(n for n, line in enumerate(lines) if '"type":"execution.finished"' in line)
+    for line in lines[: last + 1]:
+        json.loads(line)
+
+
+def test_i1_on_a_terminal_progress_is_live_and_no_color_takes_the_colour_out(
+    project: Project, windlass: Windlass
+) -> None:
+    plan = project.plan(GOOD)
+    coloured = windlass.terminal("run", plan).ended()
+    plain = windlass.terminal("run", plan, NO_COLOR="1").ended()
+    for ran in (coloured, plain):
+        assert ran.code == 0
+        assert ran.out == "shout: HELLO WORLD\n"
+        assert "greet" in ran.err
+        assert "100%" in ran.err
+    colours = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|38;[\d;]+)m")
+    assert colours.search(coloured.err)
+    assert not colours.search(plain.err)
+
+
+def test_i1_a_reader_that_goes_away_is_no_error(project: Project, windlass: Windlass) -> None:
+    """`windlass logs ID | head -1`"""
+    plan = project.plan("steps: [{id: a, run: seq 20000}]")
+    windlass("run", plan, "--progress=quiet")
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m windlass logs {project.ids()[0]} | head -1'],
+        env=project.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""
+
+
+# ── inputs and folders ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_b5_inputs_keep_the_type_of_their_default_and_can_come_from_a_file(
+    project: Project, windlass: Windlass
+) -> None:
+    project.file("notes.txt", "from a file\n")
+    plan = project.plan(
+        """
+        inputs: {text: a, number: 1, flag: false, list: [], any: null}
+        steps: [{id: a, run: "true"}]
+        """
+    )
+    given = ["text=1.10", "number=5", "flag=true", "list=[1, two]", "any=@notes.txt"]
+    told = windlass("run", plan, "--json", *[part for text in given for part in ("-i", text)]).json
+    assert told["inputs"] == {"text": "1.10", "number": 5, "flag": True, "list": [1, "two"], "any": "from a file\n"}
+
+
+def test_b5_an_input_that_is_not_utf8_is_refused_in_words(project: Project, windlass: Windlass) -> None:
+    ran = windlass("run", project.plan(GOOD), "--input", "who=caf\udce9", code=2)
+    assert "who" in ran.err
+
+
+def test_i1_steps_work_where_it_was_started_or_where_told(project: Project, windlass: Windlass) -> None:
+    (project.path / "sub").mkdir()
+    plan = project.plan("steps: [{id: a, run: pwd}]")
+    assert windlass("run", plan).out == f"a: {project.path}\n"
+    assert windlass("run", plan, "--workdir", "sub").out == f"a: {project.path / 'sub'}\n"
+    below = windlass("run", "../plan.yaml", cwd=project.path / "sub")
+    assert below.out == f"a: {project.path / 'sub'}\n"
+    assert len(project.ids()) == 3, "the nearest .windlass upwards is the home"
+
+
+def test_i1_the_home_can_be_told_before_and_after_the_command_and_by_the_environment(
+    project: Project, windlass: Windlass, tmp_path: Any
+) -> None:
+    plan = project.plan("steps: [{id: a, run: 'true'}]")
+    home = tmp_path / "state"
+    windlass("--home", home, "run", plan)
+    windlass("run", plan, "--home", home)
+    windlass("run", plan, WINDLASS_HOME=str(home))
+    assert len(windlass("list", "--json", "--home", home).json) == 3
+    assert not project.home.exists()
+
+
+def test_i1_looking_makes_no_home(project: Project, windlass: Windlass) -> None:
+    assert windlass("list", "--json").json == []
+    assert windlass("status", "--json").json == []
+    windlass("status", "0", code=2)
+    assert not project.home.exists()
+
+
+def test_i1_the_version_and_the_help(project: Project, windlass: Windlass) -> None:
+    assert windlass("--version").out == f"windlass {__version__}\n"
+    told = windlass("--help").out
+    commands = "run status list watch logs pause resume interrupt cancel approve checkpoint restore fork plan clean"
+    assert [command for command in (*commands.split(" "), "doctor") if command not in told] == []
+    assert "130" in told, "the exit codes are told"
+
+
+def test_i1_the_demo_runs(project: Project, windlass: Windlass) -> None:
+    told = windlass("demo", "--json").json
+    assert told["status"] == "completed"
+    assert told["lacks"] == ["extra"]
+    assert {s["id"]: s["attempts"] for s in told["steps"]}["flaky"] == 2
+    assert "largest has" in (project.home / "demo" / "REPORT.md").read_text()

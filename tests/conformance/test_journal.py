@@ -1,0 +1,490 @@
+"""One suite for every journal: what `ports.Journal` promises, driven through the real adapters (D1, D2).
+
+A new adapter is one more line in `OPENERS`. What only files can promise is below, for those that are files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from windlass.core import events as ev
+from windlass.errors import Conflict, JournalError
+from windlass.journal.sqlite import SqliteJournal
+from windlass.plan.model import Plan
+from windlass.ports import Entry, Head, Journal
+from windlass.testing import MemoryJournal
+
+PLAN = Plan.model_validate({"name": "p", "steps": [{"id": "a", "run": "true"}]})
+OPENERS: dict[str, Callable[[Path], Journal]] = {
+    "sqlite": lambda folder: SqliteJournal(folder / "windlass.db"),
+    "memory": lambda _folder: MemoryJournal(),
+}
+
+
+@pytest.fixture(params=OPENERS)
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
+    journal = OPENERS[request.param](tmp_path)
+    yield journal
+    await journal.close()
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[SqliteJournal, SqliteJournal]]:
+    """Two journals on one file, as two processes would have them."""
+    first, second = (SqliteJournal(tmp_path / "windlass.db") for _ in range(2))
+    yield first, second
+    await first.close()
+    await second.close()
+
+
+def created(name: str) -> ev.ExecutionCreated:
+    return ev.ExecutionCreated(1.0, id=name, plan=msgspec.Raw(PLAN.encoded), inputs={}, workdir="/")
+
+
+def note(what: Any) -> ev.AttemptFinished:
+    return ev.AttemptFinished(2.0, "a", 1, what)
+
+
+def head(name: str, status: str = "running", driver: str = "d") -> Head:
+    return Head(name, "p", status, 1.0, 2.0, driver)
+
+
+async def begin(journal: Journal, name: str, status: str = "running") -> None:
+    await journal.append(name, 0, [created(name)], head=head(name, status))
+
+
+async def notes(journal: Journal, name: str) -> list[Any]:
+    return [entry.event.output for entry in await journal.read(name) if isinstance(entry.event, ev.AttemptFinished)]
+
+
+async def raises_conflict(appending: Awaitable[None]) -> bool:
+    try:
+        await appending
+    except Conflict:
+        return True
+    return False
+
+
+# -- appending and reading -----------------------------------------------------------------------
+
+
+async def test_d2_events_are_read_in_the_order_they_were_appended_without_gaps(journal: Journal) -> None:
+    await begin(journal, "x")
+    for n in range(1, 20, 2):
+        await journal.append("x", n, [note(n), note(n + 1)])
+    entries = await journal.read("x")
+    assert [entry.seq for entry in entries] == list(range(1, 22))
+    assert await notes(journal, "x") == list(range(1, 21))
+    assert isinstance(entries[0].event, ev.ExecutionCreated)
+    assert {entry.execution for entry in entries} == {"x"}
+
+
+async def test_d2_what_is_read_is_what_was_written(journal: Journal) -> None:
+    await begin(journal, "x")
+    events: list[ev.Event] = [
+        ev.AttemptStarted(1.5, "a", 1, "shell", {"line": "true", "n": [1, 2.5, None, True]}, "once", reduced=2),
+        ev.AttemptFinished(1.75, "a", 1, {"deep": [{"er": {}}]}),
+        ev.StepExpanded(2.0, "a", [1, "zwei", None]),
+        ev.ExecutionFinished(3.0, "partial", None, ("a", "b")),
+    ]
+    await journal.append("x", 1, events)
+    assert [entry.event for entry in await journal.read("x", 1)] == events
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 4, 5, 100])
+async def test_d2_an_append_from_a_stale_view_is_refused_and_writes_nothing(journal: Journal, after: int) -> None:
+    await begin(journal, "x")
+    await journal.append("x", 1, [note("one"), note("two")])
+    await journal.send("x", 1.0, {"kind": "pause"})
+    (message,) = await journal.receive()
+    with pytest.raises(Conflict):
+        await journal.append("x", after, [note("stale")], head=head("x", "cancelled"), consumed=[message.id])
+    assert [entry.seq for entry in await journal.read("x")] == [1, 2, 3]
+    assert [found.status for found in await journal.heads()] == ["running"]
+    assert await journal.receive() == [message]
+    await journal.append("x", 3, [note("three")])
+    assert await notes(journal, "x") == ["one", "two", "three"]
+
+
+async def test_d2_the_same_execution_cannot_be_created_twice(journal: Journal) -> None:
+    await begin(journal, "x")
+    with pytest.raises(Conflict):
+        await begin(journal, "x")
+    assert len(await journal.read("x")) == 1
+
+
+async def test_d2_an_execution_that_does_not_exist_cannot_go_on(journal: Journal) -> None:
+    with pytest.raises(Conflict):
+        await journal.append("ghost", 3, [note("boo")], head=head("ghost"))
+    assert await journal.heads() == []
+    assert await journal.read("ghost") == []
+
+
+async def test_d2_the_first_append_brings_its_head_or_is_refused(journal: Journal) -> None:
+    with pytest.raises(JournalError):
+        await journal.append("x", 0, [created("x")])
+    assert await journal.read("x") == []
+
+
+async def test_reading_goes_on_after_a_sequence_and_stops_at_a_limit(journal: Journal) -> None:
+    await begin(journal, "x")
+    await journal.append("x", 1, [note(n) for n in range(10)])
+    assert [entry.seq for entry in await journal.read("x", after=7)] == [8, 9, 10, 11]
+    assert [entry.seq for entry in await journal.read("x", after=7, limit=2)] == [8, 9]
+    assert await journal.read("x", after=11) == []
+    assert await journal.read("nobody") == []
+
+
+async def test_i3_everyones_events_have_one_order_that_can_be_followed_without_gaps(journal: Journal) -> None:
+    await begin(journal, "x")
+    await begin(journal, "y")
+    await journal.append("x", 1, [note("x2")])
+    await journal.append("y", 1, [note("y2"), note("y3")])
+    await journal.append("x", 2, [note("x3")])
+    everything = await journal.read(None)
+    assert [(entry.execution, entry.seq) for entry in everything] == [
+        *(("x", 1), ("y", 1), ("x", 2)),
+        *(("y", 2), ("y", 3), ("x", 3)),
+    ]
+    positions = [entry.position for entry in everything]
+    assert positions == sorted(set(positions))
+    assert await journal.read(None, after=positions[3]) == everything[4:]
+    assert await journal.read(None, after=positions[1], limit=2) == everything[2:4]
+
+
+async def test_concurrent_appends_of_many_executions_all_arrive_in_their_own_order(journal: Journal) -> None:
+    names = [f"execution-{n:02d}" for n in range(40)]
+
+    async def drive(name: str) -> None:
+        await begin(journal, name)
+        for n in range(1, 26):
+            await journal.append(name, n, [note(n)])
+
+    await asyncio.gather(*map(drive, names))
+    for name in names:
+        entries = await journal.read(name)
+        assert [entry.seq for entry in entries] == list(range(1, 27))
+        assert await notes(journal, name) == list(range(1, 26))
+        assert [entry.position for entry in entries] == sorted(entry.position for entry in entries)
+    everything = await journal.read(None)
+    assert len({entry.position for entry in everything}) == 40 * 26
+
+
+async def test_a_stale_append_among_many_spoils_none_of_the_others(journal: Journal) -> None:
+    names = [f"execution-{n}" for n in range(20)]
+    for name in names:
+        await begin(journal, name)
+    await journal.append("execution-7", 1, [note("first")])
+    refused = await asyncio.gather(*(raises_conflict(journal.append(name, 1, [note(name)])) for name in names))
+    assert refused == [name == "execution-7" for name in names]
+    for name in names:
+        assert await notes(journal, name) == (["first"] if name == "execution-7" else [name])
+
+
+async def test_two_appends_from_one_sequence_are_never_both_taken(journal: Journal) -> None:
+    await begin(journal, "x")
+    for n in range(1, 101):
+        refused = await asyncio.gather(*(raises_conflict(journal.append("x", n, [note(w)])) for w in range(3)))
+        assert sorted(refused) == [False, True, True]
+    assert [entry.seq for entry in await journal.read("x")] == list(range(1, 102))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "naïve café ☃ 日本語", "😀\U0010ffff", "\x00 NUL \x1b[31m", 'quotes " \\ and\nlines\r\n\u2028', "e\u0301 ≠ é"],
+)
+async def test_any_text_survives(journal: Journal, text: str) -> None:
+    await begin(journal, "x")
+    written: list[ev.Event] = [note({text: [text]}), ev.OutputWritten(1.0, "a", 1, "stdout", text)]
+    await journal.append("x", 1, written)
+    assert [entry.event for entry in await journal.read("x", 1)] == written
+
+
+async def test_large_bodies_survive(journal: Journal) -> None:
+    await begin(journal, "x")
+    large = "0123456789abcdeé" * (1 << 19)  # 8 MiB and more in one event
+    await journal.append("x", 1, [note(large), note("small")])
+    await journal.append("x", 3, [note(n) for n in range(5000)])
+    assert await notes(journal, "x") == [large, "small", *range(5000)]
+
+
+async def test_an_event_that_cannot_be_kept_is_refused_whole(journal: Journal) -> None:
+    await begin(journal, "x")
+    with pytest.raises(Exception, match=r"unsupported|not supported"):
+        await journal.append("x", 1, [note("fine"), note(object())])
+    assert len(await journal.read("x")) == 1
+    await journal.append("x", 1, [note("next")])
+    assert await notes(journal, "x") == ["next"]
+
+
+# -- heads ---------------------------------------------------------------------------------------
+
+
+async def test_d1_heads_are_listed_newest_first_and_found_by_prefix_status_and_limit(journal: Journal) -> None:
+    for name, status in (("0a1", "running"), ("0a2", "paused"), ("0b1", "completed"), ("0b2", "running")):
+        await begin(journal, name, status)
+
+    async def ids(**filters: Any) -> list[str]:
+        return [found.id for found in await journal.heads(**filters)]
+
+    assert await ids() == ["0b2", "0b1", "0a2", "0a1"]
+    assert await ids(limit=3) == ["0b2", "0b1", "0a2"]
+    assert await ids(prefix="0a") == ["0a2", "0a1"]
+    assert await ids(prefix="0a1") == ["0a1"]
+    assert await ids(prefix="1") == []
+    assert await ids(statuses=["running"]) == ["0b2", "0a1"]
+    assert await ids(statuses=["running", "paused"], prefix="0a") == ["0a2", "0a1"]
+    assert await ids(statuses=["failed"]) == []
+    assert await ids(prefix="0b", limit=1) == ["0b2"]
+
+
+@pytest.mark.parametrize("prefix", ["%", "_", "0_", "0%", "'", "0a1\x00"])
+async def test_d1_a_prefix_is_taken_literally(journal: Journal, prefix: str) -> None:
+    await begin(journal, "0a1")
+    assert await journal.heads(prefix=prefix) == []
+
+
+async def test_d2_a_head_changes_with_the_events_that_change_it(journal: Journal) -> None:
+    await begin(journal, "x")
+    changed = Head("x", "p", "paused", 1.0, 9.0, "another", "approval", 77.0)
+    await journal.append("x", 1, [note("n")], head=changed)
+    assert await journal.heads() == [changed]
+    await journal.append("x", 2, [note("m")])
+    assert await journal.heads() == [changed]
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+async def test_d3_messages_are_received_in_order_until_they_are_consumed(journal: Journal) -> None:
+    await begin(journal, "x")
+    await begin(journal, "y")
+    await journal.send("x", 1.0, {"kind": "pause", "by": "ann", "now": False})
+    await journal.send("y", 2.0, {"kind": "approve", "note": "日本"})
+    await journal.send("x", 3.0, {"kind": "cancel"})
+    messages = await journal.receive()
+    assert [(m.execution, m.at, m.body["kind"]) for m in messages] == [
+        ("x", 1.0, "pause"),
+        ("y", 2.0, "approve"),
+        ("x", 3.0, "cancel"),
+    ]
+    assert messages[1].body == {"kind": "approve", "note": "日本"}
+    assert await journal.receive(messages[0].id) == messages[1:]
+    await journal.append("x", 1, [note("n")], consumed=[messages[0].id, messages[2].id])
+    assert await journal.receive() == [messages[1]]
+
+
+async def test_d3_a_message_is_consumed_in_the_same_commit_as_its_event_or_not_at_all(journal: Journal) -> None:
+    await begin(journal, "x")
+    await journal.send("x", 1.0, {"kind": "cancel"})
+    (message,) = await journal.receive()
+    with pytest.raises(Conflict):
+        await journal.append("x", 5, [note("stale")], consumed=[message.id])
+    assert await journal.receive() == [message]
+    await journal.append("x", 1, [note("n")], consumed=[message.id])
+    assert await journal.receive() == []
+
+
+async def test_d3_the_id_of_a_message_is_never_used_again(journal: Journal) -> None:
+    await begin(journal, "x")
+    seen: list[int] = []
+    for n in range(1, 6):
+        await journal.send("x", 1.0, {"n": n})
+        (message,) = await journal.receive()
+        seen.append(message.id)
+        await journal.append("x", n, [note(n)], consumed=[message.id])
+    assert seen == sorted(set(seen)), "a reader that asks for what is newer would miss one"
+
+
+# -- removing ------------------------------------------------------------------------------------
+
+
+async def test_removing_forgets_events_head_and_messages_of_one_execution_only(journal: Journal) -> None:
+    for name in ("x", "y"):
+        await begin(journal, name)
+        await journal.append(name, 1, [note(name)])
+        await journal.send(name, 1.0, {"kind": "pause"})
+    await journal.remove("x")
+    assert await journal.read("x") == []
+    assert [found.id for found in await journal.heads()] == ["y"]
+    assert [message.execution for message in await journal.receive()] == ["y"]
+    assert await notes(journal, "y") == ["y"]
+    await journal.remove("x")
+    await journal.remove("never was")
+
+
+async def test_i3_positions_are_never_reused_after_a_removal(journal: Journal) -> None:
+    await begin(journal, "x")
+    await begin(journal, "y")
+    await journal.append("y", 1, [note(n) for n in range(10)])
+    last = (await journal.read(None))[-1].position
+    await journal.remove("y")
+    await begin(journal, "z")
+    new = await journal.read(None, after=last)
+    assert [entry.execution for entry in new] == ["z"], "a reader that goes on after the last position sees z"
+
+
+async def test_a_removed_execution_cannot_go_on_but_may_be_created_again(journal: Journal) -> None:
+    await begin(journal, "x")
+    await journal.append("x", 1, [note("n")])
+    await journal.remove("x")
+    with pytest.raises(Conflict):
+        await journal.append("x", 2, [note("late")])
+    await begin(journal, "z")
+    assert [entry.execution for entry in await journal.read(None)] == ["z"]
+    await begin(journal, "x")
+    assert [entry.seq for entry in await journal.read("x")] == [1]
+
+
+# -- drivers -------------------------------------------------------------------------------------
+
+
+def test_d6_a_driver_that_enlisted_is_alive_and_an_unknown_one_is_not(tmp_path: Path) -> None:
+    for opener in OPENERS.values():
+        journal = opener(tmp_path)
+        first, second = journal.enlist(), journal.enlist()
+        assert first != second
+        assert journal.alive(first)
+        assert journal.alive(second)
+        assert not journal.alive("")
+        assert not journal.alive("12345-nobody")
+        assert not journal.alive("../windlass.db")
+        asyncio.run(journal.close())
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+async def test_j1_two_journals_on_one_file_see_each_others_commits(pair: tuple[SqliteJournal, SqliteJournal]) -> None:
+    first, second = pair
+    await begin(first, "x")
+    assert len(await second.read("x")) == 1
+    await second.append("x", 1, [note("from the second")], head=head("x", "paused"))
+    assert await notes(first, "x") == ["from the second"]
+    assert [found.status for found in await first.heads()] == ["paused"]
+    await first.send("x", 1.0, {"kind": "pause"})
+    assert len(await second.receive()) == 1
+
+
+async def test_d2_of_two_journals_on_one_file_only_the_one_that_is_up_to_date_may_append(
+    pair: tuple[SqliteJournal, SqliteJournal],
+) -> None:
+    first, second = pair
+    await begin(first, "x")
+    await first.append("x", 1, [note("a")])
+    await second.append("x", 2, [note("b")])
+    with pytest.raises(Conflict):
+        await first.append("x", 2, [note("stale")])
+    await first.append("x", 3, [note("c")])
+    with pytest.raises(Conflict):
+        await second.append("x", 3, [note("stale")])
+    assert await notes(first, "x") == ["a", "b", "c"]
+
+
+async def test_d2_an_execution_that_another_process_removed_cannot_go_on_here(
+    pair: tuple[SqliteJournal, SqliteJournal],
+) -> None:
+    first, second = pair
+    await begin(first, "x")
+    await first.append("x", 1, [note("a")])
+    await second.remove("x")
+    with pytest.raises(Conflict):
+        await first.append("x", 2, [note("late")])
+    await begin(second, "y")
+    with pytest.raises(Conflict):
+        await first.append("x", 1, [note("into another's journal")])
+    assert await notes(second, "y") == []
+    assert [(entry.execution, entry.seq) for entry in await second.read(None)] == [("y", 1)]
+
+
+async def test_d2_many_appends_through_two_journals_at_once_lose_nothing(
+    pair: tuple[SqliteJournal, SqliteJournal],
+) -> None:
+    async def drive(journal: Journal, name: str) -> None:
+        await begin(journal, name)
+        for n in range(1, 41):
+            await journal.append(name, n, [note(n)])
+
+    drives = [drive(journal, f"{side}-{n}") for side, journal in enumerate(pair) for n in range(10)]
+    await asyncio.gather(*drives)
+    for side in range(2):
+        for n in range(10):
+            assert await notes(pair[1 - side], f"{side}-{n}") == list(range(1, 41))
+
+
+async def test_d2_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "windlass.db"
+    written: list[Entry] = []
+    for round_ in range(5):
+        journal = SqliteJournal(path)
+        await begin(journal, f"x{round_}")
+        await journal.append(f"x{round_}", 1, [note(round_)])
+        written = await journal.read(None)
+        await journal.close()
+        again = SqliteJournal(path)
+        assert await again.read(None) == written
+        await again.close()
+    assert len(written) == 10
+
+
+def test_j1_a_new_file_can_be_opened_by_many_processes_at_the_same_moment(tmp_path: Path) -> None:
+    """None may find it locked, and none may take it for another program's while its tables are being made."""
+    memory = Path("/dev/shm")  # where an fsync costs nothing, so that there is time for many rounds
+    race = Path(__file__).with_name("open_race.py")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        done = subprocess.run([sys.executable, race, folder, "100"], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+def test_another_programs_database_is_refused_by_name_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "windlass.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE precious (x)")
+    db.commit()
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="another program"):
+        SqliteJournal(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"this is no database, and long enough to be seen as none" * 20, b"SQLite format 3\0"]
+)
+def test_a_file_that_is_no_database_is_refused_by_name_and_not_touched(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "windlass.db"
+    path.write_bytes(content)
+    with pytest.raises(JournalError, match=r"windlass\.db"):
+        SqliteJournal(path)
+    assert path.read_bytes() == content
+
+
+def test_a_newer_journal_is_refused_with_the_command_that_helps(tmp_path: Path) -> None:
+    path = tmp_path / "windlass.db"
+    asyncio.run(SqliteJournal(path).close())
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 999")
+    db.close()
+    with pytest.raises(JournalError, match="newer Windlass") as caught:
+        SqliteJournal(path)
+    assert "upgrade" in caught.value.advice[0]
+
+
+def test_i6_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "windlass.db")
+    driver = journal.enlist()
+    modes = {found.name: found.stat().st_mode & 0o077 for found in tmp_path.rglob("*") if found.is_file()}
+    assert driver in modes
+    assert "windlass.db" in modes
+    assert set(modes.values()) == {0}
+    asyncio.run(journal.close())

@@ -1,0 +1,328 @@
+"""What the tests of the engine and of the command line share.
+
+`project` is a folder of its own with a user of its own around it: nothing of the machine's settings or trust is
+seen, and nothing is left behind. `windlass` runs the real command line in a process of its own, in the foreground,
+in the background, or in a terminal. `until` and `eventually` wait for something to become true: no test sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import termios
+import textwrap
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from windlass.core.events import Event, decode
+from windlass.core.state import State, fold
+
+PROGRAM = str(Path(sys.executable).with_name("windlass"))
+PATIENCE = 60.0
+"""Seconds after which something that should happen counts as not happening."""
+T = TypeVar("T")
+
+
+def wait_until(probe: Callable[[], T], what: str = "") -> T:
+    """The probe's first true answer."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := probe()):
+        assert time.monotonic() < deadline, f"this did not happen within {PATIENCE:g} s: {what or probe}"
+        time.sleep(0.01)
+    return found
+
+
+async def wait_until_async(probe: Callable[[], Awaitable[T]] | Callable[[], T], what: str = "") -> T:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = probe()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"this did not happen within {PATIENCE:g} s: {what or probe}"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def until() -> Callable[..., Any]:
+    return wait_until
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Awaitable[Any]]:
+    return wait_until_async
+
+
+class Project:
+    """A project's folder, and what its `.windlass` holds."""
+
+    def __init__(self, base: Path) -> None:
+        self.path = base / "project"
+        self.user = base / "user"
+        self.home = self.path / ".windlass"
+        self.path.mkdir()
+        self.user.mkdir()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.user),
+            "XDG_CONFIG_HOME": str(self.user / ".config"),
+            "LANG": "C.UTF-8",
+        }
+
+    def file(self, name: str, text: str) -> Path:
+        """Write a file of the project; the text may be indented as a whole."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        return path
+
+    def plan(self, text: str, name: str = "plan.yaml") -> str:
+        self.file(name, text)
+        return name
+
+    def user_file(self, name: str, text: str) -> Path:
+        path = self.user / ".config" / "windlass" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        return path
+
+    def lines(self, name: str) -> list[str]:
+        """What steps have written into a file so far, a line each; empty while there is none."""
+        path = self.path / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def ids(self) -> list[str]:
+        """The executions of the home, oldest first, read past the engine."""
+        return [row[0] for row in self._rows("SELECT id FROM executions ORDER BY id")]
+
+    def events(self, execution: str) -> list[Event]:
+        """An execution's journal, read past the engine."""
+        sql = (
+            "SELECT events.body FROM events JOIN executions ON executions.key = events.execution "
+            "WHERE executions.id = ? ORDER BY events.seq"
+        )
+        return [decode(row[0]) for row in self._rows(sql, execution)]
+
+    def state(self, execution: str) -> State:
+        return fold(self.events(execution))
+
+    def _rows(self, sql: str, *parameters: Any) -> list[Any]:
+        if not (self.home / "windlass.db").exists():
+            return []
+        db = sqlite3.connect(self.home / "windlass.db", timeout=30)
+        try:
+            return db.execute(sql, parameters).fetchall()
+        finally:
+            db.close()
+
+    def everything(self) -> bytes:
+        """Every byte beneath the home."""
+        return b"".join(path.read_bytes() for path in sorted(self.home.rglob("*")) if path.is_file())
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    made = Project(tmp_path)
+    for name in [name for name in os.environ if name.startswith("WINDLASS_")]:
+        monkeypatch.delenv(name)
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, made.env[name])
+    monkeypatch.chdir(made.path)
+    return made
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What stdout holds, if that is one JSON document and nothing else."""
+        return json.loads(self.out)
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class Background:
+    """A command that goes on while the test does other things."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, output: Path) -> None:
+        self._out, self._err = output.with_suffix(".out"), output.with_suffix(".err")
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def ended(self) -> Ran:
+        code = self.process.wait(PATIENCE)
+        return Ran(code, self.out, self.err)
+
+
+class Terminal:
+    """A command on a terminal of its own. What it writes to stdout goes to a file, so that it can be told apart."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, output: Path) -> None:
+        self._ours, theirs = pty.openpty()
+        self._out = output.with_suffix(".out")
+        self._shown = b""
+
+        def take_terminal() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        with self._out.open("wb") as out:
+            self.process = subprocess.Popen(
+                argv,
+                env={**env, "TERM": "xterm"},
+                cwd=cwd,
+                stdin=theirs,
+                stdout=out,
+                stderr=theirs,
+                start_new_session=True,
+                preexec_fn=take_terminal,
+            )
+        os.close(theirs)
+
+    @property
+    def shown(self) -> str:
+        """All that the terminal has shown so far."""
+        with suppress(OSError):  # EIO: nobody has the other end any more
+            while select.select([self._ours], [], [], 0)[0] and (piece := os.read(self._ours, 65536)):
+                self._shown += piece
+        return self._shown.decode(errors="replace")
+
+    def expect(self, text: str) -> None:
+        def there() -> bool:
+            shown = self.shown
+            assert text in shown or self.process.poll() is None, f"it ended without {text!r}:\n{shown}"
+            return text in shown
+
+        wait_until(there, f"the terminal shows {text!r}")
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def ended(self) -> Ran:
+        code = wait_until(lambda: None if self.process.poll() is None else (self.process.returncode, self.shown))
+        return Ran(code[0], self._out.read_text(), self.shown)
+
+    def close(self) -> None:
+        os.close(self._ours)
+
+
+class Windlass:
+    """The command line, run for real."""
+
+    def __init__(self, project: Project, logs: Path) -> None:
+        self._project = project
+        self._logs = logs
+        self._count = 0
+        self._started: list[Background | Terminal] = []
+
+    def __call__(
+        self, *arguments: str | Path, code: int = 0, cwd: Path | None = None, stdin: str = "", **env: str
+    ) -> Ran:
+        """Run to the end, and expect that exit code. No error may ever show its innards."""
+        done = subprocess.run(
+            [PROGRAM, *map(str, arguments)],
+            env={**self._project.env, **env},
+            cwd=cwd or self._project.path,
+            input=stdin.encode(),
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        assert "Traceback" not in ran.err, str(ran)
+        assert ran.code == code, f"{' '.join(map(str, arguments))}: {ran}"
+        return ran
+
+    def background(self, *arguments: str | Path, **env: str) -> Background:
+        return self._keep(Background(*self._how(arguments, env)))
+
+    def terminal(self, *arguments: str | Path, **env: str) -> Terminal:
+        return self._keep(Terminal(*self._how(arguments, env)))
+
+    def detached(self, *arguments: str | Path, **env: str) -> str:
+        """`run --detach`, until its driver has begun. Gives the id."""
+        execution = self("run", "--detach", *arguments, **env).out.strip()
+        wait_until(lambda: self._project.state(execution).driver, "the detached driver begins")
+        return execution
+
+    def pid_of(self, execution: str) -> int:
+        """The process that drives an execution, as its journal names it."""
+        return int(self._project.state(execution).driver.partition("-")[0])
+
+    def kill(self, execution: str) -> None:
+        """kill -9 to the process that drives an execution, and wait for its end."""
+        pid = self.pid_of(execution)
+        handle = os.pidfd_open(pid)
+        try:
+            os.kill(pid, signal.SIGKILL)
+            assert select.select([handle], [], [], PATIENCE)[0]
+        finally:
+            os.close(handle)
+
+    def _how(self, arguments: tuple[str | Path, ...], env: dict[str, str]) -> Any:
+        self._count += 1
+        argv = [PROGRAM, *map(str, arguments)]
+        return argv, {**self._project.env, **env}, self._project.path, self._logs / f"command-{self._count}"
+
+    def _keep(self, started: Any) -> Any:
+        self._started.append(started)
+        return started
+
+    def clean_up(self) -> None:
+        """Leave no process behind, however the test ended."""
+        pids = []
+        for execution in self._project.ids():
+            with suppress(Exception):  # a journal that a test has broken names no driver
+                pids.append(self.pid_of(execution))
+        mine = os.fsencode(self._project.path.parent)
+        for pid in pids:
+            with suppress(OSError):
+                if mine in Path(f"/proc/{pid}/environ").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+        for started in self._started:
+            if started.process.poll() is None:
+                started.process.kill()
+                started.process.wait()
+            if isinstance(started, Terminal):
+                started.close()
+
+
+@pytest.fixture
+def windlass(project: Project, tmp_path: Path) -> Iterator[Windlass]:
+    runner = Windlass(project, tmp_path)
+    yield runner
+    runner.clean_up()

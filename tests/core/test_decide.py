@@ -1,0 +1,689 @@
+"""The rules, one sentence each: what is decided in which state (B3, C1, C2, C3, C6, D2, D3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from core_plans import attempts_of, chain, plan_of, statuses
+
+from windlass.core import events as ev
+from windlass.core.decide import Policy, decide, standing_still
+from windlass.core.state import fold
+from windlass.core.view import snapshot
+from windlass.errors import Category, Failure
+from windlass.plan.model import Plan
+from windlass.testing import Done, Fail, FakeClock, Hang, Script, Simulation, simulate
+
+LOGIC = Failure(Category.LOGIC, "it makes no sense")
+TRANSIENT = Failure(Category.TRANSIENT, "the network is down")
+RESOURCE = Failure(Category.RESOURCE, "out of memory")
+
+
+def started(plan: Plan, **options: Any) -> Simulation:
+    run = Simulation(plan, **options)
+    run.start()
+    return run
+
+
+# -- B3: order and skips -------------------------------------------------------------------------
+
+
+def test_b3_steps_run_in_dependency_order_and_get_their_prerequisites_outputs() -> None:
+    plan = plan_of(
+        {"id": "sum", "with": {"a": "{{ steps.left.output }}", "b": "{{ steps.right.output }}"}},
+        {"id": "left"},
+        {"id": "right"},
+    )
+    run = started(plan)
+    assert list(run.running) == ["left", "right"]
+    run.finish("right", 4)
+    assert "sum" not in run.running
+    run.finish("left", [3])
+    assert run.running["sum"].input == {"a": [3], "b": 4}
+
+
+def test_b3_no_more_attempts_run_at_once_than_the_limit_allows() -> None:
+    run = started(plan_of(*({"id": f"s{n}"} for n in range(7)), limits={"parallel": 3}))
+    assert list(run.running) == ["s0", "s1", "s2"]
+    run.finish("s1")
+    assert list(run.running) == ["s0", "s2", "s3"]
+
+
+def test_b3_a_failed_prerequisite_skips_its_dependents_and_nothing_else() -> None:
+    plan = plan_of(
+        {"id": "a"},
+        {"id": "b", "needs": ["a"]},
+        {"id": "c", "needs": ["b"]},
+        {"id": "d"},
+        {"id": "e", "needs": ["d"]},
+        {"id": "f", "needs": ["d", "c"]},
+    )
+    run = simulate(plan, Script({"a": [Fail()]}))
+    assert statuses(run) == {
+        "a": "failed",
+        "b": "skipped",
+        "c": "skipped",
+        "d": "completed",
+        "e": "completed",
+        "f": "skipped",
+    }
+    because = {step.id: step.skipped_because for step in run.state.top_level() if step.skipped_because}
+    assert because == {"b": "dependency failed: a", "c": "dependency failed: b", "f": "dependency failed: c"}
+    assert run.state.status == "partial"
+    assert run.state.lacks == ("a", "b", "c", "f")
+
+
+def test_b3_a_step_whose_condition_reads_the_failure_runs_all_the_same() -> None:
+    plan = plan_of(
+        {"id": "try"},
+        {"id": "mend", "needs": ["try"], "when": "steps.try.status == 'failed'"},
+        {"id": "cheer", "needs": ["try"], "when": "steps.try.status == 'completed'"},
+    )
+    failed = simulate(plan, Script({"try": [Fail()]}))
+    assert statuses(failed) == {"try": "failed", "mend": "completed", "cheer": "skipped"}
+    fine = simulate(plan)
+    assert statuses(fine) == {"try": "completed", "mend": "skipped", "cheer": "completed"}
+    assert fine.state.status == "completed"
+
+
+def test_b3_a_false_condition_skips_its_dependents_without_anything_having_failed() -> None:
+    plan = plan_of({"id": "a", "when": "1 > 2"}, {"id": "b", "needs": ["a"]}, {"id": "c"})
+    run = simulate(plan)
+    assert statuses(run) == {"a": "skipped", "b": "skipped", "c": "completed"}
+    assert run.state.steps["a"].skipped_because == "condition was false: 1 > 2"
+    assert run.state.steps["b"].skipped_because == "dependency skipped: a"
+    assert (run.state.status, run.state.lacks) == ("completed", ())
+
+
+# -- B5: fan-out ---------------------------------------------------------------------------------
+
+
+def test_b5_a_foreach_gives_its_outputs_in_the_items_order_whatever_order_they_end_in() -> None:
+    run = started(plan_of({"id": "f", "foreach": [10, 20, 30], "with": {"x": "{{ item }}", "i": "{{ index }}"}}))
+    assert [started.input for started in run.performed] == [{"x": 10, "i": 0}, {"x": 20, "i": 1}, {"x": 30, "i": 2}]
+    for child, output in (("f[2]", "c"), ("f[0]", "a"), ("f[1]", "b")):
+        run.finish(child, output)
+    assert run.state.steps["f"].output == ["a", "b", "c"]
+    assert run.state.status == "completed"
+
+
+def test_b5_a_foreach_over_nothing_completes_with_nothing() -> None:
+    run = simulate(plan_of({"id": "f", "foreach": []}, {"id": "g", "with": {"x": "{{ steps.f.output }}"}}))
+    assert run.state.steps["f"].output == []
+    assert run.performed[0].input == {"x": []}
+
+
+def test_b5_one_failed_item_fails_the_foreach_after_all_others_had_their_chance() -> None:
+    run = simulate(plan_of({"id": "f", "foreach": [1, 2, 3]}), Script({"f[1]": [Fail("logic", "no such thing")]}))
+    assert [run.state.steps[f"f[{n}]"].status for n in range(3)] == ["completed", "failed", "completed"]
+    error = run.state.steps["f"].error
+    assert error is not None
+    assert error.message == "1 of 3 items failed, first f[1]: no such thing"
+
+
+def test_b5_a_foreach_over_something_that_is_no_list_fails_with_words() -> None:
+    run = simulate(plan_of({"id": "a"}, {"id": "f", "foreach": "steps.a.output"}), Script({"a": [Done(7)]}))
+    error = run.state.steps["f"].error
+    assert error is not None
+    assert "foreach needs a list" in error.message
+    assert error.advice
+
+
+# -- C1: phases and records ----------------------------------------------------------------------
+
+
+def test_c1_the_phases_are_initialise_execute_and_done() -> None:
+    run = Simulation(chain("a", "b"))
+    assert run.state.phase == "initialise"
+    run.start()
+    assert run.state.phase == "execute"
+    run.finish("a")
+    run.finish("b")
+    assert run.state.phase == "done"
+
+
+def test_c1_input_output_error_and_times_of_every_step_can_be_read_back() -> None:
+    plan = plan_of({"id": "a", "with": {"n": 1}}, {"id": "b", "with": {"n": 2}})
+    run = simulate(plan, Script({"a": [Done({"x": "é"}, after=2.0)], "b": [Fail("logic", "no", after=3.0)]}))
+    view = {step["id"]: step for step in snapshot(fold(run.journal))["steps"]}
+    assert (view["a"]["input"], view["a"]["output"], view["a"]["error"]) == ({"n": 1}, {"x": "é"}, None)
+    assert view["a"]["duration_s"] == 2.0
+    assert view["b"]["error"] == {"category": "logic", "message": "no", "where": "b", "advice": []}
+    assert view["b"]["duration_s"] == 3.0
+
+
+# -- C2: what a failure means for the rest ------------------------------------------------------
+
+
+def test_c2_a_critical_failure_stops_what_runs_and_skips_the_rest() -> None:
+    run = started(
+        plan_of({"id": "vital", "importance": "critical"}, {"id": "other"}, {"id": "late", "needs": ["other"]})
+    )
+    run.fail("vital", LOGIC)
+    assert {step: stop.reason for step, stop in run.stopping.items()} == {"other": "critical"}
+    run.stop("other")
+    assert statuses(run) == {"vital": "failed", "other": "skipped", "late": "skipped"}
+    assert run.state.steps["late"].skipped_because == "critical step vital failed"
+    assert run.state.status == "failed"
+    assert run.state.error == LOGIC.located("vital")
+
+
+def test_c2_a_critical_step_is_retried_like_any_other_before_it_counts_as_failed() -> None:
+    run = simulate(plan_of({"id": "a", "importance": "critical"}), Script({"a": [Fail("transient"), Done(1)]}))
+    assert run.state.status == "completed"
+
+
+def test_c2_an_optional_failure_leaves_dependents_running_with_a_null_output() -> None:
+    plan = plan_of({"id": "nice", "importance": "optional"}, {"id": "b", "with": {"x": "{{ steps.nice.output }}"}})
+    run = simulate(plan, Script({"nice": [Fail()]}))
+    assert run.performed[-1].input == {"x": None}
+    assert (run.state.status, run.state.lacks) == ("completed", ("nice",))
+
+
+def test_c2_an_execution_of_which_nothing_completed_has_failed_and_is_not_partial() -> None:
+    run = simulate(chain("a", "b"), Script({"a": [Fail("logic", "first cause")]}))
+    assert run.state.status == "failed"
+    assert run.state.error is not None
+    assert run.state.error.message == "first cause"
+
+
+def test_c2_a_critical_step_that_a_person_declares_failed_stops_the_execution_too() -> None:
+    run = started(plan_of({"id": "pay", "importance": "critical", "effect": "once"}, {"id": "b"}, {"id": "c"}))
+    run.crash()
+    run.resume()
+    run.finish("b")
+    run.finish("c")
+    run.settle("pay", "fail")
+    run.resume()
+    assert statuses(run)["pay"] == "failed"
+    assert run.state.status == "failed", "a critical failure is one, whoever says so"
+
+
+def test_c2_a_template_that_cannot_be_filled_in_fails_its_step_and_says_what_to_do() -> None:
+    plan = plan_of({"id": "a"}, {"id": "b", "with": {"x": "{{ steps.a.output.nothing }}"}})
+    run = simulate(plan, Script({"a": [Done({"some": 1})]}))
+    error = run.state.steps["b"].error
+    assert error is not None
+    assert error.category == "logic"
+    assert "nothing" in error.message
+    assert error.advice
+    assert attempts_of(run, "b") == []
+
+
+# -- C3: retries under the parallel limit -------------------------------------------------------
+
+
+def test_c3_a_retry_that_is_due_waits_for_room() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b"}, limits={"parallel": 1}))
+    run.fail("a", TRANSIENT)
+    assert list(run.running) == ["b"]
+    run.pass_time(60.0)
+    assert list(run.running) == ["b"]
+    run.finish("b")
+    assert [started.attempt for started in run.running.values()] == [2]
+
+
+def test_c3_a_timer_whose_time_has_come_is_waited_for_no_longer() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b"}, {"id": "c"}, limits={"parallel": 2}))
+    run.fail("a", TRANSIENT)
+    run.pass_time(60.0)
+    now = run.clock.now()
+    assert run.state.next_timer(now) is None, "it waits for room, and a driver that naps until then would not nap"
+    run.fail("b", TRANSIENT)
+    due = run.state.next_timer(run.clock.now())
+    assert due is not None
+    assert due > run.clock.now()
+
+
+def test_c3_a_retry_after_a_resource_failure_runs_alone() -> None:
+    run = started(plan_of({"id": "big"}, {"id": "b"}, {"id": "c", "needs": ["b"]}, limits={"parallel": 4}))
+    run.fail("big", RESOURCE)
+    run.pass_time(60.0)
+    assert list(run.running) == ["b"], "it waits until nothing else runs"
+    run.finish("b")
+    assert list(run.running) == ["big"], "and nothing else starts beside it"
+    run.finish("big")
+    assert list(run.running) == ["c"]
+
+
+def test_c3_a_retry_after_a_resource_failure_does_not_start_together_with_another_retry() -> None:
+    run = started(plan_of({"id": "a", "retry": {"delay": "1ms"}}, {"id": "big"}))
+    run.fail("a", TRANSIENT)
+    run.fail("big", RESOURCE)
+    run.pass_time(60.0)
+    assert list(run.running) == ["a"]
+    run.finish("a")
+    assert list(run.running) == ["big"]
+
+
+def test_c3_a_reduced_attempt_that_was_interrupted_is_alone_again_when_it_goes_on() -> None:
+    run = started(plan_of({"id": "big"}, {"id": "b"}, {"id": "c", "needs": ["b"]}))
+    run.fail("big", RESOURCE)
+    run.clock.advance(60.0)
+    run.finish("b")
+    assert list(run.running) == ["big"]
+    run.interrupt()
+    run.stop("big")
+    run.resume()
+    alone = list(run.running)
+    assert alone in (["c"], ["big"])
+    run.finish(alone[0])
+    assert list(run.running) == [({"c", "big"} - set(alone)).pop()]
+
+
+# -- C6: approval --------------------------------------------------------------------------------
+
+GATED = {"id": "send", "approve": "always", "with": {"to": "{{ inputs.to }}"}}
+
+
+def gated(**options: Any) -> Simulation:
+    plan = plan_of(GATED, inputs={"to": "ann"})
+    return started(plan, **options)
+
+
+def test_c6_nothing_runs_before_the_answer_and_the_exact_arguments_are_shown() -> None:
+    run = gated(hold=True)
+    assert run.running == {}
+    asked = run.state.questions["send"].approval
+    assert asked is not None
+    assert (asked.tool, asked.input) == ("t", {"to": "ann"})
+    run.approve("send")
+    assert run.running["send"].input == {"to": "ann"}
+
+
+def test_c6_a_denied_step_fails_without_ever_running() -> None:
+    run = gated(hold=True)
+    run.approve("send", allow=False)
+    assert run.performed == []
+    error = run.state.steps["send"].error
+    assert error is not None
+    assert (error.category, error.message) == ("permission", "denied by somebody")
+
+
+def test_c6_an_unanswered_question_fails_closed_when_it_expires() -> None:
+    run = gated(hold=True, policy=Policy(approval_expiry=100.0))
+    run.pass_time(99.0)
+    assert run.state.status == "running"
+    run.pass_time(1.0)
+    assert run.performed == []
+    error = run.state.steps["send"].error
+    assert error is not None
+    assert error.category == "permission"
+    assert "nobody answered" in error.message
+
+
+def test_c6_an_unanswered_question_fails_closed_even_if_nobody_was_there_when_it_expired() -> None:
+    run = gated(policy=Policy(approval_expiry=100.0))
+    assert (run.state.status, run.state.paused_for) == ("paused", "approval")
+    run.clock.advance(101.0)
+    run.resume()
+    assert run.performed == []
+    assert run.state.steps["send"].status == "failed"
+
+
+def test_c6_an_answer_to_other_arguments_is_no_answer() -> None:
+    run = gated(hold=True)
+    now = run.clock.now()
+    run.state.apply(ev.ApprovalAnswered(now, "send", "another digest", True, "mallory"))
+    assert decide(run.state, now) == []
+    assert run.state.questions["send"].approval is not None
+    assert run.state.questions["send"].approval.allow is None
+
+
+def test_c6_approval_is_asked_again_when_the_arguments_changed_since() -> None:
+    run = gated()
+    run.approve("send")
+    plan = plan_of({**GATED, "with": {"to": "{{ inputs.to }}", "bcc": "mallory"}}, inputs={"to": "ann"})
+    replanned(run, plan)
+    assert run.running == {}
+    asked = run.state.questions["send"].approval
+    assert asked is not None
+    assert asked.input == {"to": "ann", "bcc": "mallory"}
+
+
+def test_c6_an_approval_given_while_nobody_drove_it_holds_after_a_resume() -> None:
+    run = gated()
+    run.approve("send")
+    assert run.performed == []
+    run.resume()
+    assert list(run.running) == ["send"]
+
+
+def test_c6_each_item_of_a_foreach_asks_for_itself() -> None:
+    run = started(
+        plan_of({"id": "f", "foreach": ["x", "y"], "approve": "always", "with": {"v": "{{ item }}"}}), hold=True
+    )
+    assert list(run.state.questions) == ["f[0]", "f[1]"]
+    run.approve("f[1]")
+    assert list(run.running) == ["f[1]"]
+
+
+def test_c6_a_retry_of_what_was_approved_does_not_ask_again() -> None:
+    run = gated(hold=True)
+    run.approve("send")
+    run.fail("send", TRANSIENT)
+    run.pass_time(10.0)
+    assert run.running["send"].attempt == 2
+
+
+# -- D2: what was cut off ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["none", "repeatable"])
+def test_d2_a_lost_attempt_is_repeated_if_its_effect_allows(effect: str) -> None:
+    run = started(plan_of({"id": "a", "effect": effect}))
+    run.crash()
+    run.resume()
+    assert attempts_of(run, "a") == [1, 2]
+    assert any(isinstance(event, ev.AttemptStopped) and event.reason == "lost" for event in run.journal)
+
+
+def test_d2_a_lost_once_attempt_is_put_to_a_person_and_the_rest_goes_on() -> None:
+    run = started(plan_of({"id": "pay", "effect": "once"}, {"id": "b"}, {"id": "after", "needs": ["pay"]}))
+    run.crash()
+    run.resume()
+    assert attempts_of(run, "pay") == [1]
+    assert "may or may not have taken effect" in run.state.questions["pay"].question
+    assert attempts_of(run, "b") == [1, 2]
+    run.finish("b")
+    assert (run.state.status, run.state.paused_for) == ("paused", "decision")
+
+
+@pytest.mark.parametrize(
+    ("choice", "attempts", "status"),
+    [("again", [1, 2], "completed"), ("done", [1], "completed"), ("fail", [1], "failed")],
+)
+def test_d2_the_persons_word_on_a_lost_once_attempt_is_followed(choice: Any, attempts: list[int], status: str) -> None:
+    run = started(plan_of({"id": "pay", "effect": "once"}))
+    run.crash()
+    run.resume()
+    run.settle("pay", choice, "receipt" if choice == "done" else None)
+    run.resume()
+    if choice == "again":
+        run.finish("pay", "receipt")
+    assert attempts_of(run, "pay") == attempts
+    assert run.state.status == status
+    assert run.state.steps["pay"].output == (None if choice == "fail" else "receipt")
+
+
+def test_d2_a_once_attempt_whose_start_was_never_on_disk_is_no_doubt() -> None:
+    run = started(chain("a", "pay"))
+    plan = plan_of({"id": "a"}, {"id": "pay", "needs": ["a"], "effect": "once"})
+    run = started(plan)
+    run.crash("before_commit")
+    run.finish("a")
+    assert attempts_of(run, "pay") == []
+    run.resume()
+    run.finish("a")
+    assert attempts_of(run, "pay") == [1]
+
+
+def test_d2_a_once_attempt_on_disk_that_never_ran_is_a_doubt_all_the_same() -> None:
+    plan = plan_of({"id": "a"}, {"id": "pay", "needs": ["a"], "effect": "once"})
+    run = started(plan)
+    run.crash("after_commit")
+    run.finish("a")
+    run.resume()
+    assert attempts_of(run, "pay") == []
+    assert run.state.questions["pay"].waiting_for == "outcome"
+
+
+def test_d2_a_completed_step_is_not_started_again_by_any_number_of_crashes() -> None:
+    run = started(chain("a", "b"))
+    run.finish("a", 1)
+    for _ in range(20):
+        run.crash()
+        run.resume()
+    assert attempts_of(run, "a") == [1]
+
+
+# -- D3: pause, interrupt, cancel ----------------------------------------------------------------
+
+
+def test_d3_a_pause_lets_running_attempts_finish_and_starts_nothing_new() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b"}, {"id": "c", "needs": ["a"]}, limits={"parallel": 2}))
+    run.pause()
+    assert run.stopping == {}
+    run.finish("a")
+    assert run.state.status == "running"
+    run.finish("b")
+    assert (run.state.status, run.state.paused_for) == ("paused", "pause")
+    assert attempts_of(run, "c") == []
+    run.resume()
+    assert list(run.running) == ["c"]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "pause now"])
+def test_d3_an_interrupt_stops_running_attempts_and_a_resume_repeats_them(how: str) -> None:
+    run = started(plan_of({"id": "a"}))
+    run.interrupt() if how == "interrupt" else run.pause(now=True)
+    assert run.stopping["a"].reason == "paused"
+    run.stop("a")
+    assert run.state.status == "paused"
+    assert run.state.steps["a"].status == "paused"
+    run.resume()
+    assert run.running["a"].attempt == 2
+
+
+def test_d3_an_outcome_that_comes_in_spite_of_an_interrupt_is_kept() -> None:
+    run = started(chain("a", "b"))
+    run.interrupt()
+    run.finish("a", 5)
+    assert run.state.status == "paused"
+    run.resume()
+    assert list(run.running) == ["b"]
+    assert run.state.steps["a"].output == 5
+
+
+def test_d3_an_interrupted_once_attempt_is_put_to_a_person() -> None:
+    run = started(plan_of({"id": "pay", "effect": "once"}))
+    run.interrupt()
+    run.stop("pay")
+    assert (run.state.status, run.state.paused_for) == ("paused", "interrupt")
+    assert run.state.questions["pay"].waiting_for == "outcome"
+    run.resume()
+    assert attempts_of(run, "pay") == [1]
+    assert run.state.paused_for == "decision"
+
+
+def test_d3_a_pause_while_waiting_for_a_retry_keeps_the_retry() -> None:
+    run = started(plan_of({"id": "a"}))
+    run.fail("a", TRANSIENT)
+    run.pause()
+    assert run.state.status == "paused"
+    run.clock.advance(3600.0)
+    run.resume()
+    assert run.running["a"].attempt == 2
+
+
+def test_d3_a_pause_while_waiting_for_approval_keeps_the_question() -> None:
+    run = gated(hold=True)
+    run.pause()
+    assert run.state.status == "paused"
+    run.resume()
+    assert list(run.state.questions) == ["send"]
+    run.approve("send")
+    assert list(run.running) == ["send"]
+
+
+def test_d3_it_can_be_paused_and_resumed_many_times() -> None:
+    run = started(chain("a", "b"))
+    for attempt in range(1, 30):
+        assert run.running["a"].attempt == attempt
+        run.interrupt()
+        run.stop("a")
+        run.resume()
+    run.finish("a")
+    run.finish("b")
+    assert run.state.status == "completed"
+
+
+def test_d3_a_cancel_stops_everything_and_says_of_each_step_why_it_did_not_run() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "f", "foreach": [1, 2]}, {"id": "z", "needs": ["a"]}))
+    run.finish("f[0]")
+    run.cancel()
+    assert {stop.reason for stop in run.stopping.values()} == {"cancelled"}
+    run.stop("a")
+    run.stop("f[1]")
+    assert run.state.status == "cancelled"
+    assert {step.skipped_because for step in run.state.steps.values() if step.status == "skipped"} == {
+        "execution cancelled"
+    }
+    assert run.state.steps["f[0]"].status == "completed"
+
+
+def test_d3_a_pause_after_a_cancel_does_not_take_it_back() -> None:
+    run = started(plan_of({"id": "a"}))
+    run.cancel()
+    run.pause()
+    run.stop("a")
+    assert run.state.status == "cancelled"
+
+
+def test_d3_a_cancel_that_a_crash_came_between_is_still_carried_out() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "pay", "effect": "once"}))
+    run.cancel()
+    run.crash()
+    run.resume()
+    assert run.state.status == "cancelled"
+    assert attempts_of(run, "a") == [1]
+
+
+def test_d3_a_pause_that_a_crash_came_between_is_answered_by_the_resume() -> None:
+    run = started(plan_of({"id": "a"}))
+    run.pause()
+    run.crash()
+    run.resume()
+    assert run.state.status == "running"
+
+
+def test_d3_a_paused_execution_says_when_it_expires_and_what_becomes_of_it() -> None:
+    run = started(plan_of({"id": "a"}), policy=Policy(pause_expiry=60.0, on_expiry="resume"))
+    run.interrupt()
+    run.stop("a")
+    assert run.state.expires_at == run.clock.now() + 60.0
+    assert run.state.on_expiry == "resume"
+
+
+# -- limits of the whole execution --------------------------------------------------------------
+
+
+def test_c8_the_time_limit_stops_it_and_pauses_do_not_count() -> None:
+    run = started(plan_of({"id": "a"}, limits={"timeout": 100}))
+    run.pass_time(60.0)
+    run.interrupt()
+    run.stop("a")
+    run.clock.advance(10_000.0)
+    run.resume()
+    run.pass_time(39.0)
+    assert run.stopping == {}
+    run.pass_time(1.0)
+    run.stop("a")
+    assert run.state.status == "failed"
+    assert run.state.error is not None
+    assert "limit of 100 s" in run.state.error.message
+
+
+def test_c8_a_crash_does_not_give_back_the_time_that_was_used_before_it() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b", "needs": ["a"]}, limits={"timeout": 100}))
+    run.clock.advance(60.0)
+    run.finish("a")
+    run.crash()
+    run.resume()
+    assert run.state.worked(run.clock.now()) == pytest.approx(60.0)
+    run.pass_time(40.0)
+    assert "b" in run.stopping
+
+
+def test_a_hanging_attempt_ends_by_the_time_limit_of_its_step() -> None:
+    plan = plan_of({"id": "a", "timeout": 5})
+    run = simulate(plan, Script({"a": [Hang(), Done("at last")]}))
+    assert run.state.steps["a"].output == "at last"
+
+
+# -- standing still ------------------------------------------------------------------------------
+
+
+def test_it_does_not_stand_still_while_a_retry_is_to_come() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "send", "approve": "always"}))
+    run.fail("a", TRANSIENT)
+    assert standing_still(run.state) is None
+    run.pass_time(10.0)
+    run.finish("a")
+    assert run.state.paused_for == "approval"
+
+
+def test_deciding_changes_nothing() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b", "foreach": [1, 2]}))
+    run.finish("a")
+    before = snapshot(run.state)
+    for _ in range(3):
+        decide(run.state, run.clock.now() + 1000.0)
+    assert snapshot(run.state) == before
+
+
+# -- a changed plan ------------------------------------------------------------------------------
+
+
+def replanned(run: Simulation, plan: Plan) -> None:
+    """Resume with another plan, as `windlass resume --accept-changes` does."""
+    assert not run.driving
+    history = fold(run.journal)
+    raw = msgspec.Raw(plan.encoded)
+    event = ev.ExecutionReplanned(run.clock.now(), raw, ev.Source())
+    history.apply(event)
+    run.journal.append(event)
+    run.plan = plan
+    run.state = fold(run.journal)
+    run.resume()
+
+
+def test_d5_a_new_plan_keeps_what_completed_and_tries_again_what_failed() -> None:
+    run = started(chain("a", "b"))
+    run.finish("a", 1)
+    run.interrupt()
+    run.stop("b")
+    replanned(run, chain("a", "b", "c"))
+    assert list(run.running) == ["b"]
+    run.finish("b")
+    run.finish("c")
+    assert (run.state.status, attempts_of(run, "a")) == ("completed", [1])
+
+
+def test_d5_an_approval_that_was_given_before_the_plan_changed_still_counts() -> None:
+    run = gated()
+    run.approve("send")
+    replanned(run, plan_of(GATED, {"id": "new"}, inputs={"to": "ann"}))
+    assert sorted(run.running) == ["new", "send"]
+
+
+def test_d5_a_decision_that_was_made_before_the_plan_changed_still_counts() -> None:
+    run = started(plan_of({"id": "pay", "effect": "once"}))
+    run.crash()
+    run.resume()
+    run.settle("pay", "again")
+    replanned(run, plan_of({"id": "pay", "effect": "once"}, {"id": "new"}))
+    assert sorted(run.running) == ["new", "pay"]
+
+
+def test_d5_a_step_under_way_that_now_needs_another_one_waits_for_it() -> None:
+    run = started(plan_of({"id": "a"}))
+    run.interrupt()
+    run.stop("a")
+    replanned(run, plan_of({"id": "a", "needs": ["first"]}, {"id": "first"}))
+    assert list(run.running) == ["first"]
+    run.finish("first")
+    run.finish("a")
+    assert run.state.status == "completed"
+
+
+def test_the_fake_clock_can_be_turned_back_but_time_does_not_pass_backwards() -> None:
+    clock = FakeClock(100.0)
+    clock.advance(5.0)
+    assert clock.now() == 105.0
+    clock.set(50.0)
+    assert clock.now() == 50.0
+    with pytest.raises(ValueError, match="backwards"):
+        clock.advance(-1.0)

@@ -1,0 +1,153 @@
+"""Commands that tests run, kill, freeze and run again, and what is in their journals afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.core import events as ev
+from windlass.journal.sqlite import SqliteJournal
+
+__all__ = ["Cli", "Ended", "Home", "until"]
+
+ZYGOTE = Path(__file__).with_name("zygote.py")
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    """Wait for something to become true, and say what did not, if it does not."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
+        time.sleep(0.005)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    """Its exit code, negative for a signal."""
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Cli:
+    """Runs the real command line in processes forked from one that has imported it already."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._count = 0
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def start(self, home: Home, *argv: str, env: Mapping[str, str] | None = None, largest_file: int = 0) -> Started:
+        """Start a command and go on."""
+        self._count += 1
+        out, err = (home.folder / f"{self._count}.{name}" for name in ("out", "err"))
+        request = {
+            "argv": [*argv, "--home", str(home.path)],
+            "env": {**clean_environment(home), **(env or {})},
+            "cwd": str(home.folder),
+            "out": str(out),
+            "err": str(err),
+            "largest_file": largest_file,
+        }
+        return Started(self, self._ask(request)["pid"], out, err)
+
+    def run(self, home: Home, *argv: str, env: Mapping[str, str] | None = None, largest_file: int = 0) -> Ended:
+        """Run a command to its end, whatever that is."""
+        return self.start(home, *argv, env=env, largest_file=largest_file).wait()
+
+    def wait(self, pid: int) -> int:
+        return int(self._ask({"wait": pid})["exit"])
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    cli: Cli
+    pid: int
+    out: Path
+    err: Path
+
+    def wait(self) -> Ended:
+        code = self.cli.wait(self.pid)
+        return Ended(code, self.out.read_text(), self.err.read_text())
+
+
+def clean_environment(home: Home) -> dict[str, str]:
+    """Nothing of the user's own settings, and nothing that makes output different from machine to machine."""
+    return {"PATH": os.environ["PATH"], "HOME": str(home.folder), "NO_COLOR": "1", "LANG": "C.UTF-8"}
+
+
+def run_fresh(home: Home, *argv: str, env: Mapping[str, str] | None = None) -> Ended:
+    """`python -m windlass …`, from nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "windlass", *argv, "--home", str(home.path)],
+        cwd=home.folder,
+        env={**clean_environment(home), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A folder that a plan works in, with its home beside it."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def plan(self) -> Path:
+        return self.folder / "plan.yaml"
+
+    @property
+    def log(self) -> list[tuple[str, int]]:
+        """What the steps did: each writes its name and the number of its attempt."""
+        path = self.folder / "log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(step, int(attempt)) for step, attempt in map(str.split, lines)]
+
+    def events(self) -> list[ev.Event]:
+        """The events of the only execution in the journal; none if there is no execution."""
+
+        async def read() -> list[ev.Event]:
+            journal = SqliteJournal(self.path / "windlass.db")
+            try:
+                heads = await journal.heads()
+                assert len(heads) <= 1
+                return [entry.event for entry in await journal.read(heads[0].id)] if heads else []
+            finally:
+                await journal.close()
+
+        return asyncio.run(read()) if (self.path / "windlass.db").exists() else []

@@ -1,0 +1,332 @@
+"""What a resume checks first (D5), and what becomes of executions that a dead process left behind (D6)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import windlass
+from windlass import Execution, Plan, Step, tool
+from windlass.core import events as ev
+from windlass.errors import CannotResume, NotPermitted, PlanInvalid, UsageError
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+TOOLS = """
+from windlass import Call, tool
+
+@tool
+def mark(call: Call, text: str = "one") -> str:
+    with open(call.workdir / "ran", "a") as file:
+        file.write(text + "\\n")
+    return text
+
+@tool
+def spare() -> None: ...
+"""
+
+PLAN = """
+name: checked
+tools: [tools.py]
+inputs: {word: old}
+steps:
+  - {id: first, tool: mark, with: {text: first}}
+  - {id: gate, tool: mark, with: {text: gate}, approve: always, needs: [first]}
+  - {id: last, tool: mark, with: {text: "{{ inputs.word }}"}, needs: [gate]}
+"""
+
+
+def trust(folder: Path, files: list[Path]) -> bool:
+    return True
+
+
+def engine_of(**more: Any) -> windlass.Engine:
+    return windlass.open(ask=trust, **more)
+
+
+@pytest.fixture
+async def paused(project: Project) -> str:
+    """An execution that stands still before its second step, which is approved already."""
+    project.file("tools.py", TOOLS)
+    project.plan(PLAN)
+    async with engine_of() as engine:
+        execution = await engine.start(project.path / "plan.yaml", hold=False)
+        assert (await execution.wait()).paused_for == "approval"
+        await execution.approve("gate")
+    assert project.lines("ran") == ["first"]
+    return execution.id
+
+
+async def resume(execution: str, **how: Any) -> dict[str, Any]:
+    async with engine_of() as engine:
+        return await (await engine.resume(execution, hold=False, **how)).result()
+
+
+async def refusal(execution: str, **how: Any) -> CannotResume:
+    async with engine_of() as engine:
+        before = (await engine.state(execution)).seq
+        with pytest.raises(CannotResume) as refused:
+            await engine.resume(execution, **how)
+        assert (await engine.state(execution)).seq == before, "a refusal changes nothing"
+    return refused.value
+
+
+async def test_d5_when_nothing_changed_it_goes_on(project: Project, paused: str) -> None:
+    result = await resume(paused)
+    assert result["status"] == "completed"
+    assert project.lines("ran") == ["first", "gate", "old"], "the completed step did not run again"
+
+
+async def test_d5_a_changed_plan_is_refused_until_a_person_says_which_one(project: Project, paused: str) -> None:
+    project.plan(PLAN.replace('"{{ inputs.word }}"', "changed"))
+    error = await refusal(paused)
+    assert len(error.reasons) == 1
+    assert "plan.yaml has changed" in error.reasons[0]
+    assert [advice.rpartition(" --")[2] for advice in error.advice][:2] == ["accept-changes", "keep-plan"]
+    assert f"windlass fork {paused}" in error.advice[2]
+    result = await resume(paused, accept_changes=True)
+    assert result["steps"][2]["output"] == "changed"
+    assert project.lines("ran") == ["first", "gate", "changed"]
+
+
+async def test_d5_the_plan_as_it_was_can_be_kept(project: Project, paused: str) -> None:
+    project.plan(PLAN.replace('"{{ inputs.word }}"', "changed"))
+    result = await resume(paused, keep_plan=True)
+    assert result["steps"][2]["output"] == "old"
+
+
+async def test_d5_a_plan_file_that_is_gone_does_not_matter(project: Project, paused: str) -> None:
+    """The journal holds the plan."""
+    (project.path / "plan.yaml").unlink()
+    assert (await resume(paused))["status"] == "completed"
+
+
+async def test_d5_changed_tools_are_refused_until_accepted(project: Project, paused: str) -> None:
+    project.file("tools.py", TOOLS.replace("return text", "return text + '!'"))
+    error = await refusal(paused)
+    assert len(error.reasons) == 1
+    assert "tools.py have changed" in error.reasons[0]
+    result = await resume(paused, accept_changes=True)
+    assert [s["output"] for s in result["steps"]] == ["first", "gate!", "old!"]
+
+
+async def test_d5_every_reason_is_told_at_once(project: Project, paused: str) -> None:
+    project.plan(PLAN + "\n")
+    project.file("tools.py", TOOLS.replace("def mark", "def marker"))
+    error = await refusal(paused, workdir=str(project.path / "gone"))
+    text = "\n".join(error.reasons)
+    assert "working directory" in text
+    assert "gone" in text
+    assert "'mark'" in text
+    assert "'marker'" in text, "the nearest tool that is there"
+    assert "plan.yaml has changed" in text
+    assert "tools.py have changed" in text
+    assert len(error.reasons) == 4
+
+
+async def test_d5_missing_tools_cannot_be_accepted_away(project: Project, paused: str) -> None:
+    (project.path / "tools.py").unlink()
+    for how in ({}, {"accept_changes": True}, {"keep_plan": True}):
+        error = await refusal(paused, **how)
+        assert any("tools.py is gone" in reason for reason in error.reasons)
+        assert any("'mark'" in reason for reason in error.reasons)
+
+
+async def test_d5_tools_that_the_changed_plan_no_longer_names_need_not_be_there(project: Project, paused: str) -> None:
+    (project.path / "tools.py").unlink()
+    project.plan(
+        """
+        name: checked
+        steps:
+          - {id: first, run: echo never}
+          - {id: gate, run: echo gate, needs: [first]}
+        """
+    )
+    result = await resume(paused, accept_changes=True)
+    assert result["status"] == "completed"
+    assert [s["status"] for s in result["steps"]] == ["completed", "completed"]
+    assert result["steps"][0]["output"] == "first", "what was done stays done"
+
+
+async def test_d5_tools_that_no_longer_load_are_told_with_the_other_reasons(project: Project, paused: str) -> None:
+    project.plan(PLAN + "\n")
+    project.file("tools.py", "this is no Python\n")
+    error = await refusal(paused)
+    text = "\n".join(error.reasons)
+    assert "plan.yaml has changed" in text
+    assert "SyntaxError" in text
+
+
+async def test_d5_tools_of_an_engine_that_are_missing_are_named(project: Project) -> None:
+    @tool
+    async def mine(call: windlass.Call) -> int:
+        return call.attempt
+
+    plan = Plan(steps=[Step(id="a", tool="mine", approve="always"), Step(id="b", tool="mine", approve="always")])
+    async with windlass.open(tools=[mine]) as engine:
+        execution = await engine.start(plan, hold=False)
+        await execution.wait()
+    async with windlass.open() as engine:
+        with pytest.raises(CannotResume) as refused:
+            await engine.resume(execution.id)
+    assert len(refused.value.reasons) == 1, "one reason for one tool, however many steps need it"
+    assert "'mine'" in refused.value.reasons[0]
+
+
+async def test_d5_a_changed_plan_that_is_wrong_is_refused_with_its_problems(project: Project, paused: str) -> None:
+    project.plan(PLAN.replace("tool: mark, with: {text: gate}", "tool: makr"))
+    async with engine_of() as engine:
+        with pytest.raises(PlanInvalid, match="makr"):
+            await engine.resume(paused, accept_changes=True)
+    assert project.state(paused).status == "paused"
+
+
+async def test_d5_a_working_directory_that_moved_can_be_named(project: Project, paused: str) -> None:
+    other = project.path / "other"
+    other.mkdir()
+    result = await resume(paused, workdir=str(other))
+    assert result["status"] == "completed"
+    assert result["workdir"] == str(other)
+    assert project.lines("ran") == ["first"]
+    assert project.lines("other/ran") == ["gate", "old"]
+
+
+async def test_d5_another_working_directory_holds_for_one_that_never_started(project: Project) -> None:
+    other = project.path / "other"
+    other.mkdir()
+    async with windlass.open() as engine:
+        execution = await engine.create(Plan(steps=[Step(id="a", run="pwd")]))
+        result = await (await engine.resume(execution, workdir=str(other))).result()
+    assert result["steps"][0]["output"]["stdout"] == f"{other}\n"
+
+
+async def test_d5_resuming_loads_no_code_from_a_folder_that_is_not_trusted(project: Project, paused: str) -> None:
+    (project.user / ".config" / "windlass" / "trusted.json").unlink()
+    async with windlass.open() as engine:
+        with pytest.raises(NotPermitted):
+            await engine.resume(paused)
+    assert project.lines("ran") == ["first"]
+
+
+# ── with another plan ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_d5_a_new_input_of_the_changed_plan_has_its_default(project: Project, paused: str) -> None:
+    changed = PLAN.replace("inputs: {word: old}", "inputs: {word: new default, extra: added}")
+    project.plan(changed.replace('"{{ inputs.word }}"', '"{{ inputs.word }} {{ inputs.extra }}"'))
+    result = await resume(paused, accept_changes=True)
+    assert result["status"] == "completed", result["error"]
+    assert result["steps"][2]["output"] == "old added", "what it was started with stays"
+
+
+async def test_d5_steps_that_are_new_run_and_steps_that_are_gone_do_not(project: Project, paused: str) -> None:
+    project.plan(
+        """
+        name: checked
+        tools: [tools.py]
+        steps:
+          - {id: first, tool: mark, with: {text: never again}}
+          - {id: new, tool: mark, with: {text: new}, needs: [first]}
+        """
+    )
+    result = await resume(paused, accept_changes=True)
+    assert result["status"] == "completed"
+    assert [(s["id"], s["output"]) for s in result["steps"]] == [("first", "first"), ("new", "new")]
+    assert project.lines("ran") == ["first", "new"]
+
+
+async def test_d5_a_replanned_execution_folds_to_the_same_state_again(project: Project, paused: str) -> None:
+    project.plan(PLAN.replace('"{{ inputs.word }}"', "changed"))
+    told = await resume(paused, accept_changes=True)
+    async with engine_of() as engine:
+        assert await Execution(engine, paused).result() == told
+    assert any(isinstance(e, ev.ExecutionReplanned) for e in project.events(paused))
+
+
+async def test_d5_after_accepting_the_changes_are_no_reason_any_more(project: Project, paused: str) -> None:
+    project.plan(PLAN.replace("with: {text: gate}", "with: {text: other}"))
+    result = await resume(paused, accept_changes=True)
+    assert result["reason"] == "approval", "other arguments, another question"
+    async with engine_of() as engine:
+        await engine.approve(paused, "gate")
+    assert (await resume(paused))["status"] == "completed"
+
+
+# ── left behind ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_d6_an_execution_without_a_living_driver_is_found_and_can_be_gone_on_with(project: Project) -> None:
+    plan = Plan(steps=[Step(id="a", run="echo a"), Step(id="b", run="echo b", needs=["a"])])
+    await asyncio.to_thread(leave_behind, plan)
+    async with windlass.open() as engine:
+        (head,) = await engine.orphans()
+        assert head.status == "running"
+        assert not engine.driven(head)
+        state = await engine.wait(head.id)
+        assert state.status == "running", "waiting for it ends, because nobody goes on with it"
+        result = await (await engine.resume(head.id)).result()
+        assert result["status"] == "completed"
+        assert await engine.orphans() == []
+
+
+SCRIPT = """
+import asyncio, os, sys, windlass
+
+async def main():
+    await windlass.open().start(windlass.Plan.model_validate_json(sys.argv[1]))
+    os._exit(9)
+
+asyncio.run(main())
+"""
+
+
+def leave_behind(plan: Plan) -> None:
+    """A process that starts the plan and is gone, as by kill -9, once the start is on disk."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT, plan.encoded.decode()], check=False)
+    assert done.returncode == 9
+
+
+async def test_d6_pausing_or_cancelling_what_was_left_behind_works_without_running_it(project: Project) -> None:
+    plan = Plan(steps=[Step(id="a", run="echo ran >> ran; sleep 600")])
+    for _ in range(2):
+        await asyncio.to_thread(leave_behind, plan)
+    async with windlass.open() as engine:
+        ids = [head.id for head in await engine.orphans()]
+        assert (await engine.pause(ids[0])).status == "paused"
+        assert (await engine.cancel(ids[1])).status == "cancelled"
+    assert project.lines("ran") == []
+
+
+async def test_d2_whoever_was_taken_over_from_can_write_nothing_any_more(project: Project) -> None:
+    """Its attempt ends late: the result is refused, and the one of the new driver stands."""
+    began, release = asyncio.Event(), asyncio.Event()
+
+    @tool(name="work")
+    async def late() -> str:
+        began.set()
+        await release.wait()
+        return "late"
+
+    @tool(name="work")
+    async def prompt() -> str:
+        return "prompt"
+
+    plan = Plan(steps=[Step(id="a", tool="work")])
+    async with windlass.open(tools=[late]) as one, windlass.open(tools=[prompt]) as other:
+        execution = await one.start(plan)
+        await began.wait()
+        with pytest.raises(UsageError, match="running") as refused:
+            await other.resume(execution.id)
+        assert any("--take-over" in advice for advice in refused.value.advice)
+        taken = await other.resume(execution.id, take_over=True)
+        assert (await taken.wait()).status == "completed"
+        release.set()
+        with pytest.raises(windlass.WindlassError, match="another driver"):
+            await execution.wait()
+    assert project.state(execution.id).steps["a"].output == "prompt"

@@ -1,0 +1,625 @@
+"""Checks: every mistake is found at once, told once, in plain words, with its line.
+
+In the plans below, `#!` marks the line that the problem must name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.errors import PlanInvalid, Problem
+from windlass.plan.check import check_data
+from windlass.plan.load import check_plan, load_text
+from windlass.plan.model import MAX_STEPS, Plan, Step
+from windlass.plan.schema import plan_schema
+
+
+class Catalogue:
+    """Two tools, one of which is particular about its arguments."""
+
+    def names(self) -> list[str]:
+        return ["shell", "files.write"]
+
+    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        if name == "files.write" and "path" not in arguments:
+            return ["`path` is missing"]
+        return []
+
+
+def problems_of(text: str, file: str = "plan.yaml") -> tuple[Problem, ...]:
+    with pytest.raises(PlanInvalid) as caught:
+        load_text(dedent(text), file=file, tools=Catalogue())
+    return caught.value.problems
+
+
+def warnings_of(text: str) -> tuple[Problem, ...]:
+    return load_text(dedent(text), file="plan.yaml", tools=Catalogue()).warnings
+
+
+BAD = {
+    # ── the plan ──
+    "a list": ("- id: a #!\n  run: x\n", "a plan is a mapping with `steps`, but this is a list"),
+    "only text": ("hello #!\n", "but this is the text 'hello'"),
+    "no steps": ("name: x #!\n", "`steps` is missing"),
+    "empty steps": ("steps: [] #!\n", "`steps` is empty"),
+    "null steps": ("name: x\nsteps: #!\n", "`steps`: expected a list, found nothing"),
+    "steps as a mapping": ("steps: #!\n  a: {run: x}\n", "`steps`: expected a list, found a mapping"),
+    "an unknown plan key": ("nmae: x #!\nsteps: [{id: a, run: x}]\n", "unknown key `nmae`", "`name`"),
+    "a misspelt steps": ("name: x\nstep: #!\n  - {id: a, run: x}\n", "unknown key `step`", "`steps`"),
+    "a key of limits at the top": (
+        "parallel: 2 #!\nsteps: [{id: a, run: x}]\n",
+        "unknown key `parallel`",
+        "belongs in `limits`",
+    ),
+    "a key of a step at the top": (
+        "run: ls #!\nsteps: [{id: a, run: x}]\n",
+        "unknown key `run`",
+        "belongs in a step",
+    ),
+    "a key like nothing known": (
+        "zzzz: 1 #!\nsteps: [{id: a, run: x}]\n",
+        "unknown key `zzzz`",
+        "known here: name, description, inputs",
+    ),
+    "a number for a name": (
+        "name: 5 #!\nsteps: [{id: a, run: x}]\n",
+        "`name`: expected text, found the number 5",
+        "quotes",
+    ),
+    "an empty name": ("name: '' #!\nsteps: [{id: a, run: x}]\n", "`name` is empty"),
+    "a name without end": (f"name: {'x' * 201} #!\nsteps: [{{id: a, run: x}}]\n", "longer than 200 characters"),
+    "inputs as a list": (
+        "inputs: [a] #!\nsteps: [{id: a, run: 'echo {{ inputs.b }}'}]\n",
+        "`inputs`: expected a mapping, found a list",
+    ),
+    "an input that cannot be named": (
+        "inputs:\n  a b: 1 #!\nsteps: [{id: a, run: x}]\n",
+        "'a b' cannot be a name",
+        "letters",
+    ),
+    "a budget": ("budget: {usd: 2} #!\nsteps: [{id: a, run: x}]\n", "`budget` is not available in this version"),
+    "an unknown limit": (
+        "limits:\n  paralel: 2 #!\nsteps: [{id: a, run: x}]\n",
+        "unknown key `paralel` in `limits`",
+        "`parallel`",
+    ),
+    "a limit below its bound": (
+        "limits:\n  parallel: 0 #!\nsteps: [{id: a, run: x}]\n",
+        "`limits.parallel` must be at least 1, not 0",
+    ),
+    "a limit above its bound": ("limits:\n  parallel: 1001 #!\nsteps: [{id: a, run: x}]\n", "must be at most 1000"),
+    "a limit that is text": (
+        "limits:\n  parallel: many #!\nsteps: [{id: a, run: x}]\n",
+        "expected a whole number, found the text 'many'",
+    ),
+    "half a limit": (
+        "limits:\n  parallel: 1.5 #!\nsteps: [{id: a, run: x}]\n",
+        "expected a whole number, found the number 1.5",
+    ),
+    "limits as a number": ("limits: 5 #!\nsteps: [{id: a, run: x}]\n", "`limits`: expected a mapping"),
+    "a limit that is no duration": (
+        "limits:\n  timeout: soon #!\nsteps: [{id: a, run: x}]\n",
+        "'soon' is not a duration",
+    ),
+    # ── a step ──
+    "a step that is text": (
+        "steps:\n  - {id: a, run: x}\n  - build #!\n",
+        "step 2: expected a mapping, found the text 'build'",
+    ),
+    "a step without an id": ("steps:\n  - run: x #!\n", "step 1: `id` is missing"),
+    "a misspelt id": ("steps:\n  - ids: a #!\n    run: x\n", "step 1: unknown key `ids`", "`id`"),
+    "a number for an id": ("steps:\n  - id: 5 #!\n    run: x\n", "`id`: expected text, found the number 5"),
+    "an id with a space": ("steps:\n  - id: a b #!\n    run: x\n", "'a b' cannot be a name"),
+    "an empty id": ("steps:\n  - id: '' #!\n    run: x\n", "`id` is empty"),
+    "an unknown step key": (
+        "steps:\n  - id: a\n    run: x\n    retires: 3 #!\n",
+        "step a: unknown key `retires`",
+        "`retry`",
+    ),
+    "a step key by another name": (
+        "steps:\n  - id: a\n    run: x\n    depends_on: [] #!\n",
+        "unknown key `depends_on`",
+        "`needs`",
+    ),
+    "nothing to do": ("steps:\n  - id: a #!\n", "step a: a step has exactly one of `run` and `tool`"),
+    "two things to do": ("steps:\n  - id: a #!\n    run: x\n    tool: shell\n", "exactly one of `run` and `tool`"),
+    "an empty run": ("steps:\n  - id: a #!\n    run: ''\n", "`run` is empty"),
+    "a number to run": ("steps:\n  - id: a\n    run: 5 #!\n", "`run`: expected text or a list, found the number 5"),
+    "a number in a run list": (
+        "steps:\n  - id: a\n    run:\n      - head\n      - -5 #!\n",
+        "`run[1]`: expected text, found the number -5",
+        "quotes",
+    ),
+    "arguments as a list": (
+        "steps:\n  - id: a\n    tool: shell\n    with: [1] #!\n",
+        "`with`: expected a mapping, found a list",
+    ),
+    "empty needs": ("steps:\n  - id: a\n    needs: #!\n    run: x\n", "`needs`: expected a list, found nothing"),
+    "a number for when": (
+        "steps:\n  - id: a\n    when: 5 #!\n    run: x\n",
+        "`when`: expected text, true or false, found the number 5",
+    ),
+    "a word for approve": (
+        "steps:\n  - id: a\n    run: x\n    approve: yes #!\n",
+        "`approve`: expected always or never, found the text 'yes'",
+    ),
+    "a misspelt importance": (
+        "steps:\n  - id: a\n    run: x\n    importance: criticl #!\n",
+        "expected critical, normal or optional",
+        "`critical`",
+    ),
+    "a timeout of nothing": (
+        "steps:\n  - id: a\n    run: x\n    timeout: 0 #!\n",
+        "`timeout`: a duration must be more than 0",
+    ),
+    "an unknown retry key": (
+        "steps:\n  - id: a\n    run: x\n    retry:\n      dely: 3 #!\n",
+        "unknown key `dely` in `retry`",
+        "`delay`",
+    ),
+    "fewer retries than none": ("steps:\n  - id: a\n    run: x\n    retry: -1 #!\n", "`retry.max` must be at least 0"),
+    "an agent": (
+        "steps:\n  - id: a\n    agent: dev #!\n    prompt: hi\n    model: x\n",
+        "step a: agent steps are not available in this version",
+    ),
+    "a prompt alone": (
+        "steps:\n  - id: a\n    run: x\n    prompt: hi #!\n",
+        "agent steps are not available in this version",
+    ),
+    "a runtime": (
+        "steps:\n  - id: a\n    run: x\n    runtime: y #!\n",
+        "agent steps are not available in this version",
+    ),
+    "a model": ("steps:\n  - id: a\n    run: x\n    model: y #!\n", "agent steps are not available in this version"),
+    "skills": ("steps:\n  - id: a\n    run: x\n    skills: [y] #!\n", "agent steps are not available in this version"),
+    "a fallback": (
+        "steps:\n  - id: a\n    run: x\n    fallback: y #!\n",
+        "agent steps are not available in this version",
+    ),
+    "code": ("steps:\n  - id: a\n    code: return 1 #!\n", "code steps are not available in this version"),
+    "files": ("steps:\n  - id: a\n    run: x\n    files: [y] #!\n", "`files` is not available in this version"),
+    # ── steps together ──
+    "an id taken twice": (
+        "steps:\n  - id: a\n    run: x\n  - run: y\n    id: a #!\n",
+        "step a: this id is taken on line 2 already",
+    ),
+    "a need of an unknown step": (
+        "steps:\n  - id: build\n    run: x\n  - id: b\n    run: x\n    needs:\n      - biuld #!\n",
+        "step b: it needs `biuld`, and there is no such step",
+        "`build`",
+    ),
+    "a need that is not in a list": (
+        "steps:\n  - {id: build, run: x}\n  - id: b\n    run: x\n    needs: biuld #!\n",
+        "it needs `biuld`",
+    ),
+    "a need of itself": ("steps:\n  - id: a\n    needs: [a] #!\n    run: x\n", "step a: it needs itself"),
+    "a cycle": (
+        "steps:\n  - {id: z, run: x}\n  - id: a\n    needs: [c] #!\n    run: x\n"
+        "  - {id: b, run: x, needs: [a, z]}\n  - {id: c, run: x, needs: [b]}\n",
+        "these steps wait for each other: a → c → b → a",
+    ),
+    "a cycle through templates": (
+        "steps:\n  - {id: a, run: ['{{ steps.b.output }}']} #!\n  - {id: b, run: ['{{ steps.a.output }}']}\n",
+        "these steps wait for each other: a → b → a",
+    ),
+    # ── templates ──
+    "a template that does not end": (
+        "steps:\n  - id: a\n    run: echo {{ inputs.x #!\n",
+        "`run` is not a valid template",
+    ),
+    "a template with an unknown filter": (
+        "inputs: {x: 1}\nsteps:\n  - id: a\n    run: echo {{ inputs.x | qoute }} #!\n",
+        "No filter named 'qoute'",
+    ),
+    "a condition that is none": ("steps:\n  - id: a\n    when: 1 + #!\n    run: x\n", "`when` is not a valid template"),
+    "a look at an unknown step": (
+        "steps:\n  - {id: build, run: x}\n  - id: b\n    run: ['{{ steps.biuld.output }}'] #!\n",
+        "`run[0]` looks at `steps.biuld`, and there is no such step",
+        "`steps.build`",
+    ),
+    "a look at its own step": (
+        "steps:\n  - id: a\n    run: ['{{ steps.a.output }}'] #!\n",
+        "`run[0]` looks at its own step",
+    ),
+    "a look at an unknown field": (
+        "steps:\n  - {id: a, run: x}\n  - id: b\n    tool: files.write\n    with:\n      path: x\n      content:\n"
+        "        text: '{{ steps.a.stdout }}' #!\n",
+        "`with.content.text` looks at `steps.a.stdout`, but a step has only output, status, error, id",
+        "`steps.a.output.stdout`",
+    ),
+    "a look at a misspelt field": (
+        "steps:\n  - {id: a, run: x}\n  - id: b\n    when: steps.a.staus == 'failed' #!\n    run: x\n",
+        "looks at `steps.a.staus`",
+        "`steps.a.status`",
+    ),
+    "a look at an unknown input": (
+        "inputs: {since: v1}\nsteps:\n  - id: a\n    run: ['{{ inputs.sinse }}'] #!\n",
+        "looks at `inputs.sinse`, and there is no such input",
+        "`inputs.since`",
+    ),
+    "a look at the environment": (
+        "steps:\n  - id: a\n    run: ['{{ env.HOME }}'] #!\n",
+        "templates do not see the environment",
+        "$NAME",
+    ),
+    "a look at something unknown": (
+        "steps:\n  - id: a\n    run: ['{{ input.x }}'] #!\n",
+        "looks at `input`, which is not there",
+        "`inputs`",
+    ),
+    "a look at a step by its bare name": (
+        "steps:\n  - {id: build, run: x}\n  - id: b\n    run: ['{{ build }}'] #!\n",
+        "looks at `build`, which is not there",
+        "`steps.build.output`",
+    ),
+    "a look at an input by its bare name": (
+        "inputs: {since: v1}\nsteps:\n  - id: a\n    run: ['{{ since }}'] #!\n",
+        "looks at `since`, which is not there",
+        "`inputs.since`",
+    ),
+    "a look at an unknown part of the execution": (
+        "steps:\n  - id: a\n    run: ['{{ execution.user }}'] #!\n",
+        "an execution has only id, workdir, plan",
+    ),
+    "an item without foreach": (
+        "steps:\n  - id: a\n    run: ['{{ item }}'] #!\n",
+        "looks at `item`, which only a step with `foreach` has",
+    ),
+    "an item in the condition of a foreach": (
+        "steps:\n  - id: a\n    foreach: [1]\n    when: item > 1 #!\n    run: x\n",
+        "`when` looks at `item`, but is decided before there are any items",
+    ),
+    "a hyphen that reads as a minus": (
+        "steps:\n  - {id: my-step, run: x}\n  - id: b\n    run: ['{{ steps.my-step.output }}'] #!\n",
+        "reads a hyphen as a minus",
+        'steps["my-step"]',
+    ),
+    # ── tools ──
+    "an unknown tool": (
+        "steps:\n  - id: a\n    tool: file.write #!\n    with: {path: x}\n",
+        "there is no tool `file.write`",
+        "`files.write`",
+    ),
+    "arguments that a tool refuses": (
+        "steps:\n  - id: a\n    tool: files.write\n    with: {content: x} #!\n",
+        "step a: `path` is missing",
+    ),
+    # ── the text ──
+    "a key given twice": ("steps:\n  - id: a\n    run: x\n    run: y #!\n", "`run` stands on line 3 already"),
+    "a key that is no text": ("steps:\n  - id: a\n    run: x\n    5: y #!\n", "the key 5 is not text"),
+    "an unquoted template": ("steps:\n  - id: a\n    run: {{ inputs.x }} #!\n", "must stand in quotes"),
+    "a Python object": ("steps:\n  - id: a\n    run: !!python/name:os.system x #!\n", "!!python/name:os.system"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_plan_gets_one_problem_in_plain_words_on_the_right_line(name: str) -> None:
+    text, message, *hint = BAD[name]
+    [problem] = problems_of(text)
+    assert message in problem.message
+    assert all(part in problem.hint for part in hint)
+    assert problem.line == 1 + next(n for n, line in enumerate(text.splitlines()) if "#!" in line)
+    assert problem.column is not None
+    assert problem.file == "plan.yaml"
+    assert not re.search(r"pydantic|Input should|https?:|NoneType|validation error", str(problem))
+
+
+def test_all_problems_of_a_plan_are_told_at_once_in_the_order_of_the_file() -> None:
+    problems = problems_of("""\
+        nmae: x
+        inputs: {since: v1}
+        limits: {paralel: 3}
+        steps:
+          - id: a
+            run: echo {{ inputs.sinse | quote }}
+            retires: 3
+          - id: b
+            needs: [aa, a]
+            tool: file.write
+          - id: c
+            agent: dev
+          - id: b
+            run: x
+            run: y
+    """)
+    assert [problem.line for problem in problems] == [1, 3, 6, 7, 9, 10, 12, 13, 15]
+
+
+def test_a_problem_names_its_path() -> None:
+    [problem] = problems_of("steps:\n- {id: a, run: x}\n- {id: b, run: x, needs: [a, c]}\n")
+    assert problem.where == "steps[1].needs[1]"
+    assert str(problem) == "plan.yaml:3:30: step b: it needs `c`, and there is no such step"
+
+
+def test_lines_are_named_in_json_too() -> None:
+    text = """{"name": "\\ud83d\\ude00", "steps": [
+        {"id": "a", "run": "x"},
+        {"id": "b", "run": "x",
+         "nedes": ["a"]}]}"""
+    with pytest.raises(PlanInvalid) as caught:
+        load_text(text, file="plan.json")
+    [problem] = caught.value.problems
+    assert (problem.line, problem.column) == (4, 10)
+    assert "unknown key `nedes`" in problem.message
+
+
+# ── One root cause, one problem ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_step_with_a_bad_field_is_still_a_step_that_others_can_need() -> None:
+    problems = problems_of("""\
+        steps:
+          - {id: a, run: x, retires: 3}
+          - {id: b, needs: [a], run: ["{{ steps.a.output }}"]}
+          - {id: c d, run: x}
+          - {id: e, needs: [c d], run: x}
+    """)
+    assert [problem.line for problem in problems] == [2, 4]
+
+
+def test_a_step_with_a_bad_field_is_checked_for_the_rest() -> None:
+    problems = problems_of("""\
+        steps:
+          - id: a
+            retires: 3
+            needs: [b]
+            run: ["{{ inputs.x }}"]
+    """)
+    assert [problem.line for problem in problems] == [3, 4, 5]
+
+
+def test_a_step_without_an_id_does_not_make_those_unknown_that_look_for_it() -> None:
+    problems = problems_of("""\
+        steps:
+          - {ids: a, run: x}
+          - {id: b, needs: [a], run: ["{{ steps.a.output }}"]}
+    """)
+    assert [problem.line for problem in problems] == [2]
+
+
+def test_a_foreach_that_is_misspelt_or_wrong_does_not_make_its_items_unknown() -> None:
+    problems = problems_of("""\
+        steps:
+          - {id: a, for_each: [1], run: ["{{ item }}"]}
+          - {id: b, foreach: 5, run: ["{{ index }}"]}
+    """)
+    assert [problem.line for problem in problems] == [2, 3]
+
+
+def test_bad_arguments_are_not_also_put_to_the_tool() -> None:
+    problems = problems_of("steps:\n- id: a\n  tool: files.write\n  with: [x]\n")
+    assert len(problems) == 1
+
+
+def test_several_cycles_are_each_shown_once() -> None:
+    problems = problems_of("""\
+        steps:
+          - {id: a, needs: [b], run: x}
+          - {id: b, needs: [a], run: x}
+          - {id: c, needs: [d, a], run: x}
+          - {id: d, needs: [c], run: x}
+    """)
+    assert [problem.message.split(": ")[1] for problem in problems] == ["a → b → a", "c → d → c"]
+
+
+def test_a_cycle_through_thousands_of_steps_is_found_and_abridged() -> None:
+    steps = [Step(id=f"s{n}", run="x", needs=(f"s{(n + 1) % 5000}",)) for n in range(5000)]
+    [problem] = check_plan(Plan(steps=tuple(steps)))
+    assert problem.message.startswith("these steps wait for each other: s0 → s1 → ")
+    assert "(4950 more)" in problem.message
+    assert problem.message.endswith("→ s4999 → s0")
+
+
+def test_thousands_of_problems_are_found_without_thousands_of_guesses() -> None:
+    steps = [{"id": f"step{n}", "run": "x", "needs": [f"stop{n}"]} for n in range(5000)]
+    found = check_data({"steps": steps}).problems
+    assert len(found) == 5000
+    assert found[0].hint
+    assert not found[-1].hint
+
+
+# ── What is allowed ──────────────────────────────────────────────────────────────────────────────────
+
+GOOD = {
+    "every root": """
+        inputs: {x: 1, list: [1]}
+        steps:
+          - {id: a, run: [echo, "{{ inputs.x }} {{ inputs['x'] }} {{ execution.id }} {{ execution.workdir }}"]}
+          - {id: b, foreach: inputs.list, run: ["{{ item }}", "{{ index }}", "{{ steps.a.output.any.thing[0] }}"]}
+          - {id: c, when: "steps.b.status == 'failed' and steps.b.error.message", run: ["{{ steps['a'].id }}"]}
+    """,
+    "what blocks bring": """
+        inputs: {list: [1]}
+        steps:
+          - id: a
+            run:
+              - "{% for x in inputs.list %}{{ loop.index }} {{ x }}{% endfor %}"
+              - "{% set y = 1 %}{{ y }}{{ range(3) | json }}"
+              - "{% macro m(z) %}{{ z }}{{ caller() }}{% endmacro %}"
+              - "{% for key, value in inputs.items() %}{{ key }}{% endfor %}"
+    """,
+    "hyphens": """
+        inputs: {my-input: 1}
+        steps:
+          - {id: my-step, run: x}
+          - {id: b, run: ['{{ steps["my-step"].output }}', '{{ inputs["my-input"] - 1 }}']}
+    """,
+    "hyphens outside of templates": """
+        inputs: {x: 1, x-1: 2}
+        steps:
+          - {id: my-step, run: x}
+          - {id: b, run: [steps.my-step, "steps.my-step {{ inputs.x-1 }}", "{{ 'steps.my-step' ~ inputs.x }}"]}
+    """,
+    "short forms": """
+        steps:
+          - {id: a, run: x, retry: 2, timeout: 1h30m, when: true}
+          - {id: b, run: x, needs: a, foreach: [1, "{{ steps.a.output }}"]}
+    """,
+    "braces that are no template": """
+        steps:
+          - {id: a, run: "awk '{print $1}' | jq '{a: .b}'"}
+    """,
+    "arguments with templates, which no tool sees yet": """
+        inputs: {p: x}
+        steps:
+          - {id: a, tool: files.write, with: {pth: "{{ inputs.p }}"}}
+    """,
+    "anchors and merges": """
+        steps:
+          - &first {id: a, run: x, timeout: 5m}
+          - {<<: *first, id: b}
+    """,
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_plan_passes_with(name: str) -> None:
+    assert warnings_of(GOOD[name]) == ()
+
+
+# ── Warnings ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        'run: "echo {{ inputs.x }}"',
+        'run: "echo {{ inputs.x | quote }} {{ inputs.x }}"',
+        'run: "echo {{ inputs.x | upper }}"',
+        'run: "{% if inputs.x %}{{ inputs.x }}{% endif %}"',
+        'tool: shell, with: {line: "echo {{ inputs.x }}"}',
+    ],
+)
+def test_a_value_that_the_shell_would_read_as_code_is_warned_of(work: str) -> None:
+    [warning] = warnings_of(f"inputs: {{x: 1}}\nsteps:\n  - {{id: a,\n     {work}}}\n")
+    assert "{{ inputs.x" in warning.message
+    assert "| quote" in warning.hint
+    assert (warning.file, warning.line) == ("plan.yaml", 4)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "echo {{ inputs.x | quote }}",
+        "echo {{- inputs.x|quote -}}",
+        "echo {{ inputs.x | length }} {{ inputs.x | int }}",
+        "echo {{ index }}",
+        "echo $(( {{ inputs.x | default(1) | int }} + 1 ))",
+        "awk '{ print }'",
+    ],
+)
+def test_a_quoted_value_is_not_warned_of(run: str) -> None:
+    step = {"id": "a", "run": run, "foreach": [1]}
+    assert check_data({"inputs": {"x": 1}, "steps": [step]}).warnings == ()
+
+
+def test_the_list_form_is_not_warned_of() -> None:
+    assert warnings_of("inputs: {x: 1}\nsteps:\n- {id: a, run: [echo, '{{ inputs.x }}']}\n") == ()
+
+
+# ── Plans from Python, limits, schema ────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_built_in_python_passes_the_same_checks() -> None:
+    steps = (
+        Step(id="a", run="x", needs=("b", "q")),
+        Step(id="b", tool="nothing", needs=("a",)),
+        Step(id="a", tool="files.write"),
+    )
+    messages = [problem.message for problem in check_plan(Plan(steps=steps), Catalogue())]
+    assert messages == [
+        "step a: this id is taken at step 1 of the plan already",
+        "step a: it needs `q`, and there is no such step",
+        "step b: there is no tool `nothing`",
+        "step a: `path` is missing",
+    ]
+
+
+def test_a_key_of_megabytes_makes_a_short_problem() -> None:
+    [problem] = check_data({"k" * 5_000_000: 1, "steps": [{"id": "a", "run": "x"}]}).problems
+    assert len(str(problem)) < 1000
+
+
+def test_a_good_plan_built_in_python_has_no_problems() -> None:
+    assert check_plan(Plan(steps=(Step(id="a", run="x"), Step(id="b", run="y", needs=("a",))))) == []
+
+
+def test_data_with_too_many_steps_is_refused_by_the_stated_limit() -> None:
+    found = check_data({"steps": [{"id": "a", "run": "x"}] * (MAX_STEPS + 1)})
+    assert [p.message for p in found.problems] == ["a plan may have at most 20,000 steps, and this one has 20,001"]
+
+
+keys = st.sampled_from(
+    [
+        "name",
+        "inputs",
+        "tools",
+        "limits",
+        "steps",
+        "id",
+        "needs",
+        "run",
+        "tool",
+        "with",
+        "when",
+        "foreach",
+        "importance",
+        "retry",
+        "timeout",
+        "effect",
+        "approve",
+        "parallel",
+        "max",
+        "delay",
+        "on",
+        "agent",
+        "code",
+        "budget",
+        "ids",
+        "stpes",
+        "depends_on",
+    ]
+)
+words = st.sampled_from(["a", "b", "always", "5m", "{{ steps.a.output }}", "{{ item }}", "{{ x", "shell", "", "a b"])
+leaves = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | words | st.text(max_size=5)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
+)
+steps_like = st.dictionaries(keys, values, max_size=6) | st.fixed_dictionaries({"id": words, "run": words | values})
+plans_like = st.fixed_dictionaries(
+    {},
+    optional={
+        "steps": st.lists(steps_like | values, max_size=4) | values,
+        "inputs": values,
+        "limits": values,
+        "tools": values,
+        "name": leaves,
+    },
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(plans_like | values)
+def test_data_of_any_shape_is_a_plan_or_has_problems(data: Any) -> None:
+    found = check_data(data, tools=Catalogue())
+    assert (found.plan is None) == bool(found.problems)
+
+
+def test_the_schema_tells_editors_every_key_with_its_meaning() -> None:
+    schema = plan_schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["title"] == "Windlass plan"
+    step = schema["$defs"]["Step"]
+    assert {"id", "needs", "run", "with", "when"} <= set(step["properties"])
+    assert step["additionalProperties"] is False
+    assert step["properties"]["with"]["description"].startswith("The tool's arguments")
+    assert {"type": "string"} in schema["properties"]["tools"]["anyOf"]
+    assert any(form.get("type") == "integer" for form in step["properties"]["retry"]["anyOf"])
+    assert all("title" not in field for field in step["properties"].values())

@@ -1,0 +1,123 @@
+"""The order in a plan: who waits for whom."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.plan.graph import Graph, find_cycle, step_references, templates_of
+from windlass.plan.model import Plan, Step
+from windlass.plan.template import Reference
+
+
+def graph_of(*steps: Step) -> Graph:
+    return Graph.of(Plan(steps=steps))
+
+
+def test_a_step_waits_for_its_needs_and_for_what_its_templates_look_at() -> None:
+    graph = graph_of(
+        Step(id="a", run="x"),
+        Step(id="b", run="x"),
+        Step(id="c", run="x"),
+        Step(id="d", run="echo {{ steps.c.output | quote }}", when="steps.b.output", needs=("a",)),
+    )
+    assert graph.needs["d"] == ("a", "b", "c")
+    assert graph.dependents == {"a": ("d",), "b": ("d",), "c": ("d",), "d": ()}
+
+
+def test_a_step_that_reads_a_status_in_its_condition_is_in_charge_of_it() -> None:
+    graph = graph_of(
+        Step(id="a", run="x"),
+        Step(id="b", run="x"),
+        Step(id="tidy", run="x", when="steps.a.status == 'failed' and steps.b.output"),
+        Step(id="tell", run=("echo", "{{ steps.a.status }}")),
+    )
+    assert graph.in_charge == {"tidy": frozenset({"a"})}
+
+
+def test_every_template_of_a_step_is_found_with_its_place() -> None:
+    step = Step.model_validate(
+        {
+            "id": "a",
+            "tool": "t",
+            "when": "x",
+            "foreach": ["{{ a }}", 1],
+            "with": {"k": {"l": ["no", "{{ b }}"]}, "m": "{% c %}", "n": 5},
+        }
+    )
+    assert list(templates_of(step)) == [
+        ("when", "x", True),
+        ("foreach[0]", "{{ a }}", False),
+        ("with.k.l[1]", "{{ b }}", False),
+        ("with.m", "{% c %}", False),
+    ]
+
+
+def test_the_references_of_a_step_are_those_of_all_its_templates() -> None:
+    step = Step(id="a", run=("{{ inputs.x }}", "{{ steps.b.output.y }}"), foreach="steps.c.output")
+    assert step_references(step) == {
+        Reference("inputs", "x", None),
+        Reference("steps", "b", "output"),
+        Reference("steps", "c", "output"),
+    }
+
+
+def test_descendants_are_listed_once_and_nearest_first() -> None:
+    graph = graph_of(
+        Step(id="a", run="x"),
+        Step(id="b", run="x", needs=("a",)),
+        Step(id="c", run="x", needs=("a",)),
+        Step(id="d", run="x", needs=("b", "c")),
+        Step(id="e", run="x"),
+    )
+    assert graph.descendants("a") == ["b", "c", "d"]
+    assert graph.descendants("e") == []
+
+
+def test_the_order_keeps_to_the_plan_where_it_may() -> None:
+    graph = graph_of(
+        Step(id="late", run="x", needs=("b",)),
+        Step(id="a", run="x"),
+        Step(id="b", run="x"),
+    )
+    assert graph.order() == ["a", "b", "late"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "cycle"),
+    [
+        ({}, None),
+        ({"a": [], "b": ["a"], "c": ["a", "b"]}, None),
+        ({"a": ["a"]}, ["a", "a"]),
+        ({"a": ["b"], "b": ["a"]}, ["a", "b", "a"]),
+        ({"x": ["a"], "a": ["b"], "b": ["c"], "c": ["a"]}, ["a", "b", "c", "a"]),
+        ({"a": ["unknown"]}, None),
+    ],
+)
+def test_a_cycle_is_given_whole_or_not_at_all(needs: dict[str, list[str]], cycle: list[str] | None) -> None:
+    assert find_cycle(dict(needs)) == cycle
+
+
+def test_a_chain_of_20000_steps_does_not_exhaust_the_stack() -> None:
+    needs = {str(n): [str(n + 1)] for n in range(20_000)}
+    assert find_cycle({**needs, "20000": []}) is None
+    found = find_cycle({**needs, "20000": ["0"]})
+    assert found is not None
+    assert len(found) == 20_002
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.integers(0, 8).map(str), st.lists(st.integers(0, 8).map(str), max_size=4)))
+def test_a_cycle_is_found_exactly_when_there_is_no_order(needs: dict[str, list[str]]) -> None:
+    known = {step: [need for need in of if need in needs] for step, of in needs.items()}
+    cycle = find_cycle(dict(needs))
+    if cycle is not None:
+        assert cycle[0] == cycle[-1]
+        assert all(after in known[before] for before, after in pairwise(cycle))
+    settled: set[str] = set()
+    while ready := {s for s, of in known.items() if s not in settled and settled.issuperset(of)}:
+        settled |= ready
+    assert (cycle is None) == (settled == set(known))

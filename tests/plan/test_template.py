@@ -1,0 +1,226 @@
+"""Templates: types kept, mistakes told, references seen, and nothing dangerous reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.plan.template import (
+    Reference,
+    TemplateProblem,
+    compile_expression,
+    compile_value,
+    references,
+    syntax_problem,
+)
+
+SCOPE: dict[str, Any] = {
+    "inputs": {"name": "it's", "count": 3, "list": [1, "b"], "items": ["x"], "none": None},
+    "steps": {"a": {"output": {"items": [1], "ok": True}, "status": "completed"}, "my-step": {"output": 1}},
+    "item": {"keys": "k"},
+}
+
+
+def render(value: Any) -> Any:
+    return compile_value(value).render(SCOPE)
+
+
+def refused(value: Any) -> str:
+    with pytest.raises(TemplateProblem) as caught:
+        render(value)
+    return str(caught.value)
+
+
+# ── Values ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("{{ inputs.list }}", [1, "b"]),
+        ("  {{ inputs.count }}\n", 3),
+        ("{{ inputs.count + 1 }}", 4),
+        ("{{ inputs.none }}", None),
+        ("{{ steps.a.output }}", {"items": [1], "ok": True}),
+        ("{{ steps.a.output.ok }}", True),
+        ("{{ steps['my-step'].output }}", 1),
+        ("{{ inputs.list | length }}", 2),
+        ("{{ '[1]' | from_json }}", [1]),
+    ],
+)
+def test_a_template_that_stands_alone_keeps_the_type(template: str, value: Any) -> None:
+    assert render(template) == value
+    assert type(render(template)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("n={{ inputs.count }}", "n=3"),
+        ("{{ inputs.count }}{{ inputs.count }}", "33"),
+        ("l={{ inputs.list }}", 'l=[1, "b"]'),
+        ("t={{ steps.a.output.ok }}, {{ inputs.none }}", "t=true, null"),
+        ("q={{ inputs.name | quote }}", "q='it'\"'\"'s'"),
+        ("{{ inputs.list | json }}", '[1, "b"]'),
+        ("{{ '/a/b.txt' | basename }}", "b.txt"),
+        ("a\n{% for x in inputs.list %}{{ loop.index }}{{ x }} {% endfor %}\n", "a\n11 2b \n"),
+        ("{# nothing #}x", "x"),
+    ],
+)
+def test_a_template_inside_text_makes_text(template: str, text: str) -> None:
+    assert render(template) == text
+
+
+def test_keys_of_data_come_before_methods_of_dict() -> None:
+    assert render("{{ steps.a.output.items }}") == [1]
+    assert render("i={{ inputs.items }} k={{ item.keys }}") == 'i=["x"] k=k'
+
+
+def test_structures_are_filled_in_wherever_they_hold_templates() -> None:
+    value = {"a": ["{{ inputs.count }}", {"b": "x{{ inputs.count }}"}], "c": 5, "d": None}
+    assert render(value) == {"a": [3, {"b": "x3"}], "c": 5, "d": None}
+
+
+@pytest.mark.parametrize("value", ["text", "{ no template }", 5, None, True, ["a", {"b": 1}], {}])
+def test_a_value_without_templates_is_constant(value: Any) -> None:
+    assert compile_value(value).constant
+    assert render(value) == value
+
+
+def test_a_value_with_a_template_is_not_constant() -> None:
+    assert not compile_value({"a": ["x", "{{ inputs.count }}"]}).constant
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("inputs.count > 2", True),
+        ("{{ inputs.count > 2 }}", True),
+        ("steps.a.status == 'completed' and not inputs.none", True),
+        ("inputs.list", [1, "b"]),
+        ("range(3)", [0, 1, 2]),
+        ("true", True),
+    ],
+)
+def test_expressions_need_no_braces(expression: str, value: Any) -> None:
+    assert compile_expression(expression)(SCOPE) == value
+
+
+# ── What is not there, and what may not be ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ nothing }}",
+        "{{ inputs.nothing }}",
+        "x{{ inputs.nothing }}",
+        "{{ steps.b.output }}",
+        "{{ inputs.nothing + 1 }}",
+    ],
+)
+def test_what_is_not_there_is_told_and_never_made_up(template: str) -> None:
+    assert "nothing" in refused(template) or "'b'" in refused(template)
+
+
+@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "x{{ inputs.list + 1 }}", "{{ 'x' | from_json }}"])
+def test_whatever_goes_wrong_in_a_template_is_a_template_problem(template: str) -> None:
+    assert template in refused(template) or "in " in refused(template)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__ }}",
+        "x{{ inputs.__class__.__mro__ }}",
+        "{{ inputs['__class__'] }}",
+        "{{ inputs.list.append(1) }}",
+        "x{{ inputs.update({'a': 1}) }}",
+        "x{{ '{0.__class__}'.format(inputs) }}",
+        "{{ 'x' * 999999999 }}",
+        "{{ 9 ** 9 ** 9 }}",
+        "{% include 'x' %}",
+    ],
+)
+def test_templates_cannot_leave_their_sandbox(template: str) -> None:
+    refused(template)
+    assert SCOPE["inputs"]["list"] == [1, "b"]
+
+
+# ── Grammar ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ x", "{{ }}", "{% if %}", "{% for x in y %}", "{{ x | nofilter }}", "{{ x is nothing_known }}", "{# x"]
+)
+def test_a_broken_template_is_known_before_it_runs(text: str) -> None:
+    assert syntax_problem(text)
+    with pytest.raises(TemplateProblem):
+        compile_value(text)
+
+
+@pytest.mark.parametrize("text", ["", "1 +", "a b", "x }} {{ y", "{% if x %}", "not"])
+def test_a_broken_expression_is_known_before_it_runs(text: str) -> None:
+    assert syntax_problem(text, expression=True)
+    with pytest.raises(TemplateProblem):
+        compile_expression(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "{ }", "}}", "{{ a.b | quote }}", "a {{ b }} c", "{% raw %}{{ x{% endraw %}"]
+)
+def test_a_sound_template_has_no_problem(text: str) -> None:
+    assert syntax_problem(text) is None
+
+
+# ── References ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("plain", set()),
+        ("{{ item }}", {("item", None, None)}),
+        ("{{ steps.a.output.b.c }}", {("steps", "a", "output")}),
+        ("{{ steps['a-b']['output'] }}", {("steps", "a-b", "output")}),
+        ("x {{ steps.a.output | quote }} {{ inputs.b }}", {("steps", "a", "output"), ("inputs", "b", None)}),
+        ("{{ steps.a.output.list[0].x }}", {("steps", "a", "output")}),
+        ("{{ steps[item].output }}", {("steps", None, None), ("item", None, None)}),
+        (
+            "{% for x in steps.a.output %}{{ x.y }}{{ index }}{% endfor %}",
+            {("steps", "a", "output"), ("index", None, None)},
+        ),
+        ("{% set v = inputs.a %}{{ v }}", {("inputs", "a", None)}),
+        ("{{ item.a if steps.b.status == 'x' else 5 }}", {("steps", "b", "status"), ("item", "a", None)}),
+        ("{{ 'steps.a' ~ inputs.b | default(steps.c.output) }}", {("inputs", "b", None), ("steps", "c", "output")}),
+        ("{{ none }}{{ true }}{{ 5 }}", set()),
+        ("{% raw %}{{ steps.a }}{% endraw %}{# {{ steps.b }} #}", set()),
+    ],
+)
+def test_a_template_tells_what_it_looks_at(text: str, seen: set[tuple[str, str | None, str | None]]) -> None:
+    assert references(text) == {Reference(*each) for each in seen}
+
+
+@pytest.mark.parametrize("text", ["steps.a.output == 1", "{{ steps.a.output == 1 }}", " steps.a.output"])
+def test_an_expression_tells_what_it_looks_at(text: str) -> None:
+    assert references(text, expression=True) == {Reference("steps", "a", "output")}
+
+
+pieces = st.sampled_from(
+    ["steps", "inputs", "item", "true", "none", "not", "a", ".", ".b", ".output", "['c']", " ", "|", "quote", "json"]
+) | st.sampled_from(
+    ["{", "}", "{{", "}}", "{{ ", " }}", "{{ steps.a.output | quote }}", "{{inputs.b}}", "{%", "x", "\n", "-", "+"]
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(pieces, max_size=12).map("".join))
+def test_the_short_way_of_reading_templates_sees_what_jinja_sees(text: str) -> None:
+    # A comment in front leaves the meaning as it is, and only Jinja itself can read past it.
+    in_full = "{# #}" + text
+    assert (syntax_problem(text) is None) == (syntax_problem(in_full) is None)
+    if syntax_problem(text) is None:
+        assert references(text) == references(in_full)

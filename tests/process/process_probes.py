@@ -1,0 +1,85 @@
+"""What the process tests look at: the processes of this machine, found by a mark in their environment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from windlass.process import Process
+
+MARK = "WINDLASS_TEST_MARK"
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""  # it has ended, or is none of ours
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def bearing(mark: str) -> list[int]:
+    """Every living process that was started with this mark, wherever it has gone since. A zombie has no environment."""
+    return [pid for pid in _pids() if f"{MARK}={mark}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")]
+
+
+def stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name: state, parent, group, session, …; empty if there is none."""
+    return _read(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
+
+
+def lives(pid: int) -> bool:
+    fields = stat(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def parent(pid: int) -> int:
+    return int(stat(pid)[1])
+
+
+def children(pid: int) -> list[int]:
+    return [child for child in _pids() if (fields := stat(child)) and int(fields[1]) == pid]
+
+
+def command_line(pid: int) -> str:
+    return _read(f"/proc/{pid}/cmdline").decode(errors="replace").replace("\0", " ")
+
+
+def wardens() -> list[int]:
+    """The wardens of this process."""
+    return [pid for pid in children(os.getpid()) if "warden.py" in command_line(pid)]
+
+
+def descriptors() -> list[str]:
+    """What this process has open, by name: comparable before and after."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.append(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
+        except FileNotFoundError:
+            continue  # the one that listed the directory
+    return sorted(found)
+
+
+async def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Whether the condition comes true in that time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.01)
+    return True
+
+
+async def ready(process: Process, times: int = 1) -> None:
+    """Wait until the command has said so: each of its lines is one part of it in place."""
+    for _ in range(times):
+        line = await process.stdout.readline()
+        if line != b"ready\n":
+            raise AssertionError(f"not ready: {line!r}, {await process.stderr.read()!r}")

@@ -1,0 +1,126 @@
+"""What must hold of every journal, whatever the world did: read event by event, with the real fold beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from windlass.core import events as ev
+from windlass.core.decide import standing_still
+from windlass.core.retry import allowed
+from windlass.core.state import State, StepState, fold
+from windlass.core.transitions import EXECUTION_MOVES, STEP_MOVES
+from windlass.errors import Category
+from windlass.testing import Simulation
+
+__all__ = ["CheckedSimulation", "check_journal", "check_performed", "picture"]
+
+
+class CheckedSimulation(Simulation):
+    """A simulation that compares, before every crash, what it loses with what the journal gives back."""
+
+    crashes = 0
+
+    def crash(self, at: Any = "now") -> None:
+        if at == "now" and not self._batch and self.journal:
+            self.crashes += 1
+            assert picture(fold(self.journal)) == picture(self.state)
+        super().crash(at)
+
+
+def picture(state: State) -> dict[str, Any]:
+    """Everything in a state, as plain data that can be compared."""
+    plain = {
+        name: value
+        for name, value in vars(state).items()
+        if name not in ("prepared", "steps", "timers", "broken_by") and not isinstance(value, dict)
+    }
+    indexes = {name: list(getattr(state, name)) for name in ("ready", "active", "to_judge", "in_doubt", "questions")}
+    timers = sorted({timer for timer in state.timers if state.steps[timer[1]].until == timer[0]})
+    steps = {name: _step(step) for name, step in state.steps.items()}
+    broken_by = state.broken_by.id if state.broken_by else None
+    return {**plain, **indexes, "inputs": state.inputs, "timers": timers, "steps": steps, "broken_by": broken_by}
+
+
+def _step(step: StepState) -> dict[str, Any]:
+    found = {name: getattr(step, name) for name in StepState.__slots__ if name not in ("spec", "parent", "children")}
+    children = None if step.children is None else [child.id for child in step.children]
+    return {**found, "parent": step.parent.id if step.parent else None, "children": children}
+
+
+def check_journal(history: list[ev.Event]) -> State:
+    """Read a journal and hold each event against what went before it. Returns the state at its end."""
+    state = fold(history[:1])
+    completed: set[str] = set()
+    doubtful: set[str] = set()
+    attempts: Counter[str] = Counter()
+    for event in history[1:]:
+        before = {name: step.status for name, step in state.steps.items()}
+        status = state.status
+        flight = dict(state.active)
+        state.apply(event)
+        assert state.status == status or state.status in EXECUTION_MOVES[status], event
+        for name, step in state.steps.items():
+            old = before.get(name, step.status)
+            assert step.status == old or step.status in STEP_MOVES[old], (name, event)
+            if step.status == "completed":
+                completed.add(name)
+        match event:
+            case ev.AttemptStarted(step=name):
+                attempts[name] += 1
+                assert before[name] != "completed", f"{name} ran again after it completed"
+                assert name not in doubtful, f"{name} was repeated unasked"
+                assert event.attempt == attempts[name], "attempts are numbered from 1 without gaps"
+                assert len(state.active) <= state.plan.limits.parallel
+                assert len(state.active) == 1 or not any(s.reduced for s in state.active.values()), "not alone"
+                _check_retry(state.steps[name], event)
+                if state.steps[name].spec.approve == "always":
+                    asked = state.steps[name].approval
+                    assert asked is not None, f"{name} ran without approval"
+                    assert asked.allow is True
+                    assert asked.input == event.input
+            case ev.AttemptStopped(step=name, reason=reason) if reason in ("paused", "lost"):
+                if state.steps[name].effect == "once":
+                    doubtful.add(name)
+            case ev.ExecutionResumed():
+                doubtful |= {name for name, step in flight.items() if step.effect == "once"}
+            case ev.DecisionMade(step=name, choice="again"):
+                doubtful.discard(name)
+    return state
+
+
+def _check_retry(step: StepState, event: ev.AttemptStarted) -> None:
+    """Each failure so far was one that its category allows to be tried again."""
+    for category, count in (step.failures or {}).items():
+        assert count <= allowed(Category(category), step.spec.retry), f"{step.id} was retried too often"
+    assert event.reduced == (step.failures or {}).get(Category.RESOURCE, 0)
+
+
+def check_performed(run: Simulation) -> None:
+    """The world saw each attempt at most once, and none of which the journal does not know."""
+    performed = [(started.step, started.attempt) for started in run.performed]
+    journalled = [(e.step, e.attempt) for e in run.journal if isinstance(e, ev.AttemptStarted)]
+    assert len(set(performed)) == len(performed), "an attempt was let loose twice under one number"
+    assert set(performed) <= set(journalled), "something ran that was not on disk before"
+
+
+def check_end(run: Simulation) -> None:
+    """It is finished, with every step settled, or it stands before a question that it states."""
+    state = run.state
+    assert not run.running
+    if state.status.finished:
+        assert all(step.settled for step in state.steps.values())
+        assert state.finished_at is not None
+    else:
+        assert state.status == "paused"
+        assert state.paused_for in ("approval", "decision", "pause", "interrupt")
+        assert state.questions
+        for step in state.questions.values():
+            assert step.question or (step.approval is not None and step.approval.allow is None)
+        assert standing_still(state) is None, "a paused execution decides nothing"
+
+
+def journal_bytes(history: list[ev.Event]) -> bytes:
+    return msgspec.json.encode(history)

@@ -1,0 +1,75 @@
+"""A long-lived engine stays as it was: descriptors, children, tasks and memory do not grow with the work done."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+import windlass
+from windlass import Engine, Plan, tool
+
+
+@tool
+async def double(x: int) -> int:
+    return 2 * x
+
+
+PLAN = Plan.model_validate(
+    {
+        "name": "soak",
+        "steps": [
+            {"id": "a", "tool": "double", "with": {"x": 1}},
+            {"id": "b", "tool": "double", "with": {"x": "{{ steps.a.output }}"}},
+            {"id": "c", "run": ["true"], "needs": ["b"]},
+        ],
+    }
+)
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def run_many(engine: Engine, count: int) -> None:
+    gate = asyncio.Semaphore(20)
+
+    async def one() -> None:
+        async with gate:
+            state = await (await engine.start(PLAN)).wait()
+            assert state.steps["b"].output == 4
+
+    await asyncio.gather(*(one() for _ in range(count)))
+
+
+async def test_executions_leave_no_descriptors_tasks_or_children_behind(tmp_path: Path) -> None:
+    async with windlass.open(tmp_path / "home", tools=[double]) as engine:
+        await run_many(engine, 20)
+        before = descriptors(), len(asyncio.all_tasks())
+        await run_many(engine, 60)
+        await engine._keeper.close()
+        assert descriptors() <= before[0] + 1
+        assert len(asyncio.all_tasks()) <= before[1] + 1
+        assert not engine._drivers
+        assert not engine._tasks
+
+
+@pytest.mark.soak
+async def test_memory_does_not_grow_over_10_000_executions(tmp_path: Path) -> None:
+    async with windlass.open(tmp_path / "home", tools=[double]) as engine:
+        await run_many(engine, 2_000)
+        gc.collect()
+        before = resident_mb()
+        await run_many(engine, 10_000)
+        gc.collect()
+        growth = resident_mb() / before - 1
+        print(f"resident memory {before:.0f} MB, growth {growth:.1%}")
+        assert growth < 0.05

@@ -1,0 +1,430 @@
+"""Your own functions as tools (I5): what they are given, what they may return, and how they may fail (C3)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+import windlass
+from windlass import Call, Effect, Plan, Step, ToolError, tool
+from windlass.core import events as ev
+from windlass.errors import UsageError
+from windlass.tools.function import FunctionTool
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+
+async def run(function: FunctionTool, arguments: dict[str, Any] | None = None, **step: Any) -> dict[str, Any]:
+    """The one step of a plan that uses the tool, as it ended."""
+    plan = Plan(steps=[Step(id="a", tool=function.name, with_=arguments or {}, retry={"max": 0}, **step)])
+    async with windlass.open(tools=[function], grace=0.2) as engine:
+        return (await (await engine.start(plan)).result())["steps"][0]
+
+
+# ── arguments ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Point(BaseModel):
+    x: int
+    y: int = 0
+
+
+async def test_i5_annotations_make_the_schema_and_check_what_is_given(project: Project) -> None:
+    @tool
+    def paint(colour: Colour, at: Point, size: Literal[1, 2] = 1, note: str | None = None) -> list[Any]:
+        """Paint a spot.
+
+        More about it.
+        """
+        return [type(colour).__name__, type(at).__name__, at.x, at.y, size, note]
+
+    assert paint.name == "paint"
+    assert paint.description == "Paint a spot."
+    assert set(paint.schema["properties"]) == {"colour", "at", "size", "note"}
+    assert paint.schema["required"] == ["colour", "at"]
+    step = await run(paint, {"colour": "red", "at": {"x": 3}})
+    assert step["output"] == ["Colour", "Point", 3, 0, 1, None]
+    wrong = {"at": {"x": "left"}, "size": 3, "colr": "red"}
+    assert len(paint.validate(wrong)) == 4, "every mistake is told: missing, wrong twice, unknown"
+
+
+async def test_i5_wrong_arguments_that_only_a_template_brought_fail_as_configuration(project: Project) -> None:
+    @tool
+    def half(number: int) -> float:
+        return number / 2
+
+    plan = Plan(inputs={"n": "ten"}, steps=[Step(id="a", tool="half", with_={"number": "{{ inputs.n }}"})])
+    async with windlass.open(tools=[half]) as engine:
+        step = (await (await engine.start(plan)).result())["steps"][0]
+    assert (step["status"], step["error"]["category"], step["attempts"]) == ("failed", "configuration", 1)
+    assert "number" in step["error"]["message"]
+
+
+async def test_i5_a_parameter_annotated_call_receives_the_attempt(project: Project) -> None:
+    seen: list[Call] = []
+
+    @tool
+    async def look(text: str, about: Call) -> None:
+        seen.append(about)
+
+    assert "about" not in look.schema["properties"]
+    await run(look, {"text": "x"}, timeout="1h")
+    (call,) = seen
+    assert (call.step, call.attempt, call.reduced, call.timeout) == ("a", 1, 0, 3600)
+    assert call.workdir == project.path
+    assert call.effect_id == f"{call.execution}:a"
+    assert call.scratch == project.home / "executions" / call.execution / "steps" / "a"
+    assert call.variables["WINDLASS_STEP"] == "a"
+
+
+async def test_i5_the_function_can_still_be_called_as_one(project: Project) -> None:
+    @tool(name="sum.up", description="Adds", effect="none")
+    def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    assert add(2, b=3) == 5
+    assert (add.name, add.description, add.effect({})) == ("sum.up", "Adds", Effect.NONE)
+    assert (await run(add, {"a": 1}))["output"] == 2
+
+
+@pytest.mark.parametrize("effect", ["none", "repeatable", "once"])
+async def test_i5_the_effect_of_a_tool_is_journalled_and_a_step_may_say_otherwise(
+    project: Project, effect: Literal["none", "repeatable", "once"]
+) -> None:
+    @tool(effect=effect)
+    async def act() -> None:
+        """Does nothing."""
+
+    async with windlass.open(tools=[act]) as engine:
+        steps = [Step(id="own", tool="act"), Step(id="told", tool="act", effect="none")]
+        execution = await engine.start(Plan(steps=steps))
+        await execution.wait()
+    started = {e.step: e.effect for e in project.events(execution.id) if isinstance(e, ev.AttemptStarted)}
+    assert started == {"own": effect, "told": "none"}
+
+
+def test_i5_a_function_that_cannot_be_a_tool_is_refused_when_it_is_decorated() -> None:
+    def star(*values: int) -> None: ...
+
+    def names(**values: int) -> None: ...
+
+    def unknown(value: NotThere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    for function in (star, names, unknown):
+        with pytest.raises(UsageError, match=f"tool {function.__name__}"):
+            tool(function)
+    with pytest.raises(ValueError, match="sometimes"):
+        tool(effect="sometimes")(lambda: None)
+
+
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Found:
+    path: str
+    on: date
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (None, None),
+        (True, True),
+        (7, 7),
+        (2.5, 2.5),
+        ("ü", "ü"),
+        ((1, (2,)), [1, [2]]),
+        ({1: "a"}, {"1": "a"}),
+        (Colour.RED, "red"),
+        (Found("x", date(2026, 1, 2)), {"path": "x", "on": "2026-01-02"}),
+        (2**70, 2**70),
+        ([float("nan")], [None]),
+    ],
+    ids=repr,
+)
+async def test_i5_what_is_plain_data_is_kept_as_json_gives_it_back(project: Project, value: Any, kept: Any) -> None:
+    @tool
+    def give() -> Any:
+        return value
+
+    step = await run(give)
+    assert (step["status"], step["output"]) == ("completed", kept)
+
+
+class Opaque:
+    pass
+
+
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Opaque(), Path("x"), [Opaque()], {"k": Opaque()}, LOOP, {(1, 2): 3}, "\ud800", ["\ud800"], lambda: 1],
+    ids=["object", "path", "in a list", "in a dict", "loop", "tuple key", "surrogate", "surrogates", "function"],
+)
+async def test_i5_what_is_not_plain_data_fails_the_step_and_says_so(project: Project, value: Any) -> None:
+    @tool
+    def give() -> Any:
+        return value
+
+    step = await run(give)
+    assert step["status"] == "failed"
+    assert step["error"]["category"] == "logic"
+    assert "give returned something that is not plain data" in step["error"]["message"]
+    assert step["error"]["advice"]
+
+
+async def test_i5_too_large_a_result_fails_the_step(project: Project) -> None:
+    @tool
+    def give() -> str:
+        return "x" * (17 * 1024 * 1024)
+
+    step = await run(give)
+    assert step["status"] == "failed"
+    assert "bytes" in step["error"]["message"]
+    assert any("file" in advice for advice in step["error"]["advice"])
+
+
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_c3_a_tool_error_says_category_advice_and_what_there_was(project: Project) -> None:
+    @tool
+    def give_up() -> None:
+        raise ToolError("half done", category="configuration", advice=["set X"], output={"rows": 2})
+
+    step = await run(give_up)
+    assert step["error"] == {
+        "category": "configuration",
+        "message": "half done",
+        "where": "a",
+        "advice": ["set X"],
+    }
+    assert step["output"] == {"rows": 2}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ToolError("no", output=Opaque()),
+        ToolError("no", output="\ud800"),
+        ToolError("bad file name \udcff"),
+        ToolError("no", advice=["look at \udcff"]),
+        FileNotFoundError(2, "No such file", "caf\udce9.txt"),
+        ToolError("no", retry_after=float("nan")),
+        ToolError("no", retry_after=float("inf"), category="transient"),
+    ],
+    ids=["output", "output text", "message", "advice", "file name", "nan", "inf"],
+)
+async def test_c3_a_failure_that_json_cannot_hold_is_a_failure_all_the_same(project: Project, error: Exception) -> None:
+    """Names of files need not be UTF-8, and exceptions carry them."""
+
+    @tool
+    def give_up() -> None:
+        raise error
+
+    step = await run(give_up)
+    assert step["status"] == "failed"
+    assert step["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()])
+async def test_c3_a_tool_that_raises_what_nobody_raises_fails_alone(
+    project: Project, error: BaseException, kind: str
+) -> None:
+    """`sys.exit()` in somebody's function must not take the engine along."""
+
+    def do() -> None:
+        raise error
+
+    async def do_async() -> None:
+        raise error
+
+    step = await run(tool(name="do")(do if kind == "sync" else do_async))
+    assert step["status"] == "failed"
+    assert step["error"]["category"] == "logic"
+
+
+# ── threads and stopping ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_i5_a_sync_function_runs_in_a_thread_and_holds_up_nobody(project: Project) -> None:
+    here = threading.get_ident()
+    freed = threading.Event()
+
+    @tool
+    def block() -> bool:
+        return freed.wait(60) and threading.get_ident() != here
+
+    @tool
+    async def free() -> None:
+        freed.set()
+
+    plan = Plan(steps=[Step(id="a", tool="block"), Step(id="b", tool="free")])
+    async with windlass.open(tools=[block, free]) as engine:
+        result = await (await engine.start(plan)).result()
+    assert result["steps"][0]["output"] is True
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_i5_a_function_can_show_what_it_does_while_it_runs(project: Project, kind: str) -> None:
+    def do(call: Call) -> None:
+        call.output("stdout", "half way\n")
+        call.output("stderr", "with a bad byte \udcff\n")
+
+    async def do_async(call: Call) -> None:
+        do(call)
+
+    made = tool(name="do")(do if kind == "sync" else do_async)
+    async with windlass.open(tools=[made]) as engine:
+        execution = await engine.start(Plan(steps=[Step(id="a", tool="do")]))
+        result = await execution.result()
+    assert result["status"] == "completed", result["steps"][0]["error"]
+    written = {e.stream: e.text for e in project.events(execution.id) if isinstance(e, ev.OutputWritten)}
+    assert written["stdout"] == "half way\n"
+    assert written["stderr"].startswith("with a bad byte ")
+
+
+async def test_i5_a_sync_function_that_looks_at_stopping_ends_in_time_and_keeps_its_result(project: Project) -> None:
+    began = threading.Event()
+
+    @tool
+    def patient(call: Call) -> str:
+        began.set()
+        return "stopped in order" if call.stopping.wait(60) else "never told"
+
+    async with windlass.open(tools=[patient], grace=5) as engine:
+        execution = await engine.start(Plan(steps=[Step(id="a", tool="patient")]))
+        await asyncio.to_thread(began.wait)
+        state = await execution.interrupt()
+    assert state.steps["a"].status == "completed"
+    assert state.steps["a"].output == "stopped in order"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_d3_a_function_that_ends_with_an_error_because_it_was_stopped_has_not_failed(
+    project: Project, kind: str
+) -> None:
+    """It was told to stop and did, in its own way; the resume runs it again."""
+    began = threading.Event()
+
+    def do(call: Call) -> int:
+        if call.attempt == 1:
+            began.set()
+            call.stopping.wait(60)
+            raise RuntimeError("told to stop")
+        return call.attempt
+
+    async def do_async(call: Call) -> int:
+        if call.attempt == 1:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise RuntimeError("told to stop") from None
+        return call.attempt
+
+    made = tool(name="do")(do if kind == "sync" else do_async)
+    async with windlass.open(tools=[made], grace=5) as engine:
+        execution = await engine.start(Plan(steps=[Step(id="a", tool="do")]))
+        await asyncio.to_thread(began.wait)
+        state = await execution.interrupt()
+        assert state.steps["a"].status == "paused"
+        result = await (await engine.resume(execution.id)).result()
+    assert result["steps"][0]["output"] == 2
+
+
+async def test_i5_a_sync_function_that_never_ends_is_left_behind_after_the_grace(project: Project) -> None:
+    began, release = threading.Event(), threading.Event()
+
+    @tool
+    def deaf() -> str:
+        began.set()
+        release.wait(60)
+        return "far too late"
+
+    async with windlass.open(tools=[deaf], grace=0.05) as engine:
+        execution = await engine.start(Plan(steps=[Step(id="a", tool="deaf")]))
+        await asyncio.to_thread(began.wait)
+        state = await execution.interrupt()
+        release.set()
+    assert state.status == "paused"
+    assert state.steps["a"].status == "paused"
+
+
+async def test_i5_more_sync_functions_than_threads_still_all_run(project: Project) -> None:
+    @tool
+    def one() -> int:
+        return 1
+
+    plan = Plan(steps=[Step(id="a", tool="one", foreach=list(range(200)))], limits={"parallel": 100})
+    async with windlass.open(tools=[one]) as engine:
+        result = await (await engine.start(plan)).result()
+    assert result["steps"][0]["output"] == [1] * 200
+
+
+# ── files of tools ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_i5_a_plan_brings_its_own_tools(project: Project) -> None:
+    project.file(
+        "tools.py",
+        """
+        from __future__ import annotations
+        from windlass import Call, tool
+
+        @tool
+        def greet(name: str, call: Call) -> str:
+            return f"hello {name} from {call.step}"
+        """,
+    )
+    path = project.path / project.plan(
+        """
+        tools: tools.py
+        steps: [{id: a, tool: greet, with: {name: you}}]
+        """
+    )
+    async with windlass.open(ask=lambda folder, files: True) as engine:
+        result = await (await engine.start(path)).result()
+    assert result["steps"][0]["output"] == "hello you from a"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("x = 1\n", "has no tools in it"),
+        ("x = 1\ny = x +\n", "tools.py:2: SyntaxError"),
+        ("x = 1\n\nraise RuntimeError('at import')\n", "tools.py:3: RuntimeError: at import"),
+        ("import not_there_at_all\n", "tools.py:1: ModuleNotFoundError"),
+        ("import sys\nsys.exit(5)\n", "tools.py:2: SystemExit"),
+        ("from windlass import tool\n@tool\ndef f(*a): ...\n", "tool f"),
+    ],
+    ids=["empty", "syntax", "raises", "import", "exits", "no tool"],
+)
+async def test_i5_a_file_of_tools_that_does_not_load_is_named_with_the_line(
+    project: Project, code: str, said: str
+) -> None:
+    project.file("tools.py", code)
+    path = project.path / project.plan("{tools: [tools.py], steps: [{id: a, tool: f}]}")
+    async with windlass.open(ask=lambda folder, files: True) as engine:
+        with pytest.raises(UsageError, match=said):
+            engine.read(path)
+    assert sys.modules.get("not_there_at_all") is None
