@@ -78,7 +78,7 @@ class Project:
         self.path.mkdir()
         self.user.mkdir()
         self.env = {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{Path(PROGRAM).parent}:{os.environ['PATH']}",
             "HOME": str(self.user),
             "XDG_CONFIG_HOME": str(self.user / ".config"),
             "LANG": "C.UTF-8",

@@ -110,6 +110,10 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{text} ({self.hint})" if self.hint else text
 
 
+MOST_PROBLEMS = 50
+"""Problems of a plan that are printed; the exception holds them all."""
+
+
 class PlanInvalid(UsageError):
     """A plan has problems; all of them are listed."""
 
@@ -117,7 +121,10 @@ class PlanInvalid(UsageError):
         self.problems = tuple(problems)
         count = len(self.problems)
         head = "1 problem in the plan" if count == 1 else f"{count} problems in the plan"
-        super().__init__("\n".join([f"{head}:", *(f"  {p}" for p in self.problems)]))
+        lines = [f"  {problem}" for problem in self.problems[:MOST_PROBLEMS]]
+        if count > MOST_PROBLEMS:
+            lines.append(f"  … and {count - MOST_PROBLEMS} more")
+        super().__init__("\n".join([f"{head}:", *lines]))
 
 
 class NotFound(UsageError):

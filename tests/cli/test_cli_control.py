@@ -33,17 +33,12 @@ def alive(pid: int) -> bool:
         return False
 
 
-def printed_command(project: Project, ran: Ran, word: str) -> list[str]:
-    """A command that was printed, exactly as it stands there, run by a shell that finds `windlass`."""
-    (line,) = re.findall(rf"^\s*(?:next: )?(windlass .*\b{word}\b.*)$", ran.err, re.MULTILINE)
-    return ["sh", "-c", line]
-
-
 def run_printed(project: Project, ran: Ran, word: str) -> Ran:
-    path = f"{Path(sys.executable).parent}:{project.env['PATH']}"
+    """Type a command that was printed, exactly as it stands there."""
+    (line,) = re.findall(rf"^\s*(?:next: )?(windlass .*\b{word}\b.*)$", ran.err, re.MULTILINE)
     done = subprocess.run(
-        printed_command(project, ran, word),
-        env={**project.env, "PATH": path},
+        ["sh", "-c", line],
+        env=project.env,
         cwd=project.path,
         capture_output=True,
         text=True,
@@ -139,6 +134,27 @@ def test_d3_a_signal_interrupts_a_foreground_run_and_leaves_no_process(
     resumed = run_printed(project, ran, "resume")
     assert resumed.code == 0, resumed
     assert project.lines("ran") == ["first", "wait", "wait", "last"]
+
+
+@pytest.mark.parametrize("module", ["windlass.cli.app", "windlass.assembly", "windlass.journal.sqlite"])
+def test_i1_ctrl_c_while_it_starts_exits_130_without_a_word_of_python(
+    project: Project, windlass: Windlass, tmp_path: Path, module: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f"""
+import os, signal, sys
+
+class Impatient:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Impatient())
+"""
+    )
+    ran = windlass("run", project.plan(STEPS), code=130, PYTHONPATH=str(tmp_path))
+    assert ran.out == ""
+    assert project.lines("ran") == []
 
 
 def test_d3_ctrl_c_in_the_terminal_interrupts_and_twice_leaves_at_once(

@@ -38,7 +38,7 @@ def plan_file(folder: Path, text: str | bytes = SMALL, name: str = "plan.yaml") 
 
 def big_plan(count: int) -> str:
     """A chain of steps, each with a need and a template."""
-    step = "  - id: step{n}\n    needs: [step{m}]\n    run: [echo, '{{{{ steps.step{m}.output.stdout }}}}']\n"
+    step = "  - id: step{n}\n    needs: [step{m}]\n    run: echo {{{{ steps.step{m}.output.stdout | quote }}}}\n"
     first = "name: big\nsteps:\n  - id: step0\n    run: echo begin\n"
     return first + "".join(step.format(n=n, m=n - 1) for n in range(1, count))
 

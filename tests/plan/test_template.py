@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -174,6 +175,40 @@ def test_a_broken_expression_is_known_before_it_runs(text: str) -> None:
 )
 def test_a_sound_template_has_no_problem(text: str) -> None:
     assert syntax_problem(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ " + "(" * 3000 + " }}",
+        "x{{ a" + " + a" * 3000 + " }}",
+        "{{ " + "9" * 5000 + " }}",
+        "{% for a in b %}" * 25 + "{% endfor %}" * 25,
+    ],
+)
+def test_a_template_that_python_gives_up_on_is_a_problem_like_any_other(text: str) -> None:
+    assert syntax_problem(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["x{{ '%99999999d' % 1 }}", "{{ 'x' | center(99999999) | length }}", "{{ 'x' ~ 'y' * 9 }}"]
+)
+def test_a_template_is_not_computed_while_it_is_only_checked(text: str) -> None:
+    tracemalloc.start()
+    try:
+        assert syntax_problem(text) is None
+        assert references(text) == set()
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_range_without_end_is_cut_before_it_is_made() -> None:
+    assert len(compile_expression("range(10000000000)")({})) == 100_000
+
+
+def test_whitespace_control_around_a_template_that_stands_alone_changes_nothing() -> None:
+    assert render(" {{- inputs.list -}} ") == [1, "b"]
 
 
 # ── References ───────────────────────────────────────────────────────────────────────────────────────

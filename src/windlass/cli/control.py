@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, print_json, say, who, with_engine
+from windlass.cli.session import AsJson, Home, Stop, print_json, say, suggest, who, with_engine
 from windlass.cli.text import next_commands
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
@@ -59,11 +59,11 @@ def _ask(
         if state.status is not ExecutionStatus.RUNNING:
             say(f"{state.plan.name} is {state.status}")
         else:
-            say(f"{what} asked for; running attempts are still finishing (windlass watch {state.id})")
+            suggest(f"{what} asked for; running attempts are still finishing (windlass watch {state.id})")
         if as_json:
             print_json(snapshot(state))
         for line in next_commands(state, engine.driven(state)):
-            say(f"next: {line}")
+            suggest(f"next: {line}")
         return 0
 
     raise Stop(with_engine(work, home))
@@ -86,7 +86,7 @@ def approve(
         if as_json:
             print_json(snapshot(state))
         if not engine.driven(state):
-            say(f"next: windlass resume {state.id}")
+            suggest(f"next: windlass resume {state.id}")
         return 0
 
     raise Stop(with_engine(work, home))

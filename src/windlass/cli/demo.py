@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +11,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli.run import ProgressOption, see_through
-from windlass.cli.session import AsJson, Home, Stop, say, with_engine
+from windlass.cli.session import AsJson, Home, Stop, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
 
@@ -40,8 +42,11 @@ def demo(
         code = await see_through(engine, execution, view_for(progress), yes=True, as_json=as_json)
         say(f"\nthe result: {workdir / 'REPORT.md'}")
         say(f"kept in:    {engine.home / 'windlass.db'}")
-        say(f"look again: windlass status {execution.id}   windlass logs {execution.id}")
-        say("try it:     windlass fork " + execution.id + " --from count   (runs a part of it again)")
+        suggest(f"look again: windlass status {execution.id}")
+        suggest(f"            windlass logs {execution.id}")
+        suggest(f"try it:     windlass fork {execution.id} --from count   # runs a part of it again")
+        if shutil.which("windlass") is None:
+            say(f"(windlass is {os.path.relpath(sys.argv[0])} here)")
         return code
 
     raise Stop(with_engine(work, home, make=True))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli.run import Detach, ProgressOption, _send_off, see_through, start_driver
-from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, with_engine
+from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
@@ -56,7 +56,7 @@ def restore(
         else:
             sys.stdout.write(execution + "\n")
         if not state.status.finished:
-            say(f"next: windlass resume {execution}   # with --workdir DIR if it is to work elsewhere")
+            suggest(f"next: windlass resume {execution}   # with --workdir DIR if it is to work elsewhere")
         return 0
 
     raise Stop(with_engine(work, home, make=True))

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    execution: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
+    execution: Annotated[str | None, typer.Argument(metavar="ID")] = None,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -52,7 +52,7 @@ def status(
         for step in state.top_level():
             _out(f"  {MARKS[step.status]} {step.id}  {step.status}{_remark(step)}")
         for line in next_commands(state, driven):
-            _out(f"next: {line}")
+            _out(as_typed(f"next: {line}"))
         return 0
 
     raise Stop(with_engine(work, home))
@@ -98,7 +98,7 @@ async def _show_list(engine: Engine, statuses: list[str], limit: int, as_json: b
         when = datetime.fromtimestamp(head.created_at).strftime("%Y-%m-%d %H:%M")
         remark = f" ({head.detail})" if head.detail else ""
         if head.status in ("running", "pending") and not engine.journal.alive(head.driver):
-            remark = f" (its process is gone: windlass resume {head.id})"
+            remark = as_typed(f" (its process is gone: windlass resume {head.id})")
         _out(f"{head.id}  {when}  {head.status:<9}  {head.name}{remark}")
 
 
@@ -151,7 +151,7 @@ def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_js
     if as_json:
         _out(f'{{"seq":{seq},{ev.encode(event).decode()[1:]}')
         return state
-    clock = (iso(event.at) or "").replace("T", " ").removesuffix("Z")
+    clock = datetime.fromtimestamp(event.at).isoformat(" ", timespec="milliseconds")
     if isinstance(event, ev.OutputWritten):
         for line in event.text.splitlines():
             _out(f"{clock}   {event.step} | {line}")
@@ -180,7 +180,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                 if asked is not None:
                     _out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
                     print_json(asked.input)
-                    _out(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny")
+                    _out(as_typed(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny"))
         return 0
 
     raise Stop(with_engine(work, home))
@@ -194,4 +194,4 @@ def _question(step: Any) -> dict[str, Any] | None:
 
 
 def _out(line: str) -> None:
-    sys.stdout.write(as_typed(line) + "\n")
+    sys.stdout.write(line + "\n")

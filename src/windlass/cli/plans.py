@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from windlass.cli.session import AsJson, Home, Stop, Yes, print_json, say, with_engine
@@ -34,7 +35,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
             sourced = engine.read(plan)
         except PlanInvalid as invalid:
             if as_json:
-                problems = [json.loads(_encoded(problem)) for problem in invalid.problems]
+                problems = [msgspec.to_builtins(problem) for problem in invalid.problems]
                 print_json({"ok": False, "problems": problems, "warnings": []})
             else:
                 for problem in invalid.problems:
@@ -49,12 +50,6 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
         return 0
 
     raise Stop(with_engine(work, home, yes=yes))
-
-
-def _encoded(problem: object) -> bytes:
-    import msgspec
-
-    return msgspec.json.encode(problem)
 
 
 @plan_app.command()

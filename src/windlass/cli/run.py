@@ -23,6 +23,7 @@ from windlass.cli.session import (
     print_json,
     report_error,
     say,
+    suggest,
     who,
     with_engine,
 )
@@ -85,9 +86,7 @@ def run(
 
 
 def resume(
-    execution: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Execution, or the beginning of its id")
-    ] = None,
+    execution: Annotated[str | None, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every execution that a dead process left behind")] = False,
     detach: Detach = False,
     accept_changes: Annotated[
@@ -118,7 +117,7 @@ def resume(
     async def work(engine: Engine) -> int:
         decisions = _decisions(engine, again or (), done or (), fail or ())
         if execution is None:
-            return await _resume_orphans(engine, every, view_for(progress), yes=yes, as_json=as_json)
+            return await _resume_orphans(engine, every, progress, yes=yes, as_json=as_json)
         if detach:
             if decisions or workdir or accept_changes or keep_plan or take_over:
                 raise UsageError("--detach goes on with an execution as it is; resume it here first")
@@ -159,7 +158,7 @@ def watch(
     try:
         raise Stop(with_engine(work, home))
     except KeyboardInterrupt:
-        say(f"no longer watching; it goes on. Watch again: windlass watch {execution}")
+        suggest(f"no longer watching; it goes on. Watch again: windlass watch {execution}")
         raise Stop(130) from None
 
 
@@ -218,7 +217,7 @@ def _report(state: State, driven: bool, as_json: bool) -> None:
     if commands:
         say("next:")
         for line in commands:
-            say(f"  {line}")
+            suggest(f"  {line}")
 
 
 def _results(state: State) -> list[StepState]:
@@ -238,7 +237,7 @@ def _send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = Fals
         print_json({"id": execution, "log": str(log)})
     else:
         sys.stdout.write(execution + "\n")
-    say(f"goes on in the background; follow it: windlass watch {execution}")
+    suggest(f"goes on in the background; follow it: windlass watch {execution}")
     return 0
 
 
@@ -283,14 +282,14 @@ async def _offer_orphans(engine: Engine) -> None:
     for execution, what in await engine.sweep():
         if what == "resume":
             start_driver(engine, execution)
-            say(f"{execution} was paused for too long and goes on: windlass watch {execution}")
+            suggest(f"{execution} was paused for too long and goes on: windlass watch {execution}")
         else:
             say(f"{execution} was paused for too long and is now cancelled")
     for head in await engine.orphans():
-        say(f"{head.name} was left behind by a dead process: windlass resume {head.id}")
+        suggest(f"{head.name} was left behind by a dead process: windlass resume {head.id}")
 
 
-async def _resume_orphans(engine: Engine, every: bool, view: View, *, yes: bool, as_json: bool) -> int:
+async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, yes: bool, as_json: bool) -> int:
     orphans = await engine.orphans()
     if not orphans:
         say("no execution was left behind")
@@ -303,7 +302,7 @@ async def _resume_orphans(engine: Engine, every: bool, view: View, *, yes: bool,
             except WindlassError as error:  # one that cannot go on must not hold up the others
                 worst = max(worst, report_error(error, as_json))
                 continue
-            worst = max(worst, await see_through(engine, resumed, view, yes=yes, as_json=as_json))
+            worst = max(worst, await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json))
         else:
-            say(f"left behind: {head.name}  windlass resume {head.id}")
+            suggest(f"left behind: {head.name}  windlass resume {head.id}")
     return worst

@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
-from windlass.errors import WindlassError
+from windlass.errors import PlanInvalid, WindlassError
 
 __all__ = [
     "AsJson",
@@ -32,6 +33,7 @@ __all__ = [
     "remember_home",
     "report_error",
     "say",
+    "suggest",
     "who",
     "with_engine",
 ]
@@ -60,7 +62,7 @@ def remember_home(home: str) -> None:
 
 
 def as_typed(text: str) -> str:
-    """The commands in a text with the `--home` that they need."""
+    """Our own commands in a text with the `--home` that they need."""
     if not _home_flag:
         return text
     return re.sub(r"\bwindlass (?=[a-z]+\b)", lambda _: f"windlass --home {shlex.quote(_home_flag)} ", text)
@@ -68,8 +70,13 @@ def as_typed(text: str) -> str:
 
 def say(text: str) -> None:
     """To the person: progress and remarks go to stderr, so that stdout holds data only."""
-    sys.stderr.write(as_typed(text) + "\n")
+    sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def suggest(text: str) -> None:
+    """Say something that names a command to type next."""
+    say(as_typed(text))
 
 
 def print_json(value: Any) -> None:
@@ -138,17 +145,16 @@ def exit_code(state: State) -> int:
 def report_error(error: WindlassError, as_json: bool) -> int:
     failure = error.failure
     if as_json:
-        print_json(
-            {
-                "error": {
-                    "category": str(failure.category),
-                    "message": failure.message,
-                    "where": failure.where,
-                    "advice": [as_typed(line) for line in failure.advice],
-                }
-            }
-        )
+        told: dict[str, Any] = {
+            "category": str(failure.category),
+            "message": failure.message,
+            "where": failure.where,
+            "advice": [as_typed(line) for line in failure.advice],
+        }
+        if isinstance(error, PlanInvalid):
+            told["problems"] = [msgspec.to_builtins(problem) for problem in error.problems]
+        print_json({"error": told})
     say(f"windlass: {error.message}")
     for line in error.advice:
-        say(f"  → {line}")
+        suggest(f"  → {line}")
     return error.exit_code

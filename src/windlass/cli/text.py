@@ -11,7 +11,7 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Failure
 
-__all__ = ["MARKS", "clip", "describe", "duration", "next_commands", "shown", "summary"]
+__all__ = ["MARKS", "clip", "describe", "duration", "next_commands", "plural", "shown", "summary"]
 
 MARKS = {
     StepStatus.PENDING: "·",
@@ -36,6 +36,10 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def clip(text: str, limit: int) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
@@ -56,7 +60,7 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.ExecutionCreated():
             return f"execution {event.id} of {state.plan.name}"
         case ev.ExecutionStarted():
-            return f"started with {len(state.plan.steps)} steps"
+            return f"started with {plural(len(state.plan.steps), 'step')}"
         case ev.ExecutionResumed():
             return "resumed"
         case ev.ExecutionReplanned():
@@ -118,11 +122,24 @@ def _impact(state: State, step_id: str) -> str:
         return "; it is critical, so the execution stops"
     if step.spec.importance == "optional":
         return "; it is optional, so the rest goes on without it"
-    lost = state.prepared.graph.descendants(step_id)
+    lost = _skipped_by(state, step_id)
     if not lost:
         return "; nothing depends on it"
     names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
     return f"; it skips {names}"
+
+
+def _skipped_by(state: State, failed: str) -> list[str]:
+    """The steps that go down with one; those whose `when` looks at its status decide for themselves."""
+    graph = state.prepared.graph
+    lost: dict[str, None] = {}
+    queue = [failed]
+    for gone in queue:
+        for after in graph.dependents[gone]:
+            if after not in lost and gone not in graph.in_charge.get(after, ()):
+                lost[after] = None
+                queue.append(after)
+    return list(lost)
 
 
 def failure_lines(failure: Failure) -> list[str]:
@@ -171,6 +188,8 @@ def summary(state: State, driven: bool = False) -> list[str]:
             lines += [f"  ✗ {step.id}: {line}" for line in failure_lines(step.error)]
         elif step.status is StepStatus.SKIPPED and not step.by_condition:
             lines.append(f"  ↷ {step.id}: {step.skipped_because}")
+    if state.error is not None and state.error.where not in state.steps:
+        lines += [f"  ✗ {line}" for line in failure_lines(state.error)]
     for step in state.questions.values():
         lines += _question_lines(step)
     if state.status is ExecutionStatus.COMPLETED and state.lacks:

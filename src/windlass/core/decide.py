@@ -60,7 +60,7 @@ class Stop:
     """Stop the attempt in flight; its end is recorded when it has ended."""
 
     step: StepState
-    reason: Literal["paused", "cancelled", "critical"]
+    reason: Literal["paused", "cancelled", "critical", "timeout"]
 
 
 Command = Record | Launch | Stop
@@ -164,10 +164,14 @@ def _wind_down(state: State, now: float, ending: _Ending, policy: Policy) -> Ite
     yield Record(ev.ExecutionFinished(now, status, failure, _lacking(state)))
 
 
-def _stop_reason(ending: _Ending) -> Literal["paused", "cancelled", "critical"]:
-    if ending == "interrupt":
-        return "paused"
-    return "cancelled" if ending == "cancel" else "critical"
+def _stop_reason(ending: _Ending) -> Literal["paused", "cancelled", "critical", "timeout"]:
+    match ending:
+        case "cancel":
+            return "cancelled"
+        case "critical" | "timeout":
+            return ending
+        case _:
+            return "paused"
 
 
 def _verdict(state: State, ending: _Ending) -> tuple[str, Failure | None]:

@@ -147,7 +147,7 @@ class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
 class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
-    reason: Literal["paused", "cancelled", "lost", "critical"]
+    reason: Literal["paused", "cancelled", "lost", "critical", "timeout"]
 
 
 class StepWaiting(_Event, frozen=True, tag="step.waiting"):

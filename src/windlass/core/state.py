@@ -369,7 +369,7 @@ class State:
     def _attempt_stopped(self, event: ev.AttemptStopped) -> None:
         step = self.steps[event.step]
         self._leave_indexes(step)
-        if step.effect == Effect.ONCE and event.reason in ("paused", "lost"):
+        if step.effect == Effect.ONCE and event.reason in ("paused", "lost", "timeout"):
             self.in_doubt[step.id] = step
             return
         self._move(step, _PAUSED)

@@ -21,6 +21,7 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.engine.perform import Outcome, Performer
 from windlass.errors import Category, Failure, classify
+from windlass.plan.model import Effect
 from windlass.ports import Head, Journal, Message
 
 __all__ = ["Driver", "World", "head_of"]
@@ -313,6 +314,9 @@ class Driver:
         elif end.outcome is None:
             failure = Failure(Category.LOGIC, "the tool cancelled itself", end.step)
             self._record(ev.AttemptFailed(now, end.step, end.attempt, failure))
+        elif end.outcome.cut_off and step.effect == Effect.ONCE:
+            # It may have taken effect before it was ended: that is for a person to find out, not to be repeated.
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, "timeout"))
         elif end.outcome.failure is None:
             self._record(ev.AttemptFinished(now, end.step, end.attempt, end.outcome.value))
         else:

@@ -239,7 +239,7 @@ class Engine(Observer):
         if known:
             raise UsageError(
                 f"execution {state.id} is here already ({known[0].status})",
-                advice=(f"go on with it: windlass resume {state.id}",),
+                advice=(f"see how it stands: windlass status {state.id}",),
             )
         await self.journal.append(state.id, 0, events, head=head_of(state))
         return state.id

@@ -20,7 +20,7 @@ from windlass.core.events import AttemptStarted
 from windlass.core.state import StepState
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.ports import Call, Tool
-from windlass.process import Supervisor
+from windlass.process import ProcessLost, Supervisor
 
 __all__ = ["Outcome", "Performer", "Place", "Toolbox"]
 
@@ -37,6 +37,8 @@ class Outcome:
 
     value: Any = None
     failure: Failure | None = None
+    cut_off: bool = False
+    """It was ended from outside, so that nobody saw whether it took effect."""
 
     @classmethod
     def done(cls, value: Any) -> Outcome:
@@ -124,7 +126,9 @@ class Performer:
                 await _refresh(tool)
             return _storable(await _in_time(tool, started.input, call), tool.name)
         except _TooSlow:
-            return Outcome.failed(_out_of_time(call.timeout))
+            return Outcome(failure=_out_of_time(call.timeout), cut_off=True)
+        except ProcessLost as error:
+            return Outcome(failure=classify(error), cut_off=True)
         except (Exception, SystemExit) as error:  # a tool may raise anything; it must end as a recorded failure
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -5,7 +5,7 @@ A step waits for what its `needs` name and for every step its templates look at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,7 @@ def step_references(step: Step) -> set[Reference]:
     return found
 
 
-def find_cycle(needs: dict[str, Sequence[str]]) -> list[str] | None:
+def find_cycle(needs: Mapping[str, Sequence[str]]) -> list[str] | None:
     """One cycle as `[a, b, c, a]`, or None. Iterative: a plan may be 20,000 steps deep."""
     done: set[str] = set()
     for start in needs:

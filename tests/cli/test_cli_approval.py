@@ -1,0 +1,162 @@
+"""Approval from the command line (C6): shown in full, answered here, elsewhere, in the terminal, or not at all."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from typing import TYPE_CHECKING, Any
+
+from windlass.core import events as ev
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+PLAN = """
+name: release
+inputs: {target: staging}
+steps:
+  - {id: build, run: echo build >> ran}
+  - {id: push, run: "echo push to {{ inputs.target | quote }} | tee -a ran", approve: always, needs: [build]}
+  - {id: tell, run: echo tell >> ran, needs: [push]}
+"""
+
+
+def test_c6_without_a_terminal_it_stops_with_3_and_can_be_approved_and_resumed(
+    project: Project, windlass: Windlass
+) -> None:
+    ran = windlass("run", project.plan(PLAN), "--input", "target=the moon", code=3)
+    (execution,) = project.ids()
+    assert "echo push to 'the moon' | tee -a ran" in ran.err, "the exact arguments are shown"
+    assert f"windlass approve {execution} push" in ran.err
+    (asked,) = windlass("approvals", "--json").json
+    assert (asked["execution"], asked["plan"], asked["step"]) == (execution, "release", "push")
+    assert (asked["kind"], asked["tool"]) == ("approval", "shell")
+    assert asked["input"] == {"line": "echo push to 'the moon' | tee -a ran"}
+    assert asked["expires_at"].endswith("Z")
+    assert len(asked["digest"]) == 64
+    assert "echo push to" in windlass("approvals").out
+    told = windlass("approve", execution[:18], "push", "--note", "looked at it")
+    assert "push is approved" in told.err
+    assert f"windlass resume {execution}" in told.err
+    assert project.lines("ran") == ["build"], "an answer alone starts nothing"
+    assert windlass("approvals", "--json").json == []
+    assert windlass("resume", execution, "--json").json["status"] == "completed"
+    assert project.lines("ran") == ["build", "push to the moon", "tell"]
+    answer = next(e for e in project.events(execution) if isinstance(e, ev.ApprovalAnswered))
+    assert (answer.by, answer.note) == (getpass.getuser(), "looked at it")
+
+
+def test_c6_a_denial_fails_the_step_with_the_note(project: Project, windlass: Windlass) -> None:
+    windlass("run", project.plan(PLAN), code=3)
+    (execution,) = project.ids()
+    assert "push is denied" in windlass("approve", execution, "push", "--deny", "--note", "not today").err
+    told = windlass("resume", execution, "--json", code=1)
+    assert told.json["status"] == "partial"
+    push = told.json["steps"][1]
+    assert push["error"]["category"] == "permission"
+    assert push["error"]["message"].endswith(": not today")
+    assert project.lines("ran") == ["build"]
+    for how in ([], ["--deny"]):
+        assert "does not wait" in windlass("approve", execution, "push", *how, code=2).err
+    assert "push" in windlass("approve", execution, "psuh", code=2).err
+
+
+def test_c6_an_answer_for_other_arguments_is_asked_for_again(project: Project, windlass: Windlass) -> None:
+    windlass("run", project.plan(PLAN), code=3)
+    (execution,) = project.ids()
+    windlass("approve", execution, "push")
+    project.plan(PLAN.replace("tee -a ran", "tee -a ran; echo and more >> ran"))
+    ran = windlass("resume", execution, "--accept-changes", code=3)
+    assert "and more" in ran.err
+    assert project.lines("ran") == ["build"]
+
+
+def test_c6_unanswered_in_time_fails_closed(project: Project, windlass: Windlass, until: Any) -> None:
+    project.file(".windlass/config.toml", 'approval_expiry = "1s"\n')
+    windlass("run", project.plan(PLAN), code=3)
+    (execution,) = project.ids()
+    asked = project.state(execution).steps["push"].approval
+    until(lambda: time.time() > asked.expires_at)
+    assert "is over" in windlass("approve", execution, "push", code=2).err
+    told = windlass("resume", execution, "--json", code=1).json
+    assert "nobody answered" in told["steps"][1]["error"]["message"]
+    assert project.lines("ran") == ["build"]
+
+
+def test_c6_yes_answers_every_question(project: Project, windlass: Windlass, until: Any) -> None:
+    assert windlass("run", project.plan(PLAN), "--yes", "--json").json["status"] == "completed"
+    assert project.lines("ran") == ["build", "push to staging", "tell"]
+    detached = windlass.detached("plan.yaml", "--yes")
+    until(lambda: project.state(detached).status == "completed")
+
+
+def test_c6_a_detached_driver_holds_and_takes_the_answer_of_another_process(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    execution = windlass.detached(project.plan(PLAN))
+    until(lambda: project.state(execution).questions)
+    assert project.state(execution).status == "running"
+    (asked,) = windlass("approvals", "--json").json
+    assert asked["step"] == "push"
+    told = windlass("approve", execution, "push")
+    assert "resume" not in told.err, "somebody goes on with it already"
+    until(lambda: project.state(execution).status == "completed")
+    assert project.lines("ran") == ["build", "push to staging", "tell"]
+
+
+def test_c6_in_a_terminal_it_is_asked_and_yes_goes_on(project: Project, windlass: Windlass) -> None:
+    terminal = windlass.terminal("run", project.plan(PLAN))
+    terminal.expect("Allow it?")
+    assert "echo push to staging | tee -a ran" in terminal.shown
+    assert project.lines("ran") == ["build"]
+    terminal.type("y\n")
+    ran = terminal.ended()
+    assert ran.code == 0, ran
+    assert project.lines("ran") == ["build", "push to staging", "tell"]
+
+
+def test_c6_in_a_terminal_no_denies_and_anything_else_decides_later(project: Project, windlass: Windlass) -> None:
+    terminal = windlass.terminal("run", project.plan(PLAN))
+    terminal.expect("Allow it?")
+    terminal.type("hm\n")
+    ran = terminal.ended()
+    assert ran.code == 3, ran
+    (execution,) = project.ids()
+    assert f"windlass resume {execution}" in ran.err
+    terminal = windlass.terminal("resume", execution)
+    terminal.expect("Allow it?")
+    terminal.type("n\n")
+    ran = terminal.ended()
+    assert ran.code == 1, ran
+    assert "denied by" in ran.err
+    assert project.lines("ran") == ["build"]
+
+
+def test_c6_a_question_in_the_terminal_goes_away_when_it_is_answered_elsewhere(
+    project: Project, windlass: Windlass
+) -> None:
+    terminal = windlass.terminal("run", project.plan(PLAN))
+    terminal.expect("Allow it?")
+    (execution,) = project.ids()
+    windlass("approve", execution, "push")
+    ran = terminal.ended()
+    assert ran.code == 0, ran
+    assert project.lines("ran") == ["build", "push to staging", "tell"]
+
+
+def test_c6_several_questions_in_a_terminal_are_asked_one_after_another(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(
+        """
+        steps:
+          - {id: each, run: "echo {{ item | quote }} >> ran", foreach: [a, b, c], approve: always}
+        """
+    )
+    terminal = windlass.terminal("run", plan)
+    for name, answer in (("each[0]", "y"), ("each[1]", "n"), ("each[2]", "y")):
+        terminal.expect(f"Step {name} asks")
+        shown = terminal.shown
+        assert shown.count("Allow it?") <= shown.count("Step each[")
+        terminal.type(f"{answer}\n")
+    ran = terminal.ended()
+    assert ran.code == 1, ran
+    assert sorted(project.lines("ran")) == ["a", "c"]

@@ -1,0 +1,129 @@
+"""`doctor`, and homes that cannot be used: a clear error, exit code 1, nothing touched (C5, D2)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+PLAN = "steps: [{id: a, run: 'true'}]"
+
+
+def checks(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in told["checks"]}
+
+
+def test_i1_doctor_says_what_is_present(project: Project, windlass: Windlass) -> None:
+    told = windlass("doctor", "--json").json
+    assert told["ok"] is True
+    assert set(checks(told)) >= {"python", "sqlite", "home", "journal", "disk", "settings", "processes", "shell"}
+    assert not project.home.exists(), "looking makes no home"
+    windlass("run", project.plan(PLAN))
+    ran = windlass("doctor")
+    assert f"✓ journal: {project.home / 'windlass.db'}, 1 execution" in ran.out
+    assert "✗" not in ran.out
+
+
+def _file(project: Project) -> None:
+    project.home.write_text("not a folder")
+
+
+def _foreign(project: Project) -> None:
+    project.home.mkdir()
+    db = sqlite3.connect(project.home / "windlass.db")
+    db.execute("CREATE TABLE recipes (name TEXT)")
+    db.commit()
+    db.close()
+
+
+def _letter(project: Project) -> None:
+    project.home.mkdir()
+    (project.home / "windlass.db").write_text("dear grandmother\n" * 100)
+
+
+def _damaged(project: Project) -> None:
+    from windlass.journal.schema import open_database
+
+    project.home.mkdir()
+    path = project.home / "windlass.db"
+    open_database(path).close()
+    content = bytearray(path.read_bytes())
+    content[2048:] = b"\x5a" * (len(content) - 2048)
+    path.write_bytes(content)
+
+
+def _settings(project: Project) -> None:
+    project.file(".windlass/config.toml", "gracee = 5\n")
+
+
+def _not_toml(project: Project) -> None:
+    project.file(".windlass/config.toml", "grace = \n")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "check", "said", "code"),
+    [
+        (_file, "home", "not a folder", 1),
+        (_foreign, "journal", "another program", 1),
+        (_letter, "journal", "not a database", 1),
+        (_damaged, "journal", "damaged", 1),
+        (_settings, "settings", "did you mean `grace`", 2),
+        (_not_toml, "settings", "config.toml", 2),
+    ],
+)
+def test_c5_a_broken_home_is_found_by_doctor_and_told_by_run_and_left_as_it_is(
+    project: Project, windlass: Windlass, break_it: Any, check: str, said: str, code: int
+) -> None:
+    break_it(project)
+    before = _contents(project.home)
+    ran = windlass("doctor", "--json", code=1)
+    found = checks(ran.json)[check]
+    assert found["ok"] is False
+    assert said in found["detail"]
+    assert found["mend"], "the way to mend it is told"
+    assert [name for name, other in checks(ran.json).items() if not other["ok"]] == [check]
+    told = windlass("run", project.plan(PLAN), "--json", code=code)
+    assert told.json["error"]["message"]
+    assert str(project.home) in told.err
+    looked = windlass("list", code=code)
+    assert looked.out == ""
+    after = _contents(project.home)
+    assert {name: after[name] for name in before} == before, "byte for byte"
+
+
+def _contents(home: Path) -> dict[str, bytes]:
+    if home.is_file():
+        return {".": home.read_bytes()}
+    return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def read_only(project: Project, windlass: Windlass) -> Iterator[str]:
+    """A home with an execution in it, on a file system that has become read-only."""
+    windlass("run", project.plan(PLAN))
+    home = str(project.home)
+    bind = ["mount", "--bind", home, home]
+    if os.geteuid() != 0 or subprocess.run(bind, capture_output=True, check=False).returncode:
+        pytest.skip("a read-only mount needs root")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", home], check=True)
+        yield project.ids_read_only() if hasattr(project, "ids_read_only") else home
+    finally:
+        subprocess.run(["umount", "-l", home], check=True)
+
+
+def test_d2_a_read_only_home_is_told_and_doctor_names_it(project: Project, windlass: Windlass, read_only: str) -> None:
+    for command in (["run", "plan.yaml"], ["list"]):
+        ran = windlass(*command, code=1)
+        assert "read-only" in ran.err
+        assert "→" in ran.err, "and what to do about it"
+    found = checks(windlass("doctor", "--json", code=1).json)
+    assert found["home"]["ok"] is False

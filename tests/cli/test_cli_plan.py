@@ -1,0 +1,83 @@
+"""`plan check|show|schema|estimate`: looking at a plan without running it (B5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+PLAN = """
+name: shown
+inputs: {who: you}
+steps:
+  - {id: last, run: "true", needs: [left, right], importance: critical}
+  - {id: left, run: "echo {{ steps.root.output.stdout | quote }}"}
+  - {id: right, run: "true", needs: root, approve: always}
+  - {id: root, run: "echo {{ inputs.who | quote }}"}
+"""
+
+
+def test_b5_check_finds_every_problem_at_once_with_its_place(project: Project, windlass: Windlass) -> None:
+    bad = project.plan(
+        """
+        name: bad
+        steps:
+          - {id: a, rum: x}
+          - {id: b, run: "true", needs: [c]}
+          - {id: b, run: "{{ steps.d.output }}"}
+        """,
+        "bad.yaml",
+    )
+    ran = windlass("plan", "check", bad, code=2)
+    assert ran.out == ""
+    for said in ("bad.yaml:3", "rum", "did you mean `run`", "bad.yaml:4", "`c`", "bad.yaml:5", "steps.d"):
+        assert said in ran.err
+    told = windlass("plan", "check", bad, "--json", code=2).json
+    assert told["ok"] is False
+    assert {p["line"] for p in told["problems"]} == {3, 4, 5}
+    assert all(p["file"] == "bad.yaml" and p["message"] for p in told["problems"])
+
+
+def test_b5_check_passes_a_good_plan_and_warns_of_unquoted_values(project: Project, windlass: Windlass) -> None:
+    told = windlass("plan", "check", project.plan(PLAN), "--json").json
+    assert told == {"ok": True, "problems": [], "warnings": []}
+    risky = project.plan("{inputs: {x: 1}, steps: [{id: a, run: 'echo {{ inputs.x }}'}]}", "risky.yaml")
+    ran = windlass("plan", "check", risky, "--json")
+    assert "quote" in ran.json["warnings"][0]
+    assert "warning:" in ran.err
+    assert "warning:" in windlass("run", risky).err
+
+
+def test_b5_show_gives_the_order_and_what_each_waits_for(project: Project, windlass: Windlass) -> None:
+    shown = windlass("plan", "show", project.plan(PLAN)).out.splitlines()
+    assert shown[0] == "root: shell"
+    assert "  left: shell ← root" in shown
+    assert "  right: shell ← root  (asks for approval)" in shown
+    assert shown[-1] == "    last: shell ← left, right  (critical)"
+    told = windlass("plan", "show", "plan.yaml", "--json").json
+    assert told["order"] == ["root", "left", "right", "last"]
+    assert told["name"] == "shown"
+
+
+def test_b5_schema_is_json_schema(project: Project, windlass: Windlass) -> None:
+    schema = windlass("plan", "schema").json
+    assert schema["type"] == "object"
+    assert set(schema["properties"]) >= {"name", "inputs", "tools", "limits", "steps"}
+    assert not project.home.exists()
+
+
+def test_c7_estimate_says_what_it_knows_and_names_what_it_does_not(project: Project, windlass: Windlass) -> None:
+    plan = project.plan("{name: timed, steps: [{id: a, run: 'true'}, {id: b, tool: files.read, with: {path: x}}]}")
+    unknown = windlass("plan", "estimate", plan)
+    assert unknown.out == ""
+    assert "a, b" in unknown.err
+    told = windlass("plan", "estimate", plan, "--json").json
+    assert told == {"expected_s": None, "low_s": None, "high_s": None, "samples": 0, "unknown": ["a", "b"]}
+    assert not project.home.exists(), "looking makes no home"
+    windlass("run", plan, code=1)
+    told = windlass("plan", "estimate", plan, "--json").json
+    assert told["samples"] == 1
+    assert 0 < told["low_s"] <= told["expected_s"] <= told["high_s"]
+    assert told["unknown"] == ["b"], "a failed attempt says nothing about how long it takes"
+    assert windlass("plan", "estimate", plan).out.startswith("about ")

@@ -1,0 +1,31 @@
+"""An engine of parts that a test chooses: its journal, its clock, its tools."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from windlass.assembly import Workshop
+from windlass.clock import Clock, SystemClock
+from windlass.engine.engine import Engine
+from windlass.engine.perform import Performer
+from windlass.journal.checkpoint import CheckpointFolder
+from windlass.ports import Journal, Tool
+from windlass.process import Supervisor
+from windlass.tools.registry import Registry
+
+__all__ = ["engine_on"]
+
+
+def engine_on(journal: Journal, home: Path, tools: Iterable[Tool] = (), clock: Clock | None = None) -> Engine:
+    registry = Registry(tools)
+    performer = Performer(registry, Supervisor(), {"PATH": os.environ["PATH"]}, home / "executions", grace=0.1)
+    return Engine(
+        journal,
+        performer,
+        clock or SystemClock(),
+        home=home,
+        workshop=Workshop(registry),
+        archive=CheckpointFolder(home / "executions"),
+    )
