@@ -1,6 +1,6 @@
 """`make bench`: one table, every figure beside what it must reach. Exit code 1 if one is missed.
 
-    python -m benchmarks [--no-peers] [--only NAME …]
+python -m benchmarks [--no-peers] [--only NAME …]
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def chain(length: int, name: str = "increment") -> Plan:
         {
             "id": f"s{i}",
             "tool": name,
-            "with": {"x": "{{ steps.s%d.output }}" % (i - 1) if i else 0},
+            "with": {"x": f"{{{{ steps.s{i - 1}.output }}}}" if i else 0},
         }
         for i in range(length)
     ]

@@ -305,9 +305,10 @@ class Windlass:
     def clean_up(self) -> None:
         """Leave no process behind, however the test ended."""
         pids = []
-        for execution in self._project.ids():
-            with suppress(Exception):  # a journal that a test has broken names no driver
-                pids.append(self.pid_of(execution))
+        with suppress(sqlite3.Error):  # a journal that a test has broken names no drivers
+            for execution in self._project.ids():
+                with suppress(ValueError):  # nobody drove it
+                    pids.append(self.pid_of(execution))
         mine = os.fsencode(self._project.path.parent)
         for pid in pids:
             with suppress(OSError):

@@ -145,7 +145,7 @@ def measure(scenario: Scenario, folder: Path) -> Measurement:
         # The default, said aloud: the log that acknowledges a step is fsynced before it does.
         "RESTATE_LOG_SERVER__ROCKSDB_DISABLE_WAL_FSYNC": "false",
     }
-    hypercorn = [sys.executable, "-m", "hypercorn", f"{Path(__file__).stem}:app", "--workers", "0"]
+    hypercorn = [sys.executable, "-m", "hypercorn", f"{Path(__file__).stem}:app", "--workers", "1"]
     here = Path(__file__).resolve().parent
     server_log, service_log = folder / "restate-server.log", folder / "service.log"
 
@@ -167,9 +167,7 @@ def measure(scenario: Scenario, folder: Path) -> Measurement:
         dumped = subprocess.check_output([binary, "--dump-config"], env=plain | settings, text=True)
         fsync = re.findall(r"^rocksdb-disable-wal-fsync = (\w+)$", dumped, re.MULTILINE)
         expect("rocksdb-disable-wal-fsync of every log", set(fsync), {"false"})
-    return Measurement(
-        seconds, "one node, replicated loglet with replication 1, rocksdb-disable-wal-fsync=false"
-    )
+    return Measurement(seconds, "one node, replicated loglet with replication 1, rocksdb-disable-wal-fsync=false")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def open_engine(
     folder = find_home(home)
     settings = load_settings(folder, flags)
     file = folder / "windlass.db"
-    if make:
+    if make or (folder.exists() and not folder.is_dir()):
         make_home(folder)
     journal = SqliteJournal(file) if make or file.exists() else MemoryJournal()
     registry = Registry([*built_in_tools(), *tools])

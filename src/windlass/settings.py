@@ -89,7 +89,7 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problems.append(f"{path}: {error}")

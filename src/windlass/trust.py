@@ -51,8 +51,10 @@ class Trust:
     def _folders(self) -> list[str]:
         try:
             found = json.loads(self._file.read_text())["folders"]
+            if not isinstance(found, list):
+                raise TypeError("`folders` is not a list")
         except FileNotFoundError:
             return []
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._file} is damaged: {error}", advice=(f"remove it: rm {self._file}",)) from error
         return [str(folder) for folder in found]

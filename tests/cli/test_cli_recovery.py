@@ -89,6 +89,17 @@ def test_d6_a_folder_named_windlass_is_not_taken_for_the_program(
     assert not (project.path / "pwned").exists()
 
 
+def test_d3_a_pause_that_comes_before_the_detached_driver_begins_is_not_undone_by_it(
+    project: Project, windlass: Windlass
+) -> None:
+    """The driver is told what it was started for, and finds that somebody acted meanwhile."""
+    windlass("run", project.plan("steps: [{id: a, run: 'true', approve: always}]"), code=3)
+    (execution,) = project.ids()
+    windlass("_drive", execution, "--since", str(len(project.events(execution)) - 1), code=3)
+    assert project.state(execution).status == "paused"
+    assert "paused or ended" in windlass("_drive", execution, "--since", "1", code=3).err
+
+
 # ── outcomes that nobody saw ─────────────────────────────────────────────────────────────────────────
 
 ONCE = """

@@ -221,6 +221,23 @@ def test_i1_a_reader_that_goes_away_is_no_error(project: Project, windlass: Wind
     assert done.stderr == ""
 
 
+def test_i1_a_terminal_that_knows_ascii_only_breaks_nothing(project: Project, windlass: Windlass) -> None:
+    plan = project.plan("{name: grün, steps: [{id: a, run: 'echo ✓'}]}")
+    ran = windlass("run", plan, PYTHONIOENCODING="ascii")
+    assert ran.out == "a: \\u2713\n"
+    assert windlass("list", "--json", PYTHONIOENCODING="ascii").json[0]["plan"] == "grün"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_i1_a_stream_that_is_closed_breaks_nothing(project: Project, closed: str) -> None:
+    plan = project.plan("steps: [{id: a, run: 'echo a >> ran'}]")
+    line = f"{sys.executable} -m windlass run {plan} {closed}"
+    done = subprocess.run(["sh", "-c", line], env=project.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    assert "Traceback" not in done.stderr
+    assert project.lines("ran") == ["a"]
+
+
 # ── inputs and folders ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -239,9 +256,15 @@ def test_b5_inputs_keep_the_type_of_their_default_and_can_come_from_a_file(
     assert told["inputs"] == {"text": "1.10", "number": 5, "flag": True, "list": [1, "two"], "any": "from a file\n"}
 
 
-def test_b5_an_input_that_is_not_utf8_is_refused_in_words(project: Project, windlass: Windlass) -> None:
-    ran = windlass("run", project.plan(GOOD), "--input", "who=caf\udce9", code=2)
-    assert "who" in ran.err
+def test_b5_what_is_not_utf8_is_refused_in_words(project: Project, windlass: Windlass) -> None:
+    """It could not be kept in a journal of JSON."""
+    plan = project.plan(GOOD)
+    folder = project.path / "caf\udce9"
+    folder.mkdir()
+    for arguments in (["run", plan, "--input", "who=caf\udce9"], ["status", "\udce9"], ["run", "caf\udce9.yaml"]):
+        assert "not UTF-8" in windlass(*arguments, code=2).err
+    assert "not UTF-8" in windlass("run", f"../{plan}", cwd=folder, code=2).err
+    assert project.ids() == []
 
 
 def test_i1_steps_work_where_it_was_started_or_where_told(project: Project, windlass: Windlass) -> None:

@@ -213,7 +213,7 @@ def test_every_setting_is_documented_with_its_variable() -> None:
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_the_plan_reference_names_every_key(heading: str, model: Any) -> None:
-    keys = {field.alias or key for key, field in model.model_fields.items()}
+    keys = {field.serialization_alias or key for key, field in model.model_fields.items()}
     documented = {row[0].strip("`") for row in rows(section(text_of("plans.md"), heading))}
     if model is Retry:
         documented -= set(Category)  # the table of categories stands in the same section

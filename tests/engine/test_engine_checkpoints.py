@@ -157,7 +157,7 @@ async def test_d4_what_is_here_already_is_not_brought_in_again(project: Project,
     async with windlass.open() as engine:
         with pytest.raises(UsageError, match="here already") as refused:
             await engine.restore(checkpoint)
-    assert "windlass resume" in refused.value.advice[0]
+    assert "windlass status" in refused.value.advice[0]
     assert project.events(project.ids()[0]) == before
 
 

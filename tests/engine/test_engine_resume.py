@@ -303,6 +303,15 @@ async def test_d6_pausing_or_cancelling_what_was_left_behind_works_without_runni
     assert project.lines("ran") == []
 
 
+async def test_d6_following_what_nobody_ever_begins_with_ends(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.engine.observer.STARTING", 0.5)
+    async with windlass.open() as engine:
+        execution = await engine.create(Plan(steps=[Step(id="a", run="true")]))
+        assert (await engine.wait(execution)).status == "pending"
+
+
 async def test_d2_whoever_was_taken_over_from_can_write_nothing_any_more(project: Project) -> None:
     """Its attempt ends late: the result is refused, and the one of the new driver stands."""
     began, release = asyncio.Event(), asyncio.Event()
@@ -330,3 +339,15 @@ async def test_d2_whoever_was_taken_over_from_can_write_nothing_any_more(project
         with pytest.raises(windlass.WindlassError, match="another driver"):
             await execution.wait()
     assert project.state(execution.id).steps["a"].output == "prompt"
+
+
+async def test_d2_whoever_only_waits_finds_out_that_it_was_taken_over(project: Project) -> None:
+    """It holds an execution for a person's answer, and would wait for ever."""
+    plan = Plan(steps=[Step(id="a", run="true", approve="always")])
+    async with windlass.open() as one, windlass.open() as other:
+        execution = await one.start(plan)
+        taken = await other.resume(execution.id, take_over=True)
+        with pytest.raises(windlass.WindlassError, match="another driver"):
+            await execution.wait()
+        await other.approve(execution.id, "a")
+        assert (await taken.wait()).status == "completed"

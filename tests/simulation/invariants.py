@@ -45,9 +45,16 @@ def picture(state: State) -> dict[str, Any]:
 
 
 def _step(step: StepState) -> dict[str, Any]:
-    found = {name: getattr(step, name) for name in StepState.__slots__ if name not in ("spec", "parent", "children")}
-    children = None if step.children is None else [child.id for child in step.children]
-    return {**found, "parent": step.parent.id if step.parent else None, "children": children}
+    return {name: _named(getattr(step, name)) for name in StepState.__slots__ if name != "spec"}
+
+
+def _named(value: Any) -> Any:
+    """Steps by their names, so that the picture has no circles in it."""
+    if isinstance(value, StepState):
+        return value.id
+    if isinstance(value, list | tuple) and any(isinstance(item, StepState) for item in value):
+        return [item.id for item in value]
+    return value
 
 
 def check_journal(history: list[ev.Event]) -> State:
@@ -81,7 +88,7 @@ def check_journal(history: list[ev.Event]) -> State:
                     assert asked is not None, f"{name} ran without approval"
                     assert asked.allow is True
                     assert asked.input == event.input
-            case ev.AttemptStopped(step=name, reason=reason) if reason in ("paused", "lost"):
+            case ev.AttemptStopped(step=name, reason=reason) if reason in ("paused", "lost", "timeout"):
                 if state.steps[name].effect == "once":
                     doubtful.add(name)
             case ev.ExecutionResumed():

@@ -44,7 +44,7 @@ def _random_step(chance: Random, name: str, before: list[str], gates: bool) -> d
         step["when"] = _random_condition(chance, before)
     if chance.random() < 0.3:
         step["retry"] = chance.choice([0, 1, 5, {"max": 2, "delay": "100ms"}, {"max": 3, "on": ["transient", "logic"]}])
-    if chance.random() < 0.15:
+    if chance.random() < 0.25:
         step["timeout"] = 20
     if gates and chance.random() < 0.15:
         step["approve"] = "always"

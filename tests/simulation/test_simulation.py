@@ -46,7 +46,7 @@ def rough_world(seed: int) -> tuple[Plan, Script]:
         if chance.random() < trouble:
             category = chance.choices(list(Category), [6, 1, 2, 3, 2])[0]
             return Fail(category, "by chance", after, chance.choice([None, None, 3.0]))
-        return Hang() if chance.random() < 0.03 else Done(add_up(started), after)
+        return Hang() if chance.random() < 0.05 else Done(add_up(started), after)
 
     script = Script(
         act,
@@ -194,6 +194,7 @@ def test_the_worlds_are_rough_enough() -> None:
                 note(f"failed {step.error.category}")
     wanted = {"ended completed", "ended partial", "ended failed", "ended cancelled", "ended paused", "crashed"}
     wanted |= {"AttemptStopped lost", "AttemptStopped paused", "AttemptStopped cancelled", "AttemptStopped critical"}
+    wanted |= {"AttemptStopped timeout"}
     wanted |= {"StepWaiting retry", "StepWaiting outcome", "ApprovalAsked", "ApprovalAnswered", "DecisionMade"}
     wanted |= {"StepExpanded", "StepCompleted", "ExecutionPaused approval", "ExecutionPaused decision"}
     wanted |= {f"failed {category}" for category in Category}

@@ -16,6 +16,8 @@ def main() -> None:
 
         sys.stdout.write(f"windlass {__version__}\n")
         return
+    _make_streams_sound()
+    _refuse_bytes(sys.argv[1:])
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # under nohup it is ignored, and stays so
     if ours:
         signal.signal(signal.SIGINT, _leave)
@@ -24,6 +26,26 @@ def main() -> None:
     if ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run_app()
+
+
+def _make_streams_sound() -> None:
+    """Neither a stream that was closed (`>&-`) nor one that knows ASCII only may break a command."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we live
+        elif mode == "w":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _refuse_bytes(arguments: list[str]) -> None:
+    """What is not UTF-8 (an old file name, say) could not be kept in a journal of JSON."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            sys.stderr.write(f"windlass: {argument!r} is not UTF-8 text, so it cannot be kept\n")
+            sys.exit(2)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

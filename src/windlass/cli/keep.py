@@ -88,7 +88,7 @@ def fork(
         edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}
         new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced)
         if detach:
-            return _send_off(engine, new, as_json, yes=yes)
+            return await _send_off(engine, new, as_json, yes=yes)
         started = await engine.resume(new, hold=yes or attended(), keep_plan=True)
         return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
 
@@ -112,7 +112,7 @@ def clean(
         expired = [] if dry_run else await engine.sweep()
         for execution, what in expired:
             if what == "resume":
-                start_driver(engine, execution)
+                await start_driver(engine, execution)
             say(f"{execution} was paused for too long: {what}")
         finished = [s for s in ExecutionStatus if s.finished]
         heads = (await engine.executions(finished))[keep:]

@@ -77,7 +77,7 @@ def run(
         await _offer_orphans(engine)
         if detach:
             execution = await engine.create(sourced, given, workdir=workdir)
-            return _send_off(engine, execution, as_json, yes=yes)
+            return await _send_off(engine, execution, as_json, yes=yes)
         started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended())
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
@@ -122,7 +122,7 @@ def resume(
             if decisions or workdir or accept_changes or keep_plan or take_over:
                 raise UsageError("--detach goes on with an execution as it is; resume it here first")
             found = await engine.check(execution)
-            return _send_off(engine, found.id, as_json, yes=yes)
+            return await _send_off(engine, found.id, as_json, yes=yes)
         resumed = await engine.resume(
             execution,
             hold=yes or attended(),
@@ -162,14 +162,28 @@ def watch(
         raise Stop(130) from None
 
 
-def drive(execution: str, yes: Yes = False, home: Home = None) -> None:
+def drive(
+    execution: str,
+    since: Annotated[int | None, typer.Option("--since", help="The sequence it had reached")] = None,
+    yes: Yes = False,
+    home: Home = None,
+) -> None:
     """What `--detach` starts: drive an execution with nobody watching, waiting for people if need be."""
 
     async def work(engine: Engine) -> int:
+        if since is not None and await _stopped_since(engine, execution, since):
+            say("it was paused or ended before this driver could begin")
+            return 3
         resumed = await engine.resume(execution, hold=True, keep_plan=True)
         return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=yes, as_json=False)
 
     raise Stop(with_engine(work, home))
+
+
+async def _stopped_since(engine: Engine, execution: str, since: int) -> bool:
+    """Whether somebody asked it to stand still while its driver was still starting."""
+    entries = await engine.journal.read(execution, since)
+    return any(isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished) for entry in entries)
 
 
 async def see_through(engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool) -> int:
@@ -230,9 +244,9 @@ def _results(state: State) -> list[StepState]:
     ]
 
 
-def _send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False) -> int:
+async def _send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False) -> int:
     """Let it go on in the background, and say so."""
-    log = start_driver(engine, execution, yes=yes)
+    log = await start_driver(engine, execution, yes=yes)
     if as_json:
         print_json({"id": execution, "log": str(log)})
     else:
@@ -241,22 +255,28 @@ def _send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = Fals
     return 0
 
 
-def start_driver(engine: Engine, execution: str, *, yes: bool = False) -> Path:
+async def start_driver(engine: Engine, execution: str, *, yes: bool = False) -> Path:
     """Start a process of its own that drives the execution and outlives this one. Gives its log."""
     folder = engine.home / "executions" / execution
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = folder / "driver.log"
+    since = (await engine.state(execution)).seq
     # -P: a folder named `windlass` where one happens to stand is not us.
     command = [sys.executable, "-P", "-m", "windlass", "_drive", execution, "--home", str(engine.home)]
+    command += ["--since", str(since), *(["--yes"] if yes else [])]
+    _leave_running(command, log)
+    return log
+
+
+def _leave_running(command: list[str], log: Path) -> None:
     with log.open("ab") as output:
         subprocess.Popen(
-            [*command, "--yes"] if yes else command,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
-    return log
 
 
 def _decisions(
@@ -281,7 +301,7 @@ async def _offer_orphans(engine: Engine) -> None:
     """Deal with what was paused for too long, and tell of what a dead process left behind (D3, D6)."""
     for execution, what in await engine.sweep():
         if what == "resume":
-            start_driver(engine, execution)
+            await start_driver(engine, execution)
             suggest(f"{execution} was paused for too long and goes on: windlass watch {execution}")
         else:
             say(f"{execution} was paused for too long and is now cancelled")

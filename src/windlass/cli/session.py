@@ -80,7 +80,8 @@ def suggest(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    ascii_only = sys.stdout.encoding.lower() not in ("utf-8", "utf8")  # `\\xfc` would be no JSON
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=ascii_only) + "\n")
     sys.stdout.flush()
 
 

@@ -255,7 +255,7 @@ def _next(state: State, step: StepState, now: float) -> Command | None:
     if step.status is not StepStatus.PENDING or step.parent is not None:
         return None
     spec = step.spec
-    if spec.needs or state.prepared.graph.needs[spec.id]:
+    if step.clouded:
         skipped = _blocked(state, step, now)
         if skipped is not None:
             return Record(skipped)

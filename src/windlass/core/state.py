@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.core import events as ev
@@ -53,6 +53,10 @@ class StepState:
     status: StepStatus = _PENDING
     unmet: int = 0
     """Prerequisites that are not settled yet."""
+    after: list[StepState] = field(default_factory=list, repr=False, compare=False)
+    """Steps that wait for this one."""
+    clouded: bool = False
+    """A prerequisite settled without completing: whether this one may run is to be looked at."""
     attempts: int = 0
     """Attempts ever started, across every restart."""
     failures: dict[Category, int] | None = None
@@ -155,6 +159,12 @@ class State:
             if step.unmet == 0:
                 self.ready[spec.id] = step
         self.unsettled = len(self.steps)
+        self._link()
+
+    def _link(self) -> None:
+        """Let every step know those that wait for it."""
+        for name, dependents in self.prepared.graph.dependents.items():
+            self.steps[name].after = [self.steps[dependent] for dependent in dependents]
 
     def top_level(self) -> Iterator[StepState]:
         """The plan's own steps, without the items of foreach, in the plan's order."""
@@ -227,11 +237,13 @@ class State:
         self.unsettled -= 1
         if status is _COMPLETED:
             self.completed += 1
-        for dependent in self.prepared.graph.dependents[step.id]:
-            waiting = self.steps[dependent]
-            waiting.unmet -= 1
-            if waiting.unmet == 0 and waiting.status is _PENDING:
-                self.ready[dependent] = waiting
+        clouds = status is not _COMPLETED
+        for waiting in step.after:
+            if clouds:
+                waiting.clouded = True
+            unmet = waiting.unmet = waiting.unmet - 1
+            if not unmet and waiting.status is _PENDING:
+                self.ready[waiting.id] = waiting
 
     def _wait(self, step: StepState, at: float, reason: str, until: float | None, question: str = "") -> None:
         self._leave_indexes(step)
@@ -297,6 +309,7 @@ class State:
                 self.steps[step.id] = step
         for step in list(self.steps.values()):
             self._index_again(step)
+        self._link()
         self.unsettled = sum(not step.settled for step in self.top_level())
 
     def _index_again(self, step: StepState) -> None:
@@ -304,6 +317,7 @@ class State:
         if step.parent is None:
             needs = self.prepared.graph.needs[step.id]
             step.unmet = sum(not self.steps[need].settled for need in needs)
+            step.clouded = any(self.steps[need].status in (_FAILED, _SKIPPED) for need in needs)
             self.completed += step.status is _COMPLETED
             if step.unmet and step.status in (_PAUSED, _WAITING) and step.waiting_for != "outcome":
                 # The new plan wants something else done first: it has not begun, but keeps its counts.

@@ -40,6 +40,9 @@ from windlass.ports import Archive, Journal, Message, Tool
 
 __all__ = ["Engine"]
 
+LOOK_ROUND = 10
+"""Looks at the inbox between looks for executions that somebody else has taken over."""
+
 
 class Workshop(Protocol):
     """Where plans are read from files, and the tools that they bring are loaded."""
@@ -349,6 +352,8 @@ class Engine(Observer):
         folder = os.path.abspath(workdir or os.getcwd())
         if not os.path.isdir(folder):
             raise UsageError(f"the working directory {folder} does not exist")
+        if not _utf8(folder):
+            raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be kept")
         return ev.ExecutionCreated(
             self.clock.now(),
             id=new_id(),
@@ -484,20 +489,45 @@ class Engine(Observer):
 
     async def _deliver_mail(self) -> None:
         """Bring other processes' messages to the drivers here."""
-        seen = 0
+        seen = turn = 0
         while True:
             for message in await self.journal.receive(seen):
                 seen = message.id
                 driver = self._drivers.get(message.execution)
                 if driver is not None:
                     driver.post(message)
+            turn += 1
+            if turn % LOOK_ROUND == 0:
+                await self._let_go_of_the_lost()
             await asyncio.sleep(POLL)
+
+    async def _let_go_of_the_lost(self) -> None:
+        """Somebody may have taken over what a driver here only waits with: it would wait for ever.
+
+        Made to write something, it finds out that it cannot (`Conflict`), and ends.
+        """
+        ours = [name for name, driver in self._drivers.items() if driver.acknowledged.done()]
+        if not ours:
+            return
+        running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING])
+        kept = {head.id for head in running if head.driver == self.driver}
+        for name in ours:
+            if name not in kept and name in self._drivers:
+                self._deliver(name, {"kind": "interrupt", "by": "another driver"})
 
     def _committed(self, execution: str, events: Sequence[ev.Event]) -> None:
         if self._listeners:
             self._tell(execution)
         if self._each_step and any(isinstance(event, ev.AttemptFinished) for event in events):
             self._keeper.later(execution)
+
+
+def _utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _sourced(plan: Plan | Sourced) -> Sourced:

@@ -15,6 +15,8 @@ __all__ = ["POLL", "Observer"]
 
 POLL = 0.1
 """Seconds between looks at what other processes did."""
+STARTING = 20.0
+"""Seconds that a driver may take to begin with what was written down for it; after that, nobody will."""
 
 
 class Observer:
@@ -47,7 +49,7 @@ class Observer:
         """Its events, those past and those to come, until it is finished or stands still."""
         head = await self.find(execution)
         still = False
-        quiet = 0.0
+        quiet = silence = 0.0
         news = self._listen(head.id)
         while True:
             if news.done():
@@ -58,16 +60,17 @@ class Observer:
                 still = isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished)
                 yield entry
             if entries:
-                quiet = 0.0
+                quiet = silence = 0.0
                 continue
             if still:
                 return
             await asyncio.wait({news}, timeout=POLL)
-            quiet += POLL
+            quiet, silence = quiet + POLL, silence + POLL
             if quiet > 1.0:
                 quiet = 0.0
                 current = await self.find(head.id)
-                if current.status == ExecutionStatus.RUNNING and not self.driven(current):
+                begun = current.status == ExecutionStatus.RUNNING or silence > STARTING
+                if begun and not self.driven(current):
                     return
 
     async def orphans(self) -> list[Head]:

@@ -43,7 +43,8 @@ class Presence:
         except FileNotFoundError:
             return False
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A shared lock: two that ask at once must not take each other for the driver.
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
         finally:

@@ -108,7 +108,9 @@ def translate(path: Path) -> Iterator[None]:
 
 def meaning(error: Exception, path: Path) -> JournalError:
     """What an error of SQLite or the system says about the file, and what to do."""
-    text = str(error)
+    text = (isinstance(error, OSError) and error.strerror) or str(error)  # without the path, whose words are no signs
+    if "unable to open" in text and _on_read_only_disk(path):
+        text = "Read-only file system"
     free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
     for sign, message, advice in (
         ("not a database", f"{path} is not a database; it was not touched", "move that file away"),
@@ -119,9 +121,16 @@ def meaning(error: Exception, path: Path) -> JournalError:
         ("readonly", f"{path} cannot be written: it is read-only", f"chmod u+w {path.parent} {path}"),
         ("unable to open", f"{path} cannot be opened", f"check the permissions of {path.parent}"),
         ("Permission denied", f"{path} cannot be opened: permission denied", f"ls -l {path.parent}"),
-        ("Read-only file system", f"{path} is on a read-only disk", "choose another: --home DIR"),
+        ("Read-only file system", f"{path} is on a read-only disk", "choose another home: windlass --home DIR …"),
         ("disk I/O", f"the disk of {path} reports an error", "check the disk, then: windlass resume ID"),
     ):
         if sign in text:
             return JournalError(message, advice=(advice,))
     return JournalError(f"the journal {path} could not be used: {text}")
+
+
+def _on_read_only_disk(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False

@@ -155,7 +155,8 @@ class Step(_Value):
     """Short for `tool: shell`: one shell line, or a list of arguments with no shell in between."""
     tool: str | None = None
     """The tool that does the work."""
-    with_: dict[str, Any] = Field(default_factory=dict, alias="with")
+    # Two aliases instead of `alias`: type checkers then know the argument as `with_`, the only way to write it.
+    with_: dict[str, Any] = Field(default_factory=dict, validation_alias="with", serialization_alias="with")
     """The tool's arguments; text in them may be a template."""
     when: str | bool | None = None
     """An expression; the step is skipped when it is false."""

@@ -26,7 +26,7 @@ __all__ = ["Complaint", "explain", "kind_of", "nearest", "plan_schema"]
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return [field.serialization_alias or name for name, field in model.model_fields.items()]
 
 
 _LEVELS = {"plan": _keys(Plan), "limits": _keys(Limits), "step": _keys(Step), "retry": _keys(Retry)}
@@ -285,5 +285,5 @@ def _words_beneath(model: type[BaseModel]) -> dict[str, str]:
                 ast.AnnAssign(target=ast.Name(id=name)),
                 ast.Expr(value=ast.Constant(value=str(text))),
             ):
-                words[model.model_fields[name].alias or name] = " ".join(text.split())
+                words[model.model_fields[name].serialization_alias or name] = " ".join(text.split())
     return words

@@ -193,15 +193,16 @@ class _Player:
                 self._world.finish(step, output)
             case Fail(category, message, _after, retry_after):
                 self._world.fail(step, Failure(Category(category), message, retry_after=retry_after))
+            case Hang():
+                self._world.time_out(step)
 
     def _end_of(self, started: AttemptStarted) -> tuple[float, Act]:
         key = (started.step, started.attempt, started.at)
         if key not in self._ends:
             act = self._act(started)
             limit = self._world.state.steps[started.step].spec.timeout
-            if isinstance(act, Hang) and limit is not None:
-                act = Fail(Category.RESOURCE, "took too long", limit)
-            self._ends[key] = (started.at + (NEVER if isinstance(act, Hang) else act.after), act)
+            after = (limit or NEVER) if isinstance(act, Hang) else act.after
+            self._ends[key] = (started.at + after, act)
         return self._ends[key]
 
     def _act(self, started: AttemptStarted) -> Act:

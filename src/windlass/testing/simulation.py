@@ -114,6 +114,13 @@ class Simulation:
         reason = self.stopping[step].reason
         self._end(step, lambda now, attempt: ev.AttemptStopped(now, step, attempt, reason))
 
+    def time_out(self, step: str) -> None:
+        """The attempt is ended because it took too long: a failure, or a doubt if it may take effect only once."""
+        if self.running[step].effect == Effect.ONCE:
+            self._end(step, lambda now, attempt: ev.AttemptStopped(now, step, attempt, "timeout"))
+        else:
+            self.fail(step, Failure(Category.RESOURCE, "took too long"))
+
     # -- what people do --------------------------------------------------------------------------
 
     def pause(self, *, now: bool = False) -> None:

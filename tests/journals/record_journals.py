@@ -1,0 +1,231 @@
+"""Records the journals of this release: real plans, run, killed, answered and changed through the real command line.
+
+    python tests/journals/record_journals.py v1
+
+writes `v1-NAME.jsonl` (the events, one a line, byte for byte as the journal holds them) and `v1-NAME.snapshot.json`
+(what they fold to). What is there already is never written again: these files are how we know that a newer Windlass
+still reads what an older one wrote. Run it once for every release that adds to the journal's format.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from windlass.core.events import decode
+from windlass.core.state import fold
+from windlass.core.view import snapshot
+
+HERE = Path(__file__).parent
+
+PLAIN = """
+name: plain
+description: outputs, a fan-out, a condition; everything goes well
+inputs: {who: "wörld ☃", numbers: [1, 2, 3]}
+limits: {parallel: 2, timeout: 5m}
+steps:
+  - id: greet
+    name: say hello
+    run: echo {{ ("hello " ~ inputs.who) | quote }}; echo aside >&2
+  - id: square
+    foreach: inputs.numbers
+    run: echo $(( {{ item }} * {{ item }} ))
+  - id: never
+    when: inputs.numbers | length > 5
+    run: exit 1
+  - id: after-never
+    needs: [never]
+    run: exit 1
+  - id: report
+    tool: files.write
+    with:
+      path: report.txt
+      content: "{{ steps.greet.output.stdout }}{{ steps.square.output | map(attribute='stdout') | join }}"
+"""
+
+TROUBLE = """
+name: trouble
+description: retries, failures of every importance but critical, and what they skip
+limits: {parallel: 3}
+steps:
+  - id: flaky
+    run: |
+      if [ "$WINDLASS_ATTEMPT" -le 2 ]; then echo "try $WINDLASS_ATTEMPT" >&2; exit 75; fi
+      echo "worked at $WINDLASS_ATTEMPT"
+    retry: {delay: 10ms, max: 2}
+  - id: starved
+    run: |
+      if [ "$WINDLASS_REDUCED" = 0 ]; then kill -9 $$; fi
+      echo "reduced $WINDLASS_REDUCED times"
+    retry: {delay: 10ms}
+  - id: nice-to-have
+    importance: optional
+    run: [there-is-no-such-program]
+  - id: goes-on
+    needs: [nice-to-have]
+    run: "echo without it: {{ steps['nice-to-have'].output }}"
+  - id: items
+    foreach: [good, bad]
+    run: '[ {{ item }} = good ]'
+  - id: lost
+    needs: [items]
+    run: exit 0
+  - id: mends
+    when: steps.items.status == 'failed'
+    run: echo mended
+  - id: too-slow
+    timeout: 50ms
+    retry: {max: 0}
+    run: sleep 100
+"""
+
+KILLED = """
+name: killed
+description: the driver is killed while two attempts are in flight, one of which may happen only once
+steps:
+  - id: before
+    run: echo before
+  - id: pay
+    needs: [before]
+    effect: once
+    run: echo paid
+  - id: look
+    needs: [before]
+    effect: none
+    run: echo looked
+  - id: after
+    needs: [pay, look]
+    run: echo after
+"""
+
+ANSWERS = """
+name: answers
+inputs: {to: ann}
+steps:
+  - id: allowed
+    approve: always
+    run: echo to {{ inputs.to }}
+  - id: denied
+    approve: always
+    approve_within: 2d
+    run: echo never
+  - id: depends
+    needs: [denied]
+    run: echo never
+"""
+
+CRITICAL = """
+name: critical
+steps:
+  - id: vital
+    importance: critical
+    run: while [ ! -e started ]; do :; done; echo broken >&2; exit 3
+  - id: other
+    run: touch started; exec sleep 100
+  - id: rest
+    needs: [other]
+    run: exit 0
+"""
+
+
+class Recorder:
+    """A project of its own, in which the real command line is run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # Nothing of this machine and its user ends up in the recording.
+        self.env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8", "LOGNAME": "ann"}
+        if "PYTHONPATH" in os.environ:
+            self.env["PYTHONPATH"] = os.environ["PYTHONPATH"]
+
+    def write(self, plan: str) -> None:
+        (self.folder / "plan.yaml").write_text(plan)
+
+    def windlass(self, line: str, *, code: int, fault: str = "") -> None:
+        argv = [sys.executable, "-m", "windlass", *shlex.split(line)]
+        env = {**self.env, "WINDLASS_FAULT": fault} if fault else self.env
+        done = subprocess.run(argv, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != code:
+            sys.exit(f"windlass {line}: exit code {done.returncode}, not {code}\n{done.stderr}")
+
+    def _rows(self, sql: str, *parameters: str) -> list[tuple[bytes]]:
+        db = sqlite3.connect(self.folder / ".windlass" / "windlass.db")
+        try:
+            return db.execute(sql, parameters).fetchall()
+        finally:
+            db.close()
+
+    @property
+    def newest(self) -> str:
+        return str(self._rows("SELECT id FROM executions ORDER BY id DESC LIMIT 1")[0][0])
+
+    def events(self) -> list[bytes]:
+        sql = "SELECT body FROM events JOIN executions ON key = execution WHERE id = ? ORDER BY seq"
+        return [bytes(body) for (body,) in self._rows(sql, self.newest)]
+
+
+def recordings(recorder: Recorder) -> Iterator[str]:
+    """Runs one plan after another; whenever it yields, the newest execution is one to keep, under that name."""
+    run = recorder.windlass
+
+    recorder.write(PLAIN)
+    run("run plan.yaml", code=0)
+    yield "plain"
+
+    recorder.write(TROUBLE)
+    run("run plan.yaml", code=1)
+    yield "trouble"
+    run(f"fork {recorder.newest} --from items", code=1)
+    yield "fork"
+
+    recorder.write(KILLED)
+    run("run plan.yaml", code=-9, fault="journal.after_commit:2")
+    run(f"resume {recorder.newest}", code=3)
+    yield "decision"
+    run(f"resume {recorder.newest} --again pay", code=0)
+    yield "killed"
+
+    recorder.write(ANSWERS)
+    run("run plan.yaml", code=3)
+    yield "approval"
+    run(f"approve {recorder.newest} allowed --note 'as agreed'", code=0)
+    run(f"approve {recorder.newest} denied --deny --note 'not today'", code=0)
+    run(f"resume {recorder.newest}", code=1)
+    yield "answers"
+
+    run("run plan.yaml", code=3)
+    recorder.write(ANSWERS.replace("echo to", "echo dear") + "\n  - id: added\n    run: echo new\n")
+    run(f"resume {recorder.newest} --accept-changes", code=3)
+    run(f"cancel {recorder.newest}", code=0)
+    yield "replanned-cancelled"
+
+    recorder.write(CRITICAL)
+    run("run plan.yaml", code=1)
+    yield "critical"
+
+
+def main(release: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="windlass-recording-") as folder:
+        recorder = Recorder(Path(folder))
+        for name in recordings(recorder):
+            lines = recorder.events()
+            journal = HERE / f"{release}-{name}.jsonl"
+            if journal.exists():
+                print(f"{journal.name} is there already and stays as it is")
+                continue
+            journal.write_bytes(b"\n".join([*lines, b""]))
+            view = snapshot(fold(map(decode, lines)))
+            text = json.dumps(view, indent=1, ensure_ascii=False) + "\n"
+            (HERE / f"{release}-{name}.snapshot.json").write_text(text)
+            print(f"{journal.name}: {len(lines)} events, {view['status']}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,100 @@
+"""The public API as a typed program uses it. `mypy --strict` must accept every line (I5).
+
+Where a `type: ignore` stands, the types must refuse the line: an unused one is an error, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, assert_type
+
+import windlass
+from windlass import (
+    Call,
+    Category,
+    Effect,
+    Engine,
+    Execution,
+    Failure,
+    Importance,
+    Limits,
+    Plan,
+    PlanInvalid,
+    Retry,
+    Step,
+    ToolError,
+    WindlassError,
+    tool,
+)
+
+
+@tool
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def renew() -> None:
+    """Credentials, before the one retry after a permission failure."""
+
+
+@tool(name="slow.count", description="Counts slowly", effect=Effect.NONE, refresh=renew)
+async def slow_count(text: str, call: Call) -> dict[str, int]:
+    call.output("stdout", f"attempt {call.attempt} in {call.workdir}, reduced {call.reduced} times\n")
+    if call.stopping.is_set():
+        raise ToolError("stopped", category=Category.TRANSIENT, advice=["try again"], retry_after=1.5)
+    return {"words": len(text.split())}
+
+
+@tool(effects="none")  # type: ignore[call-overload, untyped-decorator]
+def misspelt() -> None: ...
+
+
+PLAN = Plan(
+    name="typed",
+    inputs={"text": "a b c"},
+    limits=Limits(parallel=2),
+    steps=(
+        Step(id="count", tool="count", with_={"text": "{{ inputs.text }}"}, importance=Importance.CRITICAL),
+        Step(id="shell", run=("echo", "hello"), retry=Retry(max=1), effect=Effect.ONCE),
+    ),
+)
+
+
+def trust(folder: Path, files: list[Path]) -> bool:
+    return folder.name == "mine" and len(files) == 1
+
+
+async def use(path: Path) -> None:
+    async with windlass.open(tools=[count, slow_count], ask=trust, grace=2.0) as engine:
+        assert_type(engine, Engine)
+        execution = await engine.start(PLAN, {"text": "x"}, workdir=path)
+        assert_type(execution, Execution)
+        async for event in execution.events():
+            assert_type(event.at, float)
+        state = await execution.wait()
+        for step in state.steps.values():
+            assert_type(step.error, Failure | None)
+            if step.error is not None:
+                assert_type(step.error.category, Category)
+                assert_type(step.error.advice, tuple[str, ...])
+        assert_type(await execution.result(), dict[str, Any])
+        assert_type(await engine.checkpoint(execution.id), Path)
+        assert_type(await engine.restore(path), str)
+        new = await engine.fork(execution.id, from_step="shell", inputs={"text": "y"})
+        resumed = await engine.resume(new, accept_changes=True)
+        await resumed.approve("shell", allow=False, note="no")
+        await resumed.pause(now=True)
+        await resumed.cancel()
+        await engine.start(3)  # type: ignore[arg-type]
+        await engine.resume()  # type: ignore[call-arg]
+
+
+async def refused(engine: Engine, path: Path) -> int:
+    try:
+        await engine.start(path)
+    except PlanInvalid as invalid:
+        return sum(problem.line or 0 for problem in invalid.problems)
+    except WindlassError as error:
+        assert_type(error.message, str)
+        return error.exit_code
+    return 0
