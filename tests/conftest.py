@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import sqlite3
@@ -159,6 +160,11 @@ class Ran:
         """What stdout holds, if that is one JSON document and nothing else."""
         return json.loads(self.out)
 
+    def command(self, word: str) -> str:
+        """The one command with that word in it that was printed as what to type next."""
+        (line,) = re.findall(rf"^\s*(?:next: )?(windlass .*{word}\b.*)$", self.out + self.err, re.MULTILINE)
+        return str(line)
+
     def __str__(self) -> str:
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
@@ -265,6 +271,22 @@ class Windlass:
         ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
         assert "Traceback" not in ran.err, str(ran)
         assert ran.code == code, f"{' '.join(map(str, arguments))}: {ran}"
+        return ran
+
+    def shell(self, line: str, code: int = 0) -> Ran:
+        """A line exactly as it was printed, typed at a shell in the project's folder."""
+        done = subprocess.run(
+            ["sh", "-c", line],
+            env=self._project.env,
+            cwd=self._project.path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        ran = Ran(done.returncode, done.stdout, done.stderr)
+        assert ran.code == code, f"{line}: {ran}"
         return ran
 
     def background(self, *arguments: str | Path, **env: str) -> Background:

@@ -46,6 +46,19 @@ def test_c6_without_a_terminal_it_stops_with_3_and_can_be_approved_and_resumed(
     assert (answer.by, answer.note) == (getpass.getuser(), "looked at it")
 
 
+def test_c6_the_commands_that_are_printed_work_as_they_stand(project: Project, windlass: Windlass) -> None:
+    """Also for an item of a fan-out, whose name a shell would take for a pattern."""
+    plan = project.plan("steps: [{id: each, run: 'echo {{ item | quote }} >> ran', foreach: [a], approve: always}]")
+    (project.path / "each0").touch()
+    stopped = windlass("run", plan, code=3)
+    windlass.shell(stopped.command("approve"))
+    windlass.shell(stopped.command("resume"))
+    assert project.lines("ran") == ["a"]
+    failed = windlass("run", project.plan("steps: [{id: b, run: test -e fixed}]", "other.yaml"), code=1)
+    (project.path / "fixed").touch()
+    windlass.shell(failed.command("fork"))
+
+
 def test_c6_a_denial_fails_the_step_with_the_note(project: Project, windlass: Windlass) -> None:
     windlass("run", project.plan(PLAN), code=3)
     (execution,) = project.ids()
@@ -142,6 +155,22 @@ def test_c6_a_question_in_the_terminal_goes_away_when_it_is_answered_elsewhere(
     ran = terminal.ended()
     assert ran.code == 0, ran
     assert project.lines("ran") == ["build", "push to staging", "tell"]
+
+
+def test_c6_a_question_that_no_longer_stands_is_not_asked_in_the_terminal(project: Project, windlass: Windlass) -> None:
+    """The plan changed while it waited: what is asked is what would be done now, and nothing else."""
+    windlass("run", project.plan(PLAN), code=3)
+    (execution,) = project.ids()
+    project.plan(PLAN.replace("echo push to", "echo shove to"))
+    terminal = windlass.terminal("resume", execution, "--accept-changes")
+    terminal.expect("Allow it?")
+    assert "echo shove to" in terminal.shown
+    assert "echo push to" not in terminal.shown
+    terminal.type("y\n")
+    ran = terminal.ended()
+    assert ran.code == 0, ran
+    assert ran.err.count("Allow it?") == 1
+    assert project.lines("ran") == ["build", "shove to staging", "tell"]
 
 
 def test_c6_several_questions_in_a_terminal_are_asked_one_after_another(project: Project, windlass: Windlass) -> None:

@@ -179,6 +179,25 @@ async def test_c6_an_answer_holds_for_exactly_what_was_shown(project: Project, s
     assert sender.sent == ["harmful"]
 
 
+async def test_c6_a_question_that_no_longer_stands_is_put_anew(project: Project, sender: Sender) -> None:
+    """The plan changes while the step waits: what is open then is what would be done now."""
+    path = project.path / "plan.yaml"
+    text = "{steps: [{id: send, tool: send, with: {text: '%s{{ item }}'}, foreach: [1, 2], approve: %s}]}"
+    path.write_text(text % ("old", "always"))
+    async with windlass.open(tools=sender.tools) as engine:
+        execution = await engine.start(path, hold=False)
+        await execution.wait()
+        await execution.approve("send[1]")
+        path.write_text(text % ("new", "always"))
+        state = await (await engine.resume(execution.id, accept_changes=True, hold=False)).wait()
+        open_now = {s.id: s.approval.input for s in state.questions.values() if s.approval}
+        assert open_now == {"send[0]": {"text": "new1"}, "send[1]": {"text": "new2"}}
+        path.write_text(text % ("newest", "never"))
+        result = await (await engine.resume(execution.id, accept_changes=True, hold=False)).result()
+    assert result["status"] == "completed"
+    assert sender.sent == ["newest1", "newest2"]
+
+
 async def test_c6_an_answer_to_something_else_is_refused(project: Project, sender: Sender) -> None:
     async with windlass.open(tools=sender.tools) as engine:
         execution = await engine.start(plan_of())

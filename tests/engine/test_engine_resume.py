@@ -116,6 +116,23 @@ async def test_d5_changed_tools_are_refused_until_accepted(project: Project, pau
     assert [s["output"] for s in result["steps"]] == ["first", "gate!", "old!"]
 
 
+async def test_d5_changed_tools_can_be_accepted_though_the_plan_file_is_gone(project: Project, paused: str) -> None:
+    (project.path / "plan.yaml").unlink()
+    project.file("tools.py", TOOLS.replace("return text", "return text + '!'"))
+    result = await resume(paused, accept_changes=True)
+    assert [s["output"] for s in result["steps"]] == ["first", "gate!", "old!"]
+
+
+async def test_d2_of_two_who_resume_at_once_one_gets_it(project: Project, paused: str) -> None:
+    async with engine_of() as one, engine_of() as other:
+        both = await asyncio.gather(one.resume(paused), other.resume(paused), return_exceptions=True)
+        (got,) = [each for each in both if isinstance(each, Execution)]
+        (refused,) = [each for each in both if isinstance(each, windlass.WindlassError)]
+        assert "another" in str(refused)
+        assert (await got.result())["status"] == "completed"
+    assert project.lines("ran") == ["first", "gate", "old"]
+
+
 async def test_d5_every_reason_is_told_at_once(project: Project, paused: str) -> None:
     project.plan(PLAN + "\n")
     project.file("tools.py", TOOLS.replace("def mark", "def marker"))

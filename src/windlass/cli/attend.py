@@ -26,7 +26,11 @@ class Attendant:
         self._one_at_a_time = asyncio.Lock()
 
     def take(self, event: ev.Event) -> None:
-        if isinstance(event, ev.ApprovalAsked) and (self._yes or attended()):
+        if isinstance(event, ev.ExecutionReplanned):
+            # Whatever was open is asked anew, if it still is to be asked.
+            for step in list(self._asking):
+                self._asking.pop(step).cancel()
+        elif isinstance(event, ev.ApprovalAsked) and (self._yes or attended()):
             task = asyncio.get_running_loop().create_task(self._ask(event))
             self._asking[event.step] = task
         elif isinstance(event, ev.ApprovalAnswered | ev.StepFailed) and event.step in self._asking:

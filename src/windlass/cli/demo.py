@@ -46,7 +46,7 @@ def demo(
         suggest(f"            windlass logs {execution.id}")
         suggest(f"try it:     windlass fork {execution.id} --from count   # runs a part of it again")
         if shutil.which("windlass") is None:
-            say(f"(windlass is {os.path.relpath(sys.argv[0])} here)")
+            say(f"(windlass is {min(os.path.relpath(sys.argv[0]), sys.argv[0], key=len)} here)")
         return code
 
     raise Stop(with_engine(work, home, make=True))

@@ -20,6 +20,7 @@ from windlass.cli.session import (
     Yes,
     attended,
     exit_code,
+    leave_stderr_to_events,
     print_json,
     report_error,
     say,
@@ -39,8 +40,16 @@ from windlass.errors import UsageError, WindlassError
 
 __all__ = ["register", "see_through", "start_driver"]
 
+
+def _heeded(progress: Progress) -> Progress:
+    if progress is Progress.RAWJSON:
+        leave_stderr_to_events()
+    return progress
+
+
 ProgressOption = Annotated[
-    Progress, typer.Option("--progress", help="How progress is shown on stderr", case_sensitive=False)
+    Progress,
+    typer.Option("--progress", help="How progress is shown on stderr", case_sensitive=False, callback=_heeded),
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background; print the id")]
 

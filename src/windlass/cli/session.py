@@ -29,6 +29,7 @@ __all__ = [
     "as_typed",
     "ask_trust",
     "exit_code",
+    "leave_stderr_to_events",
     "print_json",
     "remember_home",
     "report_error",
@@ -68,8 +69,22 @@ def as_typed(text: str) -> str:
     return re.sub(r"\bwindlass (?=[a-z]+\b)", lambda _: f"windlass --home {shlex.quote(_home_flag)} ", text)
 
 
+_only_events = False
+
+
+def leave_stderr_to_events() -> None:
+    """A program reads it line by line (`--progress=rawjson`): remarks for people would be noise. Errors are not."""
+    global _only_events
+    _only_events = True
+
+
 def say(text: str) -> None:
     """To the person: progress and remarks go to stderr, so that stdout holds data only."""
+    if not _only_events:
+        _write(text)
+
+
+def _write(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -80,7 +95,7 @@ def suggest(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    ascii_only = sys.stdout.encoding.lower() not in ("utf-8", "utf8")  # `\\xfc` would be no JSON
+    ascii_only = sys.stdout.encoding.lower() not in ("utf-8", "utf8")  # `\xfc` would be no JSON
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=ascii_only) + "\n")
     sys.stdout.flush()
 
@@ -126,7 +141,10 @@ def with_engine(
 
     async def main() -> T:
         async with open_engine(home, ask=ask_trust(yes), make=make) as engine:
-            return await work(engine)
+            result = await work(engine)
+        for execution, reason in engine.checkpoint_failures.items():
+            say(f"warning: no checkpoint file of {execution} could be written: {reason}")
+        return result
 
     return asyncio.run(main())
 
@@ -155,7 +173,7 @@ def report_error(error: WindlassError, as_json: bool) -> int:
         if isinstance(error, PlanInvalid):
             told["problems"] = [msgspec.to_builtins(problem) for problem in error.problems]
         print_json({"error": told})
-    say(f"windlass: {error.message}")
+    _write(f"windlass: {error.message}")
     for line in error.advice:
-        suggest(f"  → {line}")
+        _write(as_typed(f"  → {line}"))
     return error.exit_code

@@ -142,11 +142,11 @@ def _skipped_by(state: State, failed: str) -> list[str]:
     return list(lost)
 
 
-def failure_lines(failure: Failure) -> list[str]:
-    where = f" in {failure.where}" if failure.where else ""
+def failure_lines(who: str, failure: Failure) -> list[str]:
+    """What happened to whom and of which kind it is, then what to do about it."""
     return [
-        f"{failure.category}{where}: {failure.message}",
-        *(f"  → {advice}" for advice in failure.advice),
+        f"  ✗ {who}: {failure.message} ({failure.category})",
+        *(f"      → {advice}" for advice in failure.advice),
     ]
 
 
@@ -185,11 +185,11 @@ def summary(state: State, driven: bool = False) -> list[str]:
     lines = [f"{state.plan.name}  {status}: {parts}", f"execution {state.id}"]
     for step in state.top_level():
         if step.status is StepStatus.FAILED and step.error is not None:
-            lines += [f"  ✗ {step.id}: {line}" for line in failure_lines(step.error)]
+            lines += failure_lines(step.id, step.error)
         elif step.status is StepStatus.SKIPPED and not step.by_condition:
             lines.append(f"  ↷ {step.id}: {step.skipped_because}")
     if state.error is not None and state.error.where not in state.steps:
-        lines += [f"  ✗ {line}" for line in failure_lines(state.error)]
+        lines += failure_lines(state.error.where or state.plan.name, state.error)
     for step in state.questions.values():
         lines += _question_lines(step)
     if state.status is ExecutionStatus.COMPLETED and state.lacks:

@@ -305,6 +305,9 @@ class State:
                 self.steps[spec.id] = StepState(spec.id, spec, attempts=attempts)
                 continue
             for step in (kept, *(kept.children or ())):
+                if step.approval is not None and step.approval.allow is None and step.spec != spec:
+                    # What was asked is not what would be done now: the question is withdrawn, and put anew.
+                    step.status, step.waiting_for, step.until, step.approval = _PENDING, None, None, None
                 step.spec = spec
                 self.steps[step.id] = step
         for step in list(self.steps.values()):

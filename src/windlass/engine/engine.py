@@ -69,7 +69,7 @@ class Engine(Observer):
     ) -> None:
         super().__init__(journal)
         self.home = home
-        self._keeper = Keeper(journal, archive, clock)
+        self._keeper = Keeper(journal, archive, clock, busy=lambda: bool(self._drivers))
         self._each_step = checkpoint_each_step
         self._workshop = workshop
         self.clock = clock
@@ -80,6 +80,11 @@ class Engine(Observer):
         self._postman: asyncio.Task[None] | None = None
         self._checked: set[str] = set()
         """Digests of plans built in Python that were found good."""
+
+    @property
+    def checkpoint_failures(self) -> Mapping[str, str]:
+        """Executions whose automatic checkpoint could not be written, with the reason."""
+        return self._keeper.failures
 
     @cached_property
     def driver(self) -> str:
@@ -174,8 +179,9 @@ class Engine(Observer):
         self._check_free(state, take_over)
         tools, findings = self._examined(state, workdir or state.workdir)
         opening: list[ev.Event] = []
-        if findings.changed and accept_changes and state.source.path is not None:
-            sourced = self.read(state.source.path)
+        file = state.source.path
+        if findings.changed and accept_changes and file is not None and os.path.exists(file):
+            sourced = self.read(file)
             tools, findings.tools = list(sourced.tools), []  # what it needs was checked with it
             raw = msgspec.Raw(sourced.plan.encoded)
             opening.append(ev.ExecutionReplanned(self.clock.now(), raw, sourced.source))

@@ -1,12 +1,14 @@
 """Keeps checkpoint files: on completion and on pause by itself, at any time when asked (D4).
 
-Automatic ones are written one after another in the background: the journal already holds everything, so no
-execution waits for its copy.
+Automatic ones are written one after another in the background, when no execution is running here or at the latest
+after a few seconds: the journal already holds everything, so no execution is held up for a copy of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from windlass.clock import Clock
@@ -15,16 +17,20 @@ from windlass.ports import Archive, Journal
 
 __all__ = ["Keeper"]
 
-SOON = 0.5
-"""Seconds that an automatic checkpoint waits, so that a burst of executions is not slowed down by it."""
+GLANCE = 0.2
+"""Seconds between looks whether there is time for automatic checkpoints."""
+LATEST = 5.0
+"""Seconds after which they are written even while executions are running."""
 
 
 class Keeper:
-    def __init__(self, journal: Journal, archive: Archive, clock: Clock) -> None:
+    def __init__(self, journal: Journal, archive: Archive, clock: Clock, busy: Callable[[], bool]) -> None:
         self._journal = journal
+        self._busy = busy
         self._archive = archive
         self._clock = clock
-        self._waiting: dict[str, None] = {}
+        self._waiting: dict[str, float] = {}
+        """Executions to be kept, with the time by which that is to happen."""
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self.failures: dict[str, str] = {}
@@ -32,9 +38,9 @@ class Keeper:
 
     def later(self, execution: str) -> None:
         """Write an automatic checkpoint soon; several requests for one execution become one."""
-        self._waiting[execution] = None
+        self._waiting.setdefault(execution, self._clock.now() + LATEST)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._work(SOON))
+            self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def keep(self, execution: str, label: str) -> Path:
         entries = await self._journal.read(execution)
@@ -54,10 +60,13 @@ class Keeper:
             self._hurry.set()
             await asyncio.wait({self._task})
 
-    async def _work(self, pause: float) -> None:
-        await asyncio.wait({asyncio.ensure_future(self._hurry.wait())}, timeout=pause)
+    async def _work(self) -> None:
         while self._waiting:
-            execution = next(iter(self._waiting))
+            execution, latest = next(iter(self._waiting.items()))
+            if not self._hurry.is_set() and self._busy() and self._clock.now() < latest:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), GLANCE)
+                continue
             del self._waiting[execution]
             try:
                 await self.keep(execution, "auto")

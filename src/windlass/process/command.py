@@ -86,7 +86,7 @@ class Command:
             case errno.ENOENT:
                 path = os.fsdecode(self.env.get(b"PATH", os.fsencode(os.defpath)))
                 if "/" not in program and shutil.which(program, path=path) is None:
-                    return f"PATH has no such program ({path})", f"install {program}", "give its full path"
+                    return "PATH has no such program", f"install {program}", "give its full path"
                 if "/" in program and not os.path.exists(os.path.join(os.fsdecode(self.cwd), program)):
                     return ("there is no such file",)
                 return ("the interpreter that its first line (#!) names does not exist",)
