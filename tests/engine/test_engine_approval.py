@@ -141,7 +141,7 @@ async def test_c6_a_step_says_itself_how_long_its_question_stays_open(project: P
 
 async def test_c6_an_answer_that_comes_too_late_is_refused(project: Project, sender: Sender, eventually: Any) -> None:
     """Nobody drives it and its time is over: a yes now must not do it after all."""
-    async with windlass.open(tools=sender.tools, approval_expiry="20ms") as engine:
+    async with windlass.open(tools=sender.tools, approval_expiry="2s") as engine:
         execution = await engine.start(plan_of(), hold=False)
         state = await execution.wait()
         approval = state.steps["send"].approval

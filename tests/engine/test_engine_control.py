@@ -314,7 +314,7 @@ async def test_d3_whatever_it_waits_for_it_can_be_cancelled(engine: Engine, stag
 
 async def test_d3_a_backoff_goes_on_counting_while_paused(engine: Engine, stage: Stage) -> None:
     """Its time is a time of day: resuming after it, there is nothing left to wait for."""
-    execution = await engine.start(Plan(steps=[Step(id="a", tool="flaky", retry=Retry(delay="50ms"))]))
+    execution = await engine.start(Plan(steps=[Step(id="a", tool="flaky", retry=Retry(delay="3s"))]))
     async for event in execution.events():
         if isinstance(event, ev.StepWaiting):
             break

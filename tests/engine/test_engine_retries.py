@@ -305,7 +305,7 @@ async def test_c3_a_backoff_holds_no_worker(project: Project) -> None:
 async def test_c3_attempts_are_counted_across_restarts(project: Project) -> None:
     """Paused in each backoff, taken up by another engine: the numbers go on and the limit holds."""
     flaky = Flaky(*["transient"] * 9)
-    retry = Retry(delay="200ms", backoff=1)
+    retry = Retry(delay="2s", backoff=1)
     async with windlass.open(tools=[flaky.tool]) as engine:
         execution = await engine.start(plan_of(retry))
         await waits_for_retry(execution)
@@ -326,7 +326,7 @@ async def test_c3_attempts_are_counted_across_restarts(project: Project) -> None
 async def test_c3_a_permission_failure_before_a_restart_is_not_granted_another_refresh(project: Project) -> None:
     flaky = Flaky(*["permission"] * 9)
     async with windlass.open(tools=[flaky.tool]) as engine:
-        execution = await engine.start(plan_of(Retry(delay="200ms")))
+        execution = await engine.start(plan_of(Retry(delay="2s")))
         await waits_for_retry(execution)
         await execution.pause()
     async with windlass.open(tools=[flaky.tool]) as engine:

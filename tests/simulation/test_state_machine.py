@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from invariants import check_journal, check_performed, picture
@@ -319,6 +319,9 @@ def play(examples: int) -> None:
         max_examples=examples,
         stateful_step_count=50,
         deadline=None,
+        phases=[
+            phase for phase in Phase if phase is not Phase.explain
+        ],  # which takes minutes, and explains nothing here
         suppress_health_check=[HealthCheck.too_slow],
         print_blob=True,
     )

@@ -58,8 +58,7 @@ async def test_executions_leave_no_descriptors_tasks_or_children_behind(tmp_path
         await engine._keeper.close()
         assert descriptors() <= before[0] + 1
         assert len(asyncio.all_tasks()) <= before[1] + 1
-        assert not engine._drivers
-        assert not engine._tasks
+        assert len(engine._crew) == 0
 
 
 @pytest.mark.soak

@@ -23,12 +23,13 @@ from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
+from windlass.engine.crew import Crew
 from windlass.engine.driver import Driver, World, head_of
 from windlass.engine.execution import Execution
 from windlass.engine.fork import fork_events
 from windlass.engine.keeper import Keeper
 from windlass.engine.lookup import find_plan_step, find_step
-from windlass.engine.observer import POLL, Observer
+from windlass.engine.observer import Observer
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import Findings, examine
 from windlass.engine.sourced import Sourced
@@ -39,9 +40,6 @@ from windlass.plan.model import Plan
 from windlass.ports import Archive, Journal, Message, Tool
 
 __all__ = ["Engine"]
-
-LOOK_ROUND = 10
-"""Looks at the inbox between looks for executions that somebody else has taken over."""
 
 
 class Workshop(Protocol):
@@ -69,15 +67,13 @@ class Engine(Observer):
     ) -> None:
         super().__init__(journal)
         self.home = home
-        self._keeper = Keeper(journal, archive, clock, busy=lambda: bool(self._drivers))
+        self._keeper = Keeper(journal, archive, clock, busy=lambda: len(self._crew) > 0)
         self._each_step = checkpoint_each_step
         self._workshop = workshop
         self.clock = clock
         self.performer = performer
         self._world = World(journal, clock, policy or Policy(), self._committed)
-        self._drivers: dict[str, Driver] = {}
-        self._tasks: dict[str, asyncio.Task[State]] = {}
-        self._postman: asyncio.Task[None] | None = None
+        self._crew = Crew(journal, clock, lambda: self.driver, self._stands_still)
         self._checked: set[str] = set()
         """Digests of plans built in Python that were found good."""
 
@@ -93,7 +89,7 @@ class Engine(Observer):
 
     def _alive(self, driver: str, execution: str) -> bool:
         # This process lives, but that does not mean that it still drives what it once did.
-        return execution in self._drivers if driver == self.driver else super()._alive(driver, execution)
+        return execution in self._crew if driver == self.driver else super()._alive(driver, execution)
 
     async def __aenter__(self) -> Engine:
         return self
@@ -108,13 +104,7 @@ class Engine(Observer):
 
     async def close(self) -> None:
         """Interrupt what runs here and let go of everything. What is unfinished can be resumed."""
-        for execution in list(self._drivers):
-            self._deliver(execution, {"kind": "interrupt", "by": "the engine closing"})
-        if self._tasks:
-            await asyncio.wait(self._tasks.values())
-        if self._postman is not None:
-            self._postman.cancel()
-            await asyncio.wait({self._postman})
+        await self._crew.close()
         await self._keeper.close()
         await self.performer.processes.close()
         await self.journal.close()
@@ -155,7 +145,7 @@ class Engine(Observer):
         created = self._created(sourced, inputs, workdir)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
-        task = await self._drive(driver, [self._opening(state)])
+        task = await self._crew.drive(driver, [self._opening(state)])
         return Execution(self, created.id, task=task)
 
     async def resume(
@@ -194,7 +184,7 @@ class Engine(Observer):
         driver = self._driver(state, tools, hold=hold)
         for message in waiting:
             driver.catch_up(message)
-        task = await self._drive(driver, opening)
+        task = await self._crew.drive(driver, opening)
         return Execution(self, state.id, since, task)
 
     async def check(self, execution: str) -> State:
@@ -335,9 +325,10 @@ class Engine(Observer):
 
     async def wait(self, execution: str) -> State:
         """Its state once it has finished or stands still."""
-        if execution not in self._tasks:
+        task = self._crew.task(execution)
+        if task is None:
             execution = (await self.find(execution)).id
-        task = self._tasks.get(execution)
+            task = self._crew.task(execution)
         if task is not None:
             return await asyncio.shield(task)
         async for _entry in self.follow(execution):
@@ -421,29 +412,6 @@ class Engine(Observer):
                 raise UsageError(f"step {decision.step} has no unknown outcome to decide on")
         return list(decisions)
 
-    async def _drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
-        """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
-        execution = driver.state.id
-        loop = asyncio.get_running_loop()
-        self._drivers[execution] = driver
-        task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
-        if self._postman is None:
-            self._postman = loop.create_task(self._deliver_mail())
-        await driver.acknowledged
-        if task.done():
-            task.result()
-        return task
-
-    async def _run(self, driver: Driver, opening: Sequence[ev.Event]) -> State:
-        try:
-            await driver.run(*opening)
-        finally:
-            self._drivers.pop(driver.state.id, None)
-            self._tasks.pop(driver.state.id, None)
-            self._tell(driver.state.id)
-        self._keeper.later(driver.state.id)
-        return driver.state
-
     async def _control(
         self,
         execution: str,
@@ -459,8 +427,8 @@ class Engine(Observer):
         if state.status is ExecutionStatus.PAUSED and kind != "cancel":
             return state
         body = {"kind": kind, "now": now, "by": by}
-        if state.id in self._drivers:
-            self._deliver(state.id, body)
+        if state.id in self._crew:
+            self._crew.post(state.id, body)
             return await self._obeyed(state.id, within)
         if self.driven(state):
             await self.journal.send(state.id, self.clock.now(), body)
@@ -468,7 +436,7 @@ class Engine(Observer):
         # Nobody drives it: take it up just long enough to write the request down and obey it.
         request = ev.ControlRequested(self.clock.now(), kind, by, now)
         driver = self._driver(state, (), hold=False)
-        return await (await self._drive(driver, [self._opening(state), request]))
+        return await (await self._crew.drive(driver, [self._opening(state), request]))
 
     async def _obeyed(self, execution: str, within: float | None) -> State:
         """The request is made; now wait for what comes of it, but no longer than that."""
@@ -479,8 +447,8 @@ class Engine(Observer):
             return await self.state(execution)
 
     async def _answer(self, state: State, body: dict[str, Any]) -> None:
-        if state.id in self._drivers:
-            self._deliver(state.id, body)
+        if state.id in self._crew:
+            self._crew.post(state.id, body)
         elif self.driven(state):
             await self.journal.send(state.id, self.clock.now(), body)
         else:
@@ -490,36 +458,10 @@ class Engine(Observer):
                 raise WindlassError(f"execution {state.id} no longer waits for that answer")
             await self.journal.append(state.id, state.seq, [event])
 
-    def _deliver(self, execution: str, body: dict[str, Any]) -> None:
-        self._drivers[execution].post(Message(0, execution, self.clock.now(), body))
-
-    async def _deliver_mail(self) -> None:
-        """Bring other processes' messages to the drivers here."""
-        seen = turn = 0
-        while True:
-            for message in await self.journal.receive(seen):
-                seen = message.id
-                driver = self._drivers.get(message.execution)
-                if driver is not None:
-                    driver.post(message)
-            turn += 1
-            if turn % LOOK_ROUND == 0:
-                await self._let_go_of_the_lost()
-            await asyncio.sleep(POLL)
-
-    async def _let_go_of_the_lost(self) -> None:
-        """Somebody may have taken over what a driver here only waits with: it would wait for ever.
-
-        Made to write something, it finds out that it cannot (`Conflict`), and ends.
-        """
-        ours = [name for name, driver in self._drivers.items() if driver.acknowledged.done()]
-        if not ours:
-            return
-        running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING])
-        kept = {head.id for head in running if head.driver == self.driver}
-        for name in ours:
-            if name not in kept and name in self._drivers:
-                self._deliver(name, {"kind": "interrupt", "by": "another driver"})
+    def _stands_still(self, execution: str, good: bool) -> None:
+        self._tell(execution)
+        if good:
+            self._keeper.later(execution)
 
     def _committed(self, execution: str, events: Sequence[ev.Event]) -> None:
         if self._listeners:
