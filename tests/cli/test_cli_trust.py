@@ -91,7 +91,7 @@ def test_in_a_terminal_it_is_asked_once(project: Project, windlass: Windlass, pl
 
 
 def test_a_damaged_record_of_trust_is_told_and_trusts_nobody(project: Project, windlass: Windlass, plan: str) -> None:
-    for wrong in ("{", "[]", '{"folders": 5}', '{"folders": {}}', "null", "\udcff"):
+    for wrong in ("{", '{"folders": 5}', "\udcff"):
         project.user_file("trusted.json", "").write_bytes(wrong.encode("utf-8", "surrogateescape"))
         ran = windlass("run", plan, code=2)
         assert "trusted" in ran.err

@@ -323,6 +323,13 @@ def test_c6_an_unanswered_question_fails_closed_even_if_nobody_was_there_when_it
     assert run.state.steps["send"].status == "failed"
 
 
+def test_c6_an_answer_after_the_expiry_is_refused() -> None:
+    run = gated(policy=Policy(approval_expiry=100.0))
+    run.clock.advance(100.0)
+    with pytest.raises(ValueError, match="expired"):
+        run.approve("send")
+
+
 def test_c6_an_answer_to_other_arguments_is_no_answer() -> None:
     run = gated(hold=True)
     now = run.clock.now()
@@ -406,6 +413,16 @@ def test_d2_the_persons_word_on_a_lost_once_attempt_is_followed(choice: Any, att
     assert attempts_of(run, "pay") == attempts
     assert run.state.status == status
     assert run.state.steps["pay"].output == (None if choice == "fail" else "receipt")
+
+
+def test_d2_a_once_attempt_that_ran_out_of_time_is_put_to_a_person_and_any_other_is_retried() -> None:
+    run = started(plan_of({"id": "pay", "effect": "once"}, {"id": "look"}))
+    run.time_out("pay")
+    run.time_out("look")
+    run.pass_time(60.0)
+    assert attempts_of(run, "pay") == [1]
+    assert run.state.questions["pay"].waiting_for == "outcome"
+    assert attempts_of(run, "look") == [1, 2]
 
 
 def test_d2_a_once_attempt_whose_start_was_never_on_disk_is_no_doubt() -> None:

@@ -84,8 +84,9 @@ async def test_d4_a_manual_one_can_be_had_at_any_time(project: Project, eventual
 
 
 async def test_d4_each_step_can_be_kept_and_only_the_newest_automatic_ones_are(
-    project: Project, eventually: Any
+    project: Project, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("windlass.engine.keeper.LATEST", 0.0)  # instead of when there is time
     seen: set[Path] = set()
 
     @tool

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from windlass.core import events as ev
-from windlass.core.decide import standing_still
 from windlass.core.retry import allowed
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import EXECUTION_MOVES, STEP_MOVES
@@ -60,9 +59,10 @@ def _named(value: Any) -> Any:
 def check_journal(history: list[ev.Event]) -> State:
     """Read a journal and hold each event against what went before it. Returns the state at its end."""
     state = fold(history[:1])
-    completed: set[str] = set()
     doubtful: set[str] = set()
     attempts: Counter[str] = Counter()
+    failures: Counter[tuple[str, Category]] = Counter()
+    ordered = ""
     for event in history[1:]:
         before = {name: step.status for name, step in state.steps.items()}
         status = state.status
@@ -72,37 +72,37 @@ def check_journal(history: list[ev.Event]) -> State:
         for name, step in state.steps.items():
             old = before.get(name, step.status)
             assert step.status == old or step.status in STEP_MOVES[old], (name, event)
-            if step.status == "completed":
-                completed.add(name)
         match event:
             case ev.AttemptStarted(step=name):
                 attempts[name] += 1
                 assert before[name] != "completed", f"{name} ran again after it completed"
                 assert name not in doubtful, f"{name} was repeated unasked"
+                assert not ordered, f"{name} started although a {ordered} was asked for"
                 assert event.attempt == attempts[name], "attempts are numbered from 1 without gaps"
                 assert len(state.active) <= state.plan.limits.parallel
                 assert len(state.active) == 1 or not any(s.reduced for s in state.active.values()), "not alone"
-                _check_retry(state.steps[name], event)
+                for (failed, category), count in failures.items():
+                    retries = allowed(category, state.steps[name].spec.retry)
+                    assert failed != name or count <= retries, f"{name} was retried too often"
+                assert event.reduced == failures[name, Category.RESOURCE]
                 if state.steps[name].spec.approve == "always":
                     asked = state.steps[name].approval
                     assert asked is not None, f"{name} ran without approval"
                     assert asked.allow is True
                     assert asked.input == event.input
+            case ev.AttemptFailed(step=name, failure=failure):
+                failures[name, failure.category] += 1
+            case ev.ControlRequested(kind=kind):
+                ordered = ordered if ordered == "cancel" else kind
             case ev.AttemptStopped(step=name, reason=reason) if reason in ("paused", "lost", "timeout"):
                 if state.steps[name].effect == "once":
                     doubtful.add(name)
             case ev.ExecutionResumed():
+                ordered = ordered if ordered == "cancel" else ""
                 doubtful |= {name for name, step in flight.items() if step.effect == "once"}
             case ev.DecisionMade(step=name, choice="again"):
                 doubtful.discard(name)
     return state
-
-
-def _check_retry(step: StepState, event: ev.AttemptStarted) -> None:
-    """Each failure so far was one that its category allows to be tried again."""
-    for category, count in (step.failures or {}).items():
-        assert count <= allowed(Category(category), step.spec.retry), f"{step.id} was retried too often"
-    assert event.reduced == (step.failures or {}).get(Category.RESOURCE, 0)
 
 
 def check_performed(run: Simulation) -> None:
@@ -121,12 +121,9 @@ def check_end(run: Simulation) -> None:
         assert all(step.settled for step in state.steps.values())
         assert state.finished_at is not None
     else:
-        assert state.status == "paused"
-        assert state.paused_for in ("approval", "decision", "pause", "interrupt")
+        assert (state.status, state.paused_for) == ("paused", "decision"), "an approval would have expired by now"
         assert state.questions
-        for step in state.questions.values():
-            assert step.question or (step.approval is not None and step.approval.allow is None)
-        assert standing_still(state) is None, "a paused execution decides nothing"
+        assert all(step.waiting_for == "outcome" and step.question for step in state.questions.values())
 
 
 def journal_bytes(history: list[ev.Event]) -> bytes:

@@ -313,15 +313,13 @@ class Machine(RuleBasedStateMachine):
         check_performed(self.run)
 
 
-def play(examples: int) -> None:
+def play(examples: int, *phases: Phase) -> None:
     """Let Hypothesis think up so many executions of 50 moves each."""
     profile = settings(
         max_examples=examples,
         stateful_step_count=50,
         deadline=None,
-        phases=[
-            phase for phase in Phase if phase is not Phase.explain
-        ],  # which takes minutes, and explains nothing here
+        phases=(Phase.reuse, Phase.generate, *phases),
         suppress_health_check=[HealthCheck.too_slow],
         print_blob=True,
     )
@@ -329,9 +327,10 @@ def play(examples: int) -> None:
 
 
 def test_d3_the_execution_agrees_with_its_model_whatever_is_done_to_it() -> None:
+    """Shows the first moves it finds that go wrong. The long form takes minutes to make them few."""
     play(80)
 
 
 @pytest.mark.soak
 def test_d3_the_execution_agrees_with_its_model_the_long_form() -> None:
-    play(500)
+    play(500, Phase.shrink)

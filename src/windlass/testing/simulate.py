@@ -115,18 +115,23 @@ class _Player:
         raise AssertionError("it neither ends nor stands still: the rules go round in circles")
 
     def _come_back(self) -> bool:
-        """Somebody takes it up again, with answers if they have any; False if only those could help."""
+        """Somebody takes it up again: later, with an answer, or when a question has expired. False if nothing helps."""
         world, jump = self._world, self._script.clock_jump
         world.clock.set(world.clock.now() + self._chance.uniform(0.0, 60.0) + self._chance.uniform(-jump, jump))
-        stuck = world.state.paused_for in ("approval", "decision")
-        if self._answer_one() is None and stuck:
-            return False
+        if self._answer_one() is None and world.state.paused_for in ("approval", "decision"):
+            expiry = world.state.next_timer(world.clock.now())
+            if expiry is None and not world.state.due(world.clock.now()):
+                return False
+            world.clock.set(expiry or world.clock.now())
         world.resume()
         return True
 
     def _answer_one(self) -> StepState | None:
-        """Answer a question that somebody cares about; None if there is none."""
+        """Answer a question that is open and that somebody cares about; None if there is none."""
+        now = self._world.clock.now()
         for step in self._world.state.questions.values():
+            if step.until is not None and step.until <= now:
+                continue
             if self._heard.setdefault((step.id, step.waiting_since), self._chance.random() < self._script.answer):
                 yes = self._chance.random() < self._script.allow
                 if step.waiting_for == "approval":

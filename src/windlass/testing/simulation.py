@@ -143,6 +143,8 @@ class Simulation:
         asked = self.state.steps[step].approval
         if asked is None or asked.allow is not None:
             raise ValueError(f"step {step} does not wait for approval")
+        if self.clock.now() >= asked.expires_at:
+            raise ValueError(f"the question of step {step} has expired")
         self._record(ev.ApprovalAnswered(self.clock.now(), step, asked.digest, allow, "somebody"))
         self._turn()
 
