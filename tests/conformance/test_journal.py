@@ -488,3 +488,18 @@ def test_i6_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert "windlass.db" in modes
     assert set(modes.values()) == {0}
     asyncio.run(journal.close())
+
+
+def test_a_foreign_database_with_a_wal_of_its_own_is_not_even_opened(tmp_path: Path) -> None:
+    """SQLite folds a WAL into its file when the last connection closes: somebody's file would be changed by a look."""
+    path = tmp_path / "windlass.db"
+    theirs = sqlite3.connect(path)
+    theirs.execute("PRAGMA journal_mode = WAL")
+    theirs.execute("CREATE TABLE t (x)")
+    theirs.commit()
+    files = {file: file.read_bytes() for file in tmp_path.iterdir() if file.suffix != ".db-shm"}
+    assert path.with_name("windlass.db-wal") in files
+    with pytest.raises(JournalError, match="another program"):
+        SqliteJournal(path)
+    assert {file: file.read_bytes() for file in files} == files
+    theirs.close()

@@ -74,7 +74,7 @@ def _home(folder: Path) -> Finding:
 
 def _journal(folder: Path) -> Finding:
     from windlass.errors import WindlassError
-    from windlass.journal.schema import open_database, translate
+    from windlass.journal.schema import close_database, open_database, translate
 
     path = folder / "windlass.db"
     if not path.exists():
@@ -86,7 +86,7 @@ def _journal(folder: Path) -> Finding:
                 verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
                 count = db.execute("SELECT count(*) FROM executions").fetchone()[0]
         finally:
-            db.close()
+            close_database(db, path)
     except WindlassError as error:
         return Finding("journal", False, error.message, "; ".join(error.advice))
     if verdict != "ok":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 from windlass.core.events import FORMAT
 from windlass.errors import Conflict, JournalError
 
-__all__ = ["meaning", "open_database", "translate"]
+__all__ = ["close_database", "meaning", "open_database", "translate"]
 
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL` in the file's header: how we know our own database from anybody else's."""
@@ -31,29 +33,91 @@ CREATE UNIQUE INDEX events_in_order ON events (execution, seq);
 CREATE TABLE inbox (
   id INTEGER PRIMARY KEY AUTOINCREMENT, execution TEXT NOT NULL, at REAL NOT NULL, body BLOB NOT NULL
 );
-PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
 """
 
 
+_open: Counter[str] = Counter()
+"""Connections of this process, by file."""
+_opening = threading.Lock()
+
+
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open the journal's file, making it if it is not there. Never changes a file that is not ours."""
-    with translate(path):
-        if not path.exists():
-            # 0600 from the first byte: outputs and inputs of steps are nobody else's business.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    """Open the journal's file, making it if it is not there. Never changes a file that is not ours.
+
+    Close it with `close_database`: while a connection of this process is open, the file must not be opened by other
+    means, for closing it again would drop SQLite's locks on it (they belong to the process, not to the descriptor).
+    """
+    with translate(path), _opening:
+        name = os.path.realpath(path)
+        if not _open[name]:
+            _make_or_refuse(path)
         db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
         try:
-            _check_ours(db, path)
-            # A commit writes whole pages; small ones make it a third cheaper (counts for new files only).
-            db.execute("PRAGMA page_size = 1024")
-            _use_wal(db)
-            db.execute("PRAGMA synchronous = FULL")
-            _make_tables(db)
+            _refuse_newer(db, path)
+            _prepare(db)
         except BaseException:
             db.close()
             raise
+        _open[name] += 1
         return db
+
+
+def close_database(db: sqlite3.Connection, path: Path) -> None:
+    with _opening:
+        db.close()
+        _open[os.path.realpath(path)] -= 1
+
+
+def _make_or_refuse(path: Path) -> None:
+    if not path.exists():
+        # 0600 from the first byte: outputs and inputs of steps are nobody else's business.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    _refuse_foreign(path)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Look at the file's first bytes: to open somebody's database with SQLite may already change it (its WAL)."""
+    with path.open("rb") as file:
+        head = file.read(100)
+    if not head:
+        return  # a new file of ours, perhaps being made by another process this very moment
+    if not head.startswith(b"SQLite format 3\0"):
+        raise JournalError(f"{path} is not a database; it was not touched", advice=("move that file away",))
+    if int.from_bytes(head[68:72]) != APPLICATION_ID:
+        raise JournalError(
+            f"{path} is a database of another program; it was not touched",
+            advice=("choose another home: windlass --home DIR …, or WINDLASS_HOME",),
+        )
+
+
+def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > FORMAT:
+        raise JournalError(
+            f"{path} was written by a newer Windlass (format {version}, this one reads {FORMAT})",
+            advice=("upgrade: pip install --upgrade windlass",),
+        )
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        # A commit writes whole pages: small ones make it a third cheaper.
+        db.execute("PRAGMA page_size = 1024")
+        # Before WAL, so that it stands in the file itself from the first page on.
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    _use_wal(db)
+    db.execute("PRAGMA synchronous = FULL")
+    if not _has_tables(db):
+        db.execute("BEGIN IMMEDIATE")
+        if not _has_tables(db):  # another process may have been faster
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+        db.execute("COMMIT")
+
+
+def _has_tables(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
@@ -67,32 +131,6 @@ def _use_wal(db: sqlite3.Connection) -> None:
             if "locked" not in str(error) or time.monotonic() > give_up:
                 raise
             time.sleep(0.005)
-
-
-def _check_ours(db: sqlite3.Connection, path: Path) -> None:
-    db.execute("BEGIN")  # one look: another process may be making the tables this very moment
-    (app,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    db.execute("COMMIT")
-    if app != APPLICATION_ID and (tables or app):
-        raise JournalError(
-            f"{path} is a database of another program; it was not touched",
-            advice=("choose another home: windlass --home DIR …, or WINDLASS_HOME",),
-        )
-    if app == APPLICATION_ID and version > FORMAT:
-        raise JournalError(
-            f"{path} was written by a newer Windlass (format {version}, this one reads {FORMAT})",
-            advice=("upgrade: pip install --upgrade windlass",),
-        )
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-        for statement in _TABLES.split(";"):
-            db.execute(statement)
-    db.execute("COMMIT")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from windlass.errors import Conflict, JournalError
 from windlass.faults import fault_point
 from windlass.journal.pace import Pace
 from windlass.journal.presence import Presence
-from windlass.journal.schema import meaning, open_database, translate
+from windlass.journal.schema import close_database, meaning, open_database, translate
 from windlass.ports import Entry, Head, Message
 
 __all__ = ["SqliteJournal"]
@@ -185,8 +185,8 @@ class SqliteJournal:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
-        self._writer.close()
-        self._reader.close()
+        close_database(self._writer, self._path)
+        close_database(self._reader, self._path)
         self._presence.leave()
 
     # -- reading -------------------------------------------------------------------------------
