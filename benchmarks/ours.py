@@ -6,6 +6,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 
 import windlass
@@ -31,6 +32,7 @@ def increment_in_a_thread(x: int) -> int:
     return x + 1
 
 
+@cache
 def chain(length: int, name: str = "increment") -> Plan:
     """Steps in a row, each using the output of the one before."""
     steps = [
@@ -44,6 +46,7 @@ def chain(length: int, name: str = "increment") -> Plan:
     return Plan.model_validate({"name": f"chain of {length}", "steps": steps})
 
 
+@cache
 def layers(nodes: int, width: int) -> Plan:
     """A graph in layers: every node waits for all nodes of the layer before."""
     steps = []

@@ -170,6 +170,35 @@ def test_c2_a_critical_failure_stops_what_runs_and_skips_the_rest() -> None:
     assert run.state.error == LOGIC.located("vital")
 
 
+def test_c2_nothing_is_started_beside_a_critical_step_that_fails_before_it_runs() -> None:
+    plan = plan_of(
+        {"id": "other"}, {"id": "vital", "importance": "critical", "with": {"x": "{{ inputs.a.b }}"}}, inputs={"a": {}}
+    )
+    run = started(plan)
+    assert run.performed == []
+    assert statuses(run) == {"other": "skipped", "vital": "failed"}
+    assert not any(isinstance(event, ev.AttemptStarted) for event in run.journal)
+
+
+def test_c2_what_was_to_start_in_the_turn_that_a_critical_step_failed_never_does() -> None:
+    """The skip of one step makes the critical one ready, whose template fails: three decisions, one turn."""
+    plan = plan_of(
+        {"id": "other"},
+        {"id": "skipped", "when": "1 > 2"},
+        {
+            "id": "vital",
+            "importance": "critical",
+            "when": "steps.skipped.status == 'skipped'",
+            "with": {"x": "{{ inputs.a.b }}"},
+        },
+        inputs={"a": {}},
+    )
+    run = started(plan)
+    assert run.performed == []
+    assert statuses(run) == {"other": "skipped", "skipped": "skipped", "vital": "failed"}
+    assert run.state.status == "failed"
+
+
 def test_c2_a_critical_step_is_retried_like_any_other_before_it_counts_as_failed() -> None:
     run = simulate(plan_of({"id": "a", "importance": "critical"}), Script({"a": [Fail("transient"), Done(1)]}))
     assert run.state.status == "completed"

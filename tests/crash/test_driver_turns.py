@@ -161,3 +161,28 @@ async def test_c6_an_answer_that_comes_after_the_question_expired_is_refused_eve
         state = await (await engine.resume(execution.id)).wait()
     assert state.steps["a"].status == "failed"
     assert ran == []
+
+
+async def test_c2_an_attempt_that_a_critical_failure_of_the_same_turn_forbids_never_starts(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    @windlass.tool
+    async def note(call: windlass.Call, text: str = "") -> None:
+        ran.append(call.step)
+
+    steps = [
+        {"id": "other", "tool": "note"},
+        {"id": "skipped", "tool": "note", "when": "1 > 2"},
+        {
+            "id": "vital",
+            "tool": "note",
+            "importance": "critical",
+            "when": "steps.skipped.status == 'skipped'",
+            "with": {"text": "{{ inputs.a.b }}"},
+        },
+    ]
+    plan = Plan.model_validate({"name": "p", "inputs": {"a": {}}, "steps": steps})
+    async with engine_on(MemoryJournal(), tmp_path, [note]) as engine:
+        state = await (await engine.start(plan)).wait()
+    assert state.status == "failed"
+    assert ran == []

@@ -63,12 +63,14 @@ def check_journal(history: list[ev.Event]) -> State:
     attempts: Counter[str] = Counter()
     failures: Counter[tuple[str, Category]] = Counter()
     ordered = ""
+    broken = False
     for event in history[1:]:
         before = {name: step.status for name, step in state.steps.items()}
         status = state.status
         flight = dict(state.active)
         state.apply(event)
         assert state.status == status or state.status in EXECUTION_MOVES[status], event
+        broken = any(step.status == "failed" and step.spec.importance == "critical" for step in state.top_level())
         for name, step in state.steps.items():
             old = before.get(name, step.status)
             assert step.status == old or step.status in STEP_MOVES[old], (name, event)
@@ -78,6 +80,7 @@ def check_journal(history: list[ev.Event]) -> State:
                 assert before[name] != "completed", f"{name} ran again after it completed"
                 assert name not in doubtful, f"{name} was repeated unasked"
                 assert not ordered, f"{name} started although a {ordered} was asked for"
+                assert not broken, f"{name} started although a critical step had failed"
                 assert event.attempt == attempts[name], "attempts are numbered from 1 without gaps"
                 assert len(state.active) <= state.plan.limits.parallel
                 assert len(state.active) == 1 or not any(s.reduced for s in state.active.values()), "not alone"
@@ -102,6 +105,8 @@ def check_journal(history: list[ev.Event]) -> State:
                 doubtful |= {name for name, step in flight.items() if step.effect == "once"}
             case ev.DecisionMade(step=name, choice="again"):
                 doubtful.discard(name)
+            case ev.ExecutionFinished(status=status) if broken:
+                assert status in ("failed", "cancelled"), "a critical failure ends it"
     return state
 
 

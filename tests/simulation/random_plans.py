@@ -17,15 +17,24 @@ from windlass.plan.model import Effect, Importance, Plan, Step
 __all__ = ["Verdict", "add_up", "random_plan", "worked_out"]
 
 
-def random_plan(chance: Random, *, most: int = 9, gates: bool = True) -> Plan:
-    """A plan of up to `most` steps; with `gates` also approvals, once effects, and a limit on its time."""
+def random_plan(chance: Random, *, most: int = 9, gates: bool = True, mistakes: bool = False) -> Plan:
+    """A plan of up to `most` steps; with `gates` also approvals, once effects, and a limit on its time.
+
+    With `mistakes`, some templates look at what is not there, and some fan-outs at what is no list.
+    """
     ids = [f"s{n}" for n in range(chance.randint(1, most))]
     steps = [_random_step(chance, name, ids[:n], gates) for n, name in enumerate(ids)]
+    if mistakes:
+        for n, step in enumerate(steps):
+            if chance.random() < 0.06:
+                step["with"]["item"] = "{{ inputs.empty.missing }}"
+            elif n and chance.random() < 0.06:
+                step["foreach"] = f"steps.{chance.choice(ids[:n])}.output"
     chance.shuffle(steps)
     limits: dict[str, Any] = {"parallel": chance.choice([1, 2, 3, 8])}
     if gates and chance.random() < 0.1:
         limits["timeout"] = chance.choice([5, 30, 300])
-    return Plan.model_validate({"name": "sums", "inputs": {"low": 3}, "limits": limits, "steps": steps})
+    return Plan.model_validate({"name": "sums", "inputs": {"low": 3, "empty": {}}, "limits": limits, "steps": steps})
 
 
 def _random_step(chance: Random, name: str, before: list[str], gates: bool) -> dict[str, Any]:

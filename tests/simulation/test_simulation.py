@@ -38,7 +38,7 @@ def named(seeds: range) -> str:
 def rough_world(seed: int) -> tuple[Plan, Script]:
     """A random plan in a world where anything may happen."""
     chance = Random(seed)
-    plan = random_plan(chance)
+    plan = random_plan(chance, mistakes=True)
     trouble = chance.choice([0.0, 0.1, 0.3, 0.6])
 
     def act(started: AttemptStarted, chance: Random) -> Act:

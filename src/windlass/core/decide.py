@@ -80,7 +80,17 @@ def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]
     commands = list(_fill(state, now, policy)) if state.ready or state.timers else []
     if not commands and state.unsettled == 0 and not state.active:
         return [Record(_finish(state, now))]
+    if any(isinstance(command, Record) and _breaks(state, command.event) for command in commands):
+        return [command for command in commands if not isinstance(command, Launch)]
     return commands
+
+
+def _breaks(state: State, event: ev.Event) -> bool:
+    """Whether it is the failure of a critical step, beside which nothing more is started."""
+    if not isinstance(event, ev.StepFailed):
+        return False
+    step = state.steps[event.step]
+    return step.parent is None and step.spec.importance is Importance.CRITICAL
 
 
 def standing_still(state: State) -> str | None:

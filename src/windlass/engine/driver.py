@@ -144,8 +144,13 @@ class Driver:
                 elif isinstance(command, Record):
                     self._record(command.event)
                     recorded = True  # it may have made something else possible
-                else:
+                elif command.step.id in self._tasks:
                     self._stop(command)
+                else:
+                    # It was to start in this very turn, and what was decided since is against it: it never does.
+                    launches = [launch for launch in launches if launch[1] is not command.step]
+                    self._record(ev.AttemptStopped(now, command.step.id, command.step.attempts, command.reason))
+                    recorded = True
         return launches
 
     def _started(self, step: StepState, arguments: dict[str, object], now: float) -> ev.AttemptStarted:

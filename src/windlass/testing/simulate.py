@@ -84,7 +84,7 @@ def simulate(
     return _Player(kind(plan, inputs, policy=policy), script or Script(), Random(seed)).play()
 
 
-TURNS = 100_000
+TURNS = 2_000
 """More than any execution needs that does not go round in circles."""
 NEVER = float("inf")
 

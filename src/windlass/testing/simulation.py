@@ -216,8 +216,13 @@ class Simulation:
                     case Record(event):
                         self._record(event)
                         changed = True
-                    case Stop(step):
+                    case Stop(step) if step.id in self.running:
                         self.stopping.setdefault(step.id, command)
+                    case Stop(step, reason):
+                        # It was to start in this very turn, and what was decided since is against it.
+                        launches = [started for started in launches if started.step != step.id]
+                        self._record(ev.AttemptStopped(now, step.id, step.attempts, reason))
+                        changed = True
         return launches
 
     def _record(self, event: ev.Event) -> None:
