@@ -178,7 +178,8 @@ class Driver:
     # -- attempts --------------------------------------------------------------------------------
 
     def _launch(self, started: ev.AttemptStarted, step: StepState) -> None:
-        task = asyncio.get_running_loop().create_task(self._attempt(started, step))
+        # Made directly and with a name: `create_task` would think one up for each.
+        task = asyncio.Task(self._attempt(started, step), loop=asyncio.get_running_loop(), name=step.id)
         self._tasks[step.id] = task
 
     async def _attempt(self, started: ev.AttemptStarted, step: StepState) -> None:

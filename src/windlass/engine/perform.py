@@ -124,7 +124,9 @@ class Performer:
         try:
             if step.failures and Category.PERMISSION in step.failures:
                 await _refresh(tool)
-            return _storable(await _in_time(tool, started.input, call), tool.name)
+            if call.timeout is None:
+                return _storable(await tool.execute(started.input, call), tool.name)
+            return _storable(await _in_time(call.timeout, tool, started.input, call), tool.name)
         except _TooSlow:
             return Outcome(failure=_out_of_time(call.timeout), cut_off=True)
         except ProcessLost as error:
@@ -140,10 +142,8 @@ class _TooSlow(Exception):
     """The attempt's own limit was reached, as opposed to a TimeoutError from inside the tool."""
 
 
-async def _in_time(tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
-    if call.timeout is None:
-        return await tool.execute(arguments, call)
-    limit = asyncio.timeout(call.timeout)
+async def _in_time(timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+    limit = asyncio.timeout(timeout)
     try:
         async with limit:
             return await tool.execute(arguments, call)

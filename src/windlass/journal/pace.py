@@ -12,7 +12,7 @@ __all__ = ["Pace"]
 SHORT = 0.001
 LONG = 0.003
 TRUST_AFTER = 8
-DISTRUST_FOR = 200
+DISTRUST_FOR = 30
 
 
 class Pace:

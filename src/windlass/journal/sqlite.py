@@ -32,9 +32,12 @@ from windlass.ports import Entry, Head, Message
 __all__ = ["SqliteJournal"]
 
 _HEAD_COLUMNS = "id, name, status, created_at, updated_at, driver, detail, expires_at"
+_INSERT = "INSERT INTO events (execution, seq, body) VALUES (?, ?, ?)"
 T = TypeVar("T")
 _Outcomes = list[tuple["asyncio.Future[None]", Exception | None]]
 
+MOST_ON_LOOP = 200
+"""Appends that may be written on the loop together; more of them are work enough for the thread."""
 PATIENCE = 10.0
 """Seconds to wait for another process that is writing."""
 
@@ -216,7 +219,7 @@ class SqliteJournal:
         batch, self._pending = self._pending, []
         if not batch:
             return
-        if self._pace.fast and self._turn.acquire(blocking=False):
+        if self._pace.fast and len(batch) <= MOST_ON_LOOP and self._turn.acquire(blocking=False):
             try:
                 outcomes = self._commit(batch, patience=0.0)
             except _Busy:
@@ -252,17 +255,13 @@ class SqliteJournal:
                 return
 
     def _commit(self, batch: list[_Append | _Job], patience: float) -> _Outcomes:
-        began = time.perf_counter()
-        try:
-            error = self._transact(batch, patience)
-            if error is None:
-                return [(request.done, None) for request in batch]
-            if len(batch) == 1:
-                return [(batch[0].done, error)]
-            # One of them cannot be written. Alone, each gets the answer that is its own.
-            return [(request.done, self._transact([request], PATIENCE)) for request in batch]
-        finally:
-            self._pace.took(time.perf_counter() - began)
+        error = self._transact(batch, patience)
+        if error is None:
+            return [(request.done, None) for request in batch]
+        if len(batch) == 1:
+            return [(batch[0].done, error)]
+        # One of them cannot be written. Alone, each gets the answer that is its own.
+        return [(request.done, self._transact([request], PATIENCE)) for request in batch]
 
     def _transact(self, batch: list[_Append | _Job], patience: float) -> Exception | None:
         """One transaction. The error is the callers' to see; only `_Busy` is raised."""
@@ -273,7 +272,9 @@ class SqliteJournal:
                 self._notice_others()
                 self._write_all(batch)
                 fault_point("journal.before_commit")
+                began = time.perf_counter()
                 self._writer.execute("COMMIT")
+                self._pace.took(time.perf_counter() - began)
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
@@ -312,19 +313,27 @@ class SqliteJournal:
             self._known.clear()
 
     def _write_all(self, batch: list[_Append | _Job]) -> None:
+        """Everything in the batch; the events of all appends go in with one statement."""
+        db = self._writer
+        rows: list[tuple[int, int, bytes]] = []
         for request in batch:
             if isinstance(request, _Append):
-                self._insert(self._writer, request)
+                self._take(db, request, rows)
             else:
-                request.work(self._writer)
+                db.executemany(_INSERT, rows)  # a removal must find what came before it
+                rows.clear()
+                request.work(db)
+        db.executemany(_INSERT, rows)
 
-    def _insert(self, db: sqlite3.Connection, request: _Append) -> None:
+    def _take(self, db: sqlite3.Connection, request: _Append, rows: list[tuple[int, int, bytes]]) -> None:
+        """Check that an append follows what is there, and add its rows to those that will be written."""
         key, seq = self._known.get(request.execution) or self._look_up(db, request)
         if seq != request.after:
             raise _stale(request.execution)
-        rows = [(key, number, body) for number, body in enumerate(request.bodies, request.after + 1)]
-        db.executemany("INSERT INTO events (execution, seq, body) VALUES (?, ?, ?)", rows)
-        self._known[request.execution] = (key, seq + len(rows))
+        for body in request.bodies:
+            seq += 1
+            rows.append((key, seq, body))
+        self._known[request.execution] = (key, seq)
         if request.head is not None and request.after > 0:
             head = request.head
             db.execute(
