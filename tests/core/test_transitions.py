@@ -70,7 +70,6 @@ def test_c1_an_execution_makes_the_moves_of_the_table_and_no_other(old: Executio
             check_execution_move(old, new)
 
 
-@pytest.mark.skipif(not DOCS.exists(), reason="docs/durability.md is not written yet")
 @pytest.mark.parametrize(("name", "table"), [("step", STEP_MOVES), ("execution", EXECUTION_MOVES)])
 def test_c1_the_diagram_in_the_docs_is_the_table(name: str, table: Table) -> None:
     blocks = re.findall(rf"^```transitions-{name}\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)

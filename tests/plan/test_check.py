@@ -6,7 +6,7 @@ In the plans below, `#!` marks the line that the problem must name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from textwrap import dedent
 from typing import Any
 
@@ -31,6 +31,9 @@ class Catalogue:
         if name == "files.write" and "path" not in arguments:
             return ["`path` is missing"]
         return []
+
+    def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
+        return [f"{key!r} is not an argument" for key in given if key == "pth"]
 
 
 def problems_of(text: str, file: str = "plan.yaml") -> tuple[Problem, ...]:
@@ -466,10 +469,10 @@ GOOD = {
         steps:
           - {id: a, run: "awk '{print $1}' | jq '{a: .b}'"}
     """,
-    "arguments with templates, which no tool sees yet": """
+    "arguments with templates, whose values no tool sees yet": """
         inputs: {p: x}
         steps:
-          - {id: a, tool: files.write, with: {pth: "{{ inputs.p }}"}}
+          - {id: a, tool: files.write, with: {path: "{{ inputs.p }}"}}
     """,
     "anchors and merges": """
         steps:
@@ -623,3 +626,9 @@ def test_the_schema_tells_editors_every_key_with_its_meaning() -> None:
     assert {"type": "string"} in schema["properties"]["tools"]["anyOf"]
     assert any(form.get("type") == "integer" for form in step["properties"]["retry"]["anyOf"])
     assert all("title" not in field for field in step["properties"].values())
+
+
+def test_a_misnamed_argument_is_found_even_where_values_are_templates() -> None:
+    step = {"id": "a", "tool": "files.write", "with": {"pth": "{{ inputs.where }}"}}
+    found = check_data({"inputs": {"where": "x"}, "steps": [step]}, tools=Catalogue())
+    assert [problem.message for problem in found.problems] == ["step a: 'pth' is not an argument"]

@@ -48,6 +48,10 @@ class ToolCatalog(Protocol):
         """Everything wrong with a known tool's arguments."""
         ...
 
+    def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
+        """What is wrong with the arguments' names alone: all that can be told while values are templates."""
+        ...
+
 
 Locate = Callable[[Path], Place | None]
 """Where a path of the plan stands in its file."""
@@ -302,9 +306,12 @@ class _Meaning:
             hint = self._report.did_you_mean(name, self._tool_names)
             field = "run" if step.run is not None else "tool"
             self._problem(index, f"there is no tool `{name}`", (field,), hint)
-        elif index not in self._flawed and not _holds_template(step):
+        elif index not in self._flawed:
             field = "with" if step.with_ or step.run is None else "run"
-            for message in self._tools.validate(name, step.arguments):
+            names_only = _holds_template(step)
+            arguments = step.arguments
+            found = self._tools.misnamed(name, arguments) if names_only else self._tools.validate(name, arguments)
+            for message in found:
                 self._problem(index, message, (field,))
 
     def _check_quoting(self, index: int, step: Step) -> None:

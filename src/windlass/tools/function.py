@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import queue
-import threading
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -26,11 +23,10 @@ from windlass.errors import UsageError
 from windlass.plan.model import Effect
 from windlass.ports import Call
 from windlass.tools.arguments import complaints
+from windlass.tools.threads import in_thread
 
 __all__ = ["FunctionTool", "tool"]
 
-IDLE_THREADS = 64
-"""Threads that are kept for the next sync functions."""
 Refresh = Callable[[], Awaitable[None] | None]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,7 +78,7 @@ class FunctionTool:
             keywords[self._call_name] = call
         if self._is_async:
             return await self.function(**keywords)
-        work = _in_thread(lambda: self.function(**keywords))
+        work = in_thread(lambda: self.function(**keywords))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -93,59 +89,6 @@ class FunctionTool:
             if done:
                 return work.result()
             raise
-
-
-class _Worker(threading.Thread):
-    """A thread for sync functions that nobody waits for when the process ends.
-
-    The threads of a `ThreadPoolExecutor` are joined at exit: one function that never returns would keep the
-    whole process, and sixty-four of them every function after them.
-    """
-
-    idle: list[_Worker] = []
-
-    def __init__(self) -> None:
-        super().__init__(name="windlass-tool", daemon=True)
-        self.jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.start()
-
-    def run(self) -> None:
-        while True:
-            self.jobs.get()()
-            if len(self.idle) >= IDLE_THREADS:
-                return
-            self.idle.append(self)
-
-
-def _in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
-    loop = asyncio.get_running_loop()
-    work: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if error is None:
-            work.set_result(value)
-        else:
-            work.set_exception(error)
-            work.exception()  # seen: if nobody waits for it any more, nobody is to be warned
-
-    def job() -> None:
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            value = function()
-        except StopIteration:  # no future can hold it, and the attempt would never end
-            error = RuntimeError("the function raised StopIteration")
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, error)
-
-    try:
-        worker = _Worker.idle.pop()
-    except IndexError:
-        worker = _Worker()
-    worker.jobs.put(job)
-    return work
 
 
 def _model_of(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], str | None]:

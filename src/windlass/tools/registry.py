@@ -43,5 +43,19 @@ class Registry:
         """What the named tool finds wrong with the arguments."""
         return self._tools[name].validate(arguments)
 
+    def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
+        """Names that the tool does not know, and names that it misses."""
+        schema = self._tools[name].schema
+        known = schema.get("properties", {})
+        found = [f"argument {key!r} is missing" for key in schema.get("required", ()) if key not in given]
+        if schema.get("additionalProperties", True) is not False:
+            return found
+        for key in given:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else "there are: " + ", ".join(known)
+                found.append(f"{key!r} is not an argument; {hint}")
+        return found
+
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())

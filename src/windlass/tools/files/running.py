@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any
@@ -41,7 +42,7 @@ class _Stopped(ToolError):
         super().__init__("stopped before it was done", category=Category.TRANSIENT)
 
 
-class _FileTool:
+class _FileTool(ABC):
     def __init__(self, name: str, description: str, model: type[Arguments]) -> None:
         self.name = name
         self.description = description
@@ -89,8 +90,9 @@ class _FileTool:
         path = getattr(given, "path", None) or getattr(given, "source", None)
         return f"{self.name} {shown(path)}" if path else self.name
 
+    @abstractmethod
     def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
-        raise NotImplementedError
+        """Do the work, in a thread; `check` raises when it is to stop."""
 
     async def _regret(self, worker: asyncio.Future[Any], call: Call) -> None:
         """Called when a cancelled call's worker has ended."""
