@@ -11,6 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -53,8 +54,11 @@ def killed(ended: Ended) -> bool:
     return ended.code != 0
 
 
-def in_flight(state: State) -> list[str]:
-    return [step.id for step in state.steps.values() if step.status == "running" and step.children is None]
+def doubts(state: State) -> list[str]:
+    """Steps of which nobody can know whether they took effect: a question is due, or has been put already."""
+    in_flight = [step for step in state.steps.values() if step.status == "running" and step.children is None]
+    lost = [step.id for step in in_flight if step.effect == "once"]
+    return lost + [step.id for step in state.questions.values() if step.waiting_for == "outcome"]
 
 
 def the_id(cli: Cli, home: Home) -> str:
@@ -73,15 +77,15 @@ class Aftermath:
         self.state = fold(self.events) if self.events else None
         self.completed = {step.id: step.attempts for step in self._steps() if step.status == "completed"}
         self.started = {event.step for event in self.events if isinstance(event, ev.AttemptStarted)}
-        self.doubts = [step for step in in_flight(self.state) if self._is_once(step)] if self.state else []
+        self.doubts = doubts(self.state) if self.state is not None else []
         assert {step for step, _ in home.log} <= self.started, "a step ran before its start was on disk"
+
+    @property
+    def finished(self) -> bool:
+        return self.state is not None and self.state.status.finished
 
     def _steps(self) -> Iterator[Any]:
         return iter(self.state.steps.values() if self.state is not None else ())
-
-    def _is_once(self, step: str) -> bool:
-        assert self.state is not None
-        return self.state.steps[step].effect == "once"
 
     def check(self, final: dict[str, Any], unrun: set[str]) -> None:
         """Hold the end against it: nothing lost, nothing that was done done again."""
@@ -119,7 +123,7 @@ def resume_to_the_end(cli: Cli, home: Home, aftermath: Aftermath, choice: str) -
     assert sorted(asked) == sorted(aftermath.doubts)
     assert all("not repeated unasked" in question["text"] for question in asked.values())
     answers = [part for step in aftermath.doubts for part in (f"--{choice}", step)]
-    assert all(f"resume {execution} --again {step}" in resumed.err for step in aftermath.doubts), resumed.err
+    assert all(f"resume {execution} --again {quote(step)}" in resumed.err for step in aftermath.doubts), resumed.err
     return cli.run(home, "resume", execution, *answers, "--json"), set(aftermath.doubts if choice == "done" else ())
 
 
@@ -137,28 +141,19 @@ def survive_every_point(cli: Cli, new_home: NewHome, plan: str, chance: Random |
             assert home.log == []
             assert cli.run(home, "list", "--json").json == []
             continue
-        assert aftermath.state is not None
-        if aftermath.state.status.finished:
+        while chance is not None and not aftermath.finished and chance.random() < 0.3:
+            # Killed again while it was being resumed, or come to its end or its question before that.
+            again = {"WINDLASS_FAULT": f"*:{chance.randint(1, 9)}"}
+            assert cli.run(home, "resume", the_id(cli, home), "--json", env=again).code in (0, 3, -signal.SIGKILL)
+            aftermath = Aftermath(home)
+        if aftermath.finished:
             assert cli.run(home, "resume", the_id(cli, home)).code == 2
             aftermath.check(cli.run(home, "status", the_id(cli, home), "--json").json, set())
             continue
-        if chance is not None and chance.random() < 0.3:
-            # Killed again while it was being resumed: whatever it was, it is one more aftermath.
-            again = {"WINDLASS_FAULT": f"*:{chance.randint(1, 9)}"}
-            if killed_or_stopped(cli.run(home, "resume", the_id(cli, home), "--json", env=again)):
-                aftermath = Aftermath(home)
-                assert aftermath.state is not None
-                if aftermath.state.status == "paused" or aftermath.state.status.finished:
-                    continue  # it had come to its end, or to its question
         choice = chance.choice(["again", "done"]) if chance else ("again", "done")[point % 2]
         ended, unrun = resume_to_the_end(cli, home, aftermath, choice)
         assert ended.code == 0, ended.err
         aftermath.check(ended.json, unrun)
-
-
-def killed_or_stopped(ended: Ended) -> bool:
-    assert ended.code in (0, 3, -signal.SIGKILL), ended.err
-    return ended.code != 0
 
 
 def test_d2_no_kill_at_any_point_loses_or_repeats_anything(cli: Cli, new_home: NewHome) -> None:
@@ -196,7 +191,7 @@ def test_d6_an_execution_whose_every_driver_is_killed_still_comes_to_its_end(
         deaths += 1
         assert deaths < 40, "it gets nowhere"
         aftermath = Aftermath(home)
-        if aftermath.state is not None and aftermath.state.status.finished:
+        if aftermath.finished:
             break
         ended = cli.run(home, "resume", the_id(cli, home), "--json", env=fault)
     final = cli.run(home, "status", the_id(cli, home), "--json").json
