@@ -76,7 +76,7 @@ def peers() -> Iterator[Row]:
 
 
 def _against(name: str, scenario: str, environment: Path) -> Row:
-    """Ours and the peer's in turn, so that both meet the same disk; the best of each."""
+    """Ours and the peer's in turn, so that both meet the same disk; the median of the ratios."""
     ratios = []
     what = f"{scenario}: Windlass over {name}"
     for number in range(PEER_ROUNDS):
