@@ -19,6 +19,7 @@ import pytest
 
 from windlass.core import events as ev
 from windlass.errors import Conflict, JournalError
+from windlass.journal.schema import open_database
 from windlass.journal.sqlite import SqliteJournal
 from windlass.plan.model import Plan
 from windlass.ports import Entry, Head, Journal
@@ -444,6 +445,14 @@ def test_j1_a_new_file_can_be_opened_by_many_processes_at_the_same_moment(tmp_pa
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         done = subprocess.run([sys.executable, race, folder, "100"], capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+def test_d2_every_commit_reaches_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+    """What no test without a power cut can see: SQLite is told to fsync its log at each commit."""
+    db = open_database(tmp_path / "windlass.db")
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert db.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
+    db.close()
 
 
 def test_another_programs_database_is_refused_by_name_and_not_touched(tmp_path: Path) -> None:

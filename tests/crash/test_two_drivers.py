@@ -237,3 +237,38 @@ async def test_d2_of_two_engines_that_take_up_one_execution_one_completes_it_and
         runs = [line for line in ran if line.startswith(execution)]
         assert len(runs) == len(set(runs)) == state.steps["a"].attempts
     assert refused > 50, "they met, and one of them was refused"
+
+
+async def test_d2_the_late_drivers_attempts_are_cancelled_even_if_its_process_lives_on(tmp_path: Path) -> None:
+    path, release, cancelled = tmp_path / "windlass.db", asyncio.Event(), asyncio.Event()
+
+    @windlass.tool
+    async def waits(call: windlass.Call) -> None:
+        if call.attempt == 1:
+            await release.wait()
+
+    @windlass.tool
+    async def hangs(call: windlass.Call) -> None:
+        try:
+            if call.attempt == 1:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    steps = [{"id": "left", "tool": "waits"}, {"id": "right", "tool": "hangs"}]
+    plan = windlass.Plan.model_validate({"name": "p", "steps": steps})
+    async with (
+        engine_on(SqliteJournal(path), tmp_path, [waits, hangs]) as late,
+        engine_on(SqliteJournal(path), tmp_path, [waits, hangs]) as next_one,
+    ):
+        execution = await late.start(plan)
+        taken_over = await next_one.resume(execution.id, take_over=True)
+        assert (await taken_over.wait()).status == "completed"
+        before = await next_one.journal.read(execution.id)
+        assert not cancelled.is_set()
+        release.set()
+        with pytest.raises(Conflict, match="another driver went on"):
+            await execution.wait()
+        assert cancelled.is_set()
+        assert await next_one.journal.read(execution.id) == before
