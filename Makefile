@@ -46,8 +46,8 @@ soak: dev
 # Names, versions and hashes only: no address of any registry ends up in the locks.
 lock: dev
 	$(PIP) install uv
-	$(BIN)/uv pip compile -q pyproject.toml --universal --generate-hashes --no-annotate --no-header -o requirements/run.txt
-	$(BIN)/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-annotate --no-header -o requirements/dev.txt
+	$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --no-annotate --no-header -o requirements/run.txt
+	$(BIN)/uv pip compile -q pyproject.toml --all-extras --group dev --universal --generate-hashes --no-annotate --no-header -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench dist

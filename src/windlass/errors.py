@@ -63,6 +63,10 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a person can do next, most useful first."""
     retry_after: float | None = None
     """Seconds the other side asked us to wait before trying again."""
+    resets_at: float | None = None
+    """When the quota that was used up comes back, in seconds since the epoch: wait until then."""
+    elsewhere: bool = False
+    """Another runtime could survive it."""
 
     def located(self, where: str) -> Failure:
         return self if self.where else msgspec.structs.replace(self, where=where)

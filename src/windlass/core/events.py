@@ -36,6 +36,7 @@ __all__ = [
     "StepFailed",
     "StepSkipped",
     "StepWaiting",
+    "Usage",
     "decode",
     "encode",
     "type_of",
@@ -66,6 +67,24 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["fork", "restore"]
     execution: str
     step: str | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an agent's attempt used in all, so far or at its end."""
+
+    tokens_in: int = 0
+    """Everything the models read, what came from a cache or went into one included."""
+    tokens_out: int = 0
+    cache_read: int = 0
+    """Of `tokens_in`: read from a cache."""
+    cache_write: int = 0
+    """Of `tokens_in`: written to a cache."""
+    usd: float | None = None
+    """None is unknown, which is not the same as nothing."""
+    source: Literal["runtime", "prices", "unknown"] = "unknown"
+    """Who says what it cost: the runtime itself, or our prices."""
+    model: str = ""
+    """The model that did (most of) it, by its own name."""
 
 
 class ExecutionCreated(_Event, frozen=True, tag="execution.created"):

@@ -1,123 +1,18 @@
-"""The seams: what the engine needs of the world, as small protocols.
-
-Adapters implement them, the engine knows nothing else of them, and one conformance suite each holds every
-adapter to the same promises.
-"""
+"""The seam towards tools: what a step or an agent can use, and what it is given to work with."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from windlass.core.events import Event
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
 
-__all__ = ["Archive", "Call", "Entry", "Head", "Health", "Journal", "Message", "Tool"]
-
-
-class Head(NamedTuple):
-    """One line about an execution: what lists and look-ups need without reading its events."""
-
-    id: str
-    name: str
-    status: str
-    created_at: float
-    updated_at: float
-    driver: str
-    """The driver that has it, or had it last."""
-    detail: str = ""
-    """Why it stands still, when it does."""
-    expires_at: float | None = None
-
-
-class Entry(NamedTuple):
-    """An event as the journal holds it."""
-
-    position: int
-    """Its place among all executions' events: never reused, always growing."""
-    execution: str
-    seq: int
-    """Its place among its execution's events, from 1, without gaps."""
-    event: Event
-
-
-class Message(NamedTuple):
-    """Something another process asks of an execution's driver."""
-
-    id: int
-    execution: str
-    at: float
-    body: dict[str, Any]
-
-
-class Journal(Protocol):
-    """Append-only truth. When an append returns, it is on disk."""
-
-    def enlist(self) -> str:
-        """A name for a driver of this process, known to be alive until `close` or death."""
-        ...
-
-    def alive(self, driver: str) -> bool:
-        """Whether that driver's process still lives, wherever it runs on this machine."""
-        ...
-
-    async def append(
-        self,
-        execution: str,
-        after: int,
-        events: Sequence[Event],
-        *,
-        head: Head | None = None,
-        consumed: Sequence[int] = (),
-    ) -> None:
-        """Add events that follow sequence `after`, or raise `Conflict` and add nothing.
-
-        `head` replaces the execution's line, and the messages in `consumed` are gone, in the same commit.
-        """
-        ...
-
-    async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
-        """One execution's entries after a sequence, or with None everyone's after a position."""
-        ...
-
-    async def heads(self, *, prefix: str = "", statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
-        """Executions, newest first."""
-        ...
-
-    async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
-        """Put a message into the execution's inbox."""
-        ...
-
-    async def receive(self, after: int = 0) -> list[Message]:
-        """Messages with a higher id that no driver has consumed yet."""
-        ...
-
-    async def remove(self, execution: str) -> None:
-        """Forget an execution, its events and messages."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Archive(Protocol):
-    """Portable copies of executions' journals."""
-
-    def write(self, execution: str, events: Sequence[Event], now: float, label: str) -> Path:
-        """Keep a copy and say where."""
-        ...
-
-    def read(self, path: Path) -> list[Event]:
-        """The events of a copy, if it can be believed."""
-        ...
-
-    def remove(self, execution: str) -> None:
-        """Forget all copies of an execution."""
-        ...
+__all__ = ["Call", "Health", "Tool"]
 
 
 @dataclass(frozen=True, slots=True)

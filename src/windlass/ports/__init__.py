@@ -1,0 +1,54 @@
+"""The seams: what the engine needs of the world, as small protocols.
+
+Adapters implement them, the engine knows nothing else of them, and one conformance suite each holds every
+adapter to the same promises.
+"""
+
+from __future__ import annotations
+
+from windlass.ports.journal import Archive, Entry, Head, Journal, Message
+from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spending
+from windlass.ports.runner import (
+    AgentRequest,
+    AgentResult,
+    Answer,
+    Brief,
+    Handoff,
+    Host,
+    Part,
+    Permissions,
+    Runner,
+    ToolReturn,
+    ToolSpec,
+    Usage,
+)
+from windlass.ports.tool import Call, Health, Tool
+
+__all__ = [
+    "AgentRequest",
+    "AgentResult",
+    "Amount",
+    "Answer",
+    "Archive",
+    "Brief",
+    "Call",
+    "Charge",
+    "Entry",
+    "Handoff",
+    "Head",
+    "Health",
+    "Host",
+    "Journal",
+    "Ledger",
+    "Message",
+    "Part",
+    "Permissions",
+    "Refusal",
+    "Runner",
+    "Scope",
+    "Spending",
+    "Tool",
+    "ToolReturn",
+    "ToolSpec",
+    "Usage",
+]

@@ -1,0 +1,68 @@
+"""The seam towards money: what was set aside and what was spent, by every execution of a home (E1).
+
+An attempt reserves before it begins and settles after it ended. Reservations of all processes stand in one place, so
+that two executions cannot together pass a limit of the day. What was spent and could not be priced is kept as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from windlass.core.budget import Amount, Refusal, Scope
+from windlass.ports.runner import Usage
+
+__all__ = ["Amount", "Charge", "Ledger", "Refusal", "Scope", "Spending"]
+
+
+class Charge(NamedTuple):
+    """Who spends: one attempt."""
+
+    execution: str
+    step: str
+    attempt: int
+    runtime: str = ""
+    model: str = ""
+    role: str = ""
+
+
+class Spending(NamedTuple):
+    """What was spent under one heading."""
+
+    heading: str
+    """A day, month, model, runtime or role, as asked for."""
+    usd: float
+    """The part whose price is known."""
+    unknown: int
+    """Attempts whose cost nobody knows."""
+    tokens_in: int
+    tokens_out: int
+    attempts: int
+    reserved_usd: float = 0.0
+    """Set aside by attempts that still run."""
+    reserved_tokens: int = 0
+
+
+class Ledger(Protocol):
+    """Reserve → settle, atomically among all processes of a home."""
+
+    async def reserve(self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope]) -> Refusal | None:
+        """Set `want` aside for an attempt, or say which scope has no room. Asked again, it replaces the earlier one.
+
+        What `charge` itself has set aside so far does not count against it.
+        """
+        ...
+
+    async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
+        """Replace what was set aside by what was used. Asked again, the last word stands."""
+        ...
+
+    async def release(self, execution: str) -> None:
+        """Give up what an execution has set aside and not settled: nothing of it runs any more."""
+        ...
+
+    async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
+        """Totals by `day`, `month`, `model`, `runtime`, `role` or `execution`, newest or largest first."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Runtimes for agents: one file each behind the `Runner` port. None imports another."""
