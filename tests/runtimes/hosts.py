@@ -1,0 +1,124 @@
+"""A recording `Host`: what a runner told the engine, in order, and scripted answers to what it asked.
+
+Tests wait for something to have been told with `until`, which ends the moment the runner says it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from windlass.plan.model import Effect
+from windlass.ports import Answer, Host, ToolReturn, ToolSpec, Usage
+
+__all__ = ["Acted", "Asked", "FakeHost", "Used"]
+
+
+class Acted(NamedTuple):
+    tool: str
+    summary: str
+    input: Any
+
+
+class Asked(NamedTuple):
+    tool: str
+    input: Any
+
+
+class Used(NamedTuple):
+    tool: str
+    arguments: Mapping[str, Any]
+    use_id: str
+
+
+Answers = Callable[[Asked], Answer | Awaitable[Answer]]
+Uses = Callable[[Used], ToolReturn | Awaitable[ToolReturn]]
+
+
+def _refuse(asked: Asked) -> Answer:
+    return Answer(False, f"the test answers no question about {asked.tool}")
+
+
+def _no_tool(used: Used) -> ToolReturn:
+    raise AssertionError(f"the test has no tool {used.tool!r}")
+
+
+class FakeHost:
+    """`answer` decides what `ask` gives, `tool` what `use` gives; both may be async functions that wait."""
+
+    def __init__(
+        self,
+        answer: Answers = _refuse,
+        *,
+        tools: Sequence[ToolSpec] = (),
+        tool: Uses = _no_tool,
+        effects: Mapping[str, Effect] | None = None,
+    ) -> None:
+        self.sessions: list[str] = []
+        self.texts: list[str] = []
+        self.acts: list[Acted] = []
+        self.usages: list[Usage] = []
+        self.notes: list[str] = []
+        self.asks: list[Asked] = []
+        self.uses: list[Used] = []
+        self.events: list[tuple[str, Any]] = []
+        """Everything above in the order it was told: ("text", …), ("acted", Acted(…)), …"""
+        self._answer, self._tools, self._tool = answer, list(tools), tool
+        self._effects = dict(effects or {})
+        self._told = asyncio.Event()
+
+    @property
+    def said(self) -> str:
+        """All text so far."""
+        return "".join(self.texts)
+
+    async def until(self, condition: Callable[[FakeHost], object], seconds: float = 60.0) -> None:
+        """Wait until what was told fulfils the condition; it is asked again whenever something is told."""
+        async with asyncio.timeout(seconds):
+            while not condition(self):
+                self._told.clear()
+                await self._told.wait()
+
+    def session(self, session: str) -> None:
+        self._keep("session", self.sessions, session)
+
+    def text(self, text: str) -> None:
+        self._keep("text", self.texts, text)
+
+    def acted(self, tool: str, summary: str, input: Any = None) -> None:
+        self._keep("acted", self.acts, Acted(tool, summary, input))
+
+    def usage(self, usage: Usage) -> None:
+        self._keep("usage", self.usages, usage)
+
+    def note(self, text: str) -> None:
+        self._keep("note", self.notes, text)
+
+    async def ask(self, tool: str, input: Any) -> Answer:
+        asked = Asked(tool, input)
+        self._keep("ask", self.asks, asked)
+        answer = self._answer(asked)
+        return answer if isinstance(answer, Answer) else await answer
+
+    def tools(self) -> list[ToolSpec]:
+        return list(self._tools)
+
+    def effect(self, tool: str, arguments: Mapping[str, Any]) -> Effect:
+        return self._effects.get(tool, Effect.REPEATABLE)
+
+    async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
+        used = Used(tool, arguments, use_id)
+        self._keep("use", self.uses, used)
+        returned = self._tool(used)
+        return returned if isinstance(returned, ToolReturn) else await returned
+
+    def _keep(self, kind: str, where: list[Any], what: Any) -> None:
+        where.append(what)
+        self.events.append((kind, what))
+        self._told.set()
+
+
+def _a_host(host: FakeHost) -> Host:
+    """The type checker holds `FakeHost` to the port here."""
+    return host
