@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from windlass.process.command import Command
-from windlass.process.pipes import Stdio
+from windlass.process.pipes import Pipe, Stdio
 from windlass.process.ward import Ending, Exit, Process
 
 __all__ = ["Grouping"]
@@ -126,7 +126,7 @@ class Grouping:
         self._wards: set[GroupWard] = set()
         self._closed = False
 
-    async def spawn(self, command: Command, stdin: bytes | None, limit: int) -> Process:
+    async def spawn(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> Process:
         try:
             stdio = Stdio(stdin, limit)
         except OSError as error:
@@ -155,7 +155,7 @@ class Grouping:
         ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
         if self._closed:
             ward.stop(0)  # `close` came while it was being started
-        return Process(main.pid, stdio.stdout, stdio.stderr, ward)
+        return Process(main.pid, stdio.stdout, stdio.stderr, ward, stdio.stdin)
 
     async def close(self) -> None:
         self._closed = True

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from windlass.process.command import Command, SpawnError
-from windlass.process.pipes import Stdio
+from windlass.process.pipes import Pipe, Stdio
 from windlass.process.ward import Ending, Exit, Process, ProcessLost
 
 __all__ = ["Keeping"]
@@ -110,7 +110,7 @@ class KeptWard:
             raise self._refusal
         if not self._pid:
             await self.ended.wait()  # raises ProcessLost
-        return Process(self._pid, self._stdio.stdout, self._stdio.stderr, self)
+        return Process(self._pid, self._stdio.stdout, self._stdio.stderr, self, self._stdio.stdin)
 
     def stop(self, grace: float) -> None:
         with suppress(ConnectionError):  # the keeper has ended, and the follower is about to read so
@@ -183,7 +183,7 @@ class Keeping:
         self._line: Line | None = None
         self._wards: set[KeptWard] = set()
 
-    async def spawn(self, command: Command, stdin: bytes | None, limit: int) -> Process:
+    async def spawn(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> Process:
         try:
             ward = self._engage(command, stdin, limit)
         except OSError as error:
@@ -202,7 +202,7 @@ class Keeping:
         for ward in wards:
             ward.follower.cancel()  # of processes that cannot be killed: no one else waits for them any more
 
-    def _engage(self, command: Command, stdin: bytes | None, limit: int) -> KeptWard:
+    def _engage(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> KeptWard:
         """Hand a command over to a keeper, without a pause in which a cancellation could fall."""
         stdio = Stdio(stdin, limit)
         try:

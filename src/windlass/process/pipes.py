@@ -2,15 +2,29 @@
 
 asyncio's own pipe transports stay open until every writer has closed its end, and belong to an await while they are
 made. These are made at once, and their owner closes them when the process tree has ended: a reader can then never hang
-on a pipe that a stranger still holds, and no descriptor depends on garbage collection.
+on a pipe that a stranger still holds, and no descriptor depends on garbage collection. Input comes in two forms: all of
+it beforehand (`Inlet`), or bit by bit while the command runs (`Feed`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from enum import Enum
+from typing import Final
 
-__all__ = ["Inlet", "Outlet", "Stdio"]
+__all__ = ["PIPE", "Feed", "Inlet", "Outlet", "Pipe", "Stdio"]
+
+
+class Pipe(Enum):
+    """The type of `PIPE`."""
+
+    PIPE = "pipe"
+
+
+PIPE: Final = Pipe.PIPE
+"""As `stdin`: the caller writes to the command while it runs."""
+
 
 CHUNK = 65536
 """Bytes read at a time: what a pipe holds by default."""
@@ -98,10 +112,63 @@ class Inlet:
             self._fd = None
 
 
+class Feed:
+    """The caller's end of a command's stdin, for a conversation with it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+        self._turn = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._room: asyncio.Future[None] | None = None
+        os.set_blocking(fd, False)
+
+    async def write(self, data: bytes) -> None:
+        """Give the command all of `data`, as fast as it reads; those who write at once come one after the other.
+
+        BrokenPipeError: it is closed, or the command has closed its end or ended. Cancelled, a part may have gone.
+        """
+        rest = memoryview(data)
+        async with self._turn:
+            while True:
+                if self._fd is None:
+                    raise BrokenPipeError("the command's stdin is closed")
+                if not rest:
+                    return
+                try:
+                    rest = rest[os.write(self._fd, rest) :]
+                except BlockingIOError:
+                    await self._until_there_is_room(self._fd)
+                except BrokenPipeError:
+                    self.close()
+                    raise
+
+    async def _until_there_is_room(self, fd: int) -> None:
+        self._room = self._loop.create_future()
+        self._loop.add_writer(fd, self._wake)
+        try:
+            await self._room
+        finally:
+            self._room = None
+            if self._fd is not None:
+                self._loop.remove_writer(fd)
+
+    def _wake(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def close(self) -> None:
+        """The end of the input. May be called again; one who still writes gets BrokenPipeError."""
+        if self._fd is not None:
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+            self._fd = None
+            self._wake()
+
+
 class Stdio:
     """The three standard streams of one command. `theirs` are for the command; hand them over, then let go of them."""
 
-    def __init__(self, stdin: bytes | None, limit: int) -> None:
+    def __init__(self, stdin: bytes | Pipe | None, limit: int) -> None:
         opened: list[int] = []
         try:
             opened += (os.open(os.devnull, os.O_RDONLY),) if stdin is None else os.pipe()
@@ -112,7 +179,8 @@ class Stdio:
             raise
         source, *feed, stdout, stdout_end, stderr, stderr_end = opened
         self.theirs = [source, stdout_end, stderr_end]
-        self._inlet = Inlet(feed[0], stdin) if stdin is not None else None
+        self.stdin = Feed(feed[0]) if stdin is PIPE else None
+        self._inlet = Inlet(feed[0], stdin) if isinstance(stdin, bytes) else None
         self._stdout = Outlet(stdout, limit)
         self._stderr = Outlet(stderr, limit)
 
@@ -132,8 +200,9 @@ class Stdio:
     def finish(self) -> None:
         """No one is left to write: put the rest of the output into the readers and close everything."""
         self.let_go()
-        if self._inlet is not None:
-            self._inlet.close()
+        for inward in (self.stdin, self._inlet):
+            if inward is not None:
+                inward.close()
         self._stdout.finish()
         self._stderr.finish()
 

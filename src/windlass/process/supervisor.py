@@ -20,6 +20,7 @@ from typing import Literal, Protocol, Self
 from windlass.process.command import Command
 from windlass.process.group import Grouping
 from windlass.process.line import Keeping
+from windlass.process.pipes import Pipe
 from windlass.process.ward import Process
 
 __all__ = ["Containment", "Mechanism", "Supervisor", "containment"]
@@ -79,7 +80,7 @@ def _has_subreapers() -> bool:
 class _Owner(Protocol):
     """What a mechanism offers."""
 
-    async def spawn(self, command: Command, stdin: bytes | None, limit: int) -> Process: ...
+    async def spawn(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> Process: ...
     async def close(self) -> None: ...
 
 
@@ -104,13 +105,14 @@ class Supervisor:
         *,
         cwd: str,
         env: Mapping[str, str],
-        stdin: bytes | None = None,
+        stdin: bytes | Pipe | None = None,
         limit: int = LINE_LIMIT,
     ) -> Process:
         """Start a command with exactly this environment, no descriptors but its standard streams, default signals.
 
-        Returns once it runs; raises SpawnError if it cannot be started. Without `stdin` it reads /dev/null. `limit` is
-        the longest line that the readers take. Cancelling this leaves nothing running.
+        Returns once it runs; raises SpawnError if it cannot be started. Without `stdin` it reads /dev/null;
+        with `PIPE`, what is written to `Process.stdin`. `limit` is the longest line that the readers take. Cancelling
+        this leaves nothing running.
         """
         command = Command.checked(argv, cwd, env)
         async with self._starting:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from windlass.errors import Category, WindlassError
+from windlass.process.pipes import Feed
 
 __all__ = ["Ending", "Exit", "Process", "ProcessLost", "Ward"]
 
@@ -85,8 +86,17 @@ class Ward(Protocol):
 class Process:
     """One command and everything that it started."""
 
-    def __init__(self, pid: int, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader, ward: Ward) -> None:
+    def __init__(
+        self,
+        pid: int,
+        stdout: asyncio.StreamReader,
+        stderr: asyncio.StreamReader,
+        ward: Ward,
+        stdin: Feed | None = None,
+    ) -> None:
         self.pid = pid
+        self.stdin = stdin
+        """To write to it while it runs; None unless it was started with `PIPE`."""
         self.stdout = stdout
         self.stderr = stderr
         self._ward = ward
