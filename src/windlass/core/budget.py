@@ -1,18 +1,41 @@
-"""Whether a reservation fits (E1). Pure: the ledgers ask `admit` inside their own transaction.
+"""Whether a reservation fits, what a charge counts, and when a day begins (E1). Pure: the ledgers ask inside their own
+transaction.
 
 A scope is a limit and what already counts against it. What other running attempts have set aside counts like what was
 spent, so that attempts in parallel cannot overrun together; but it comes free again, so such a refusal is `busy`: wait.
 Spending that nobody could price counts with what was set aside for it.
+
+Days and months are those of the user's own calendar: `tz` None is the time zone of this computer.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import datetime, tzinfo
 from typing import Literal, NamedTuple
 
-__all__ = ["Amount", "Refusal", "Scope", "ScopeName", "admit"]
+from windlass.core.events import Usage
+
+__all__ = [
+    "Amount",
+    "Refusal",
+    "Scope",
+    "ScopeName",
+    "Standing",
+    "admit",
+    "counted",
+    "day_of",
+    "day_start",
+    "known_cost",
+    "month_of",
+    "month_start",
+]
 
 ScopeName = Literal["step", "execution", "day", "month"]
+
+_ROUNDING = 1e-9
+"""Dollars that sums of many small amounts may be off: a limit of $1.00 holds ten times $0.10."""
 
 
 class Amount(NamedTuple):
@@ -41,6 +64,16 @@ class Scope(NamedTuple):
     before_tokens: int = 0
 
 
+class Standing(NamedTuple):
+    """What a ledger has on a scope."""
+
+    scope: Scope
+    spent: Amount
+    """By attempts that have ended, those of unknown cost with what was set aside for them."""
+    reserved: Amount
+    """By attempts that still run, as far as anybody knows."""
+
+
 class Refusal(NamedTuple):
     """Why a reservation was not made."""
 
@@ -54,19 +87,74 @@ class Refusal(NamedTuple):
 
     @property
     def busy(self) -> bool:
-        """There is room once others have settled: wait, and ask again."""
-        return self.spent + self.wanted <= self.limit
+        """There is room once others have settled: wait, and ask again. Never so when nobody holds anything."""
+        return self.reserved > 0 and _fits(self.spent, self.wanted, self.limit)
 
 
 def admit(want: Amount, scopes: Sequence[tuple[Scope, Amount, Amount]]) -> Refusal | None:
-    """The first scope without room for `want`. Each comes with what was spent and what others have set aside."""
+    """The first scope without room for `want`. Each comes with what was spent and what others have set aside.
+
+    To want None of a unit is to spend nobody knows how much of it: refused where nothing at all is left.
+    """
     for scope, spent, reserved in scopes:
         if scope.limit.usd is not None:
             used, held = (spent.usd or 0.0) + scope.before_usd, reserved.usd or 0.0
-            if used + held + (want.usd or 0.0) > scope.limit.usd + 1e-9:
+            if not _has_room(used + held, want.usd, scope.limit.usd):
                 return Refusal(scope.name, "usd", scope.limit.usd, used, held, want.usd or 0.0)
         if scope.limit.tokens is not None:
             count, kept = (spent.tokens or 0) + scope.before_tokens, reserved.tokens or 0
-            if count + kept + (want.tokens or 0) > scope.limit.tokens:
+            if not _has_room(count + kept, want.tokens, scope.limit.tokens):
                 return Refusal(scope.name, "tokens", scope.limit.tokens, count, kept, want.tokens or 0)
     return None
+
+
+def _has_room(used: float, wanted: float | None, limit: float) -> bool:
+    return used < limit - _ROUNDING if wanted is None else _fits(used, wanted, limit)
+
+
+def _fits(used: float, wanted: float, limit: float) -> bool:
+    return used + wanted <= limit + _ROUNDING
+
+
+def known_cost(usage: Usage) -> float | None:
+    """What an attempt cost, or None for unknown. A sum that cannot be one (negative, no number) says nothing."""
+    usd = usage.usd
+    return usd if usd is not None and math.isfinite(usd) and usd >= 0 else None
+
+
+def counted(usage: Usage, reserved: Amount) -> Amount:
+    """What an ended attempt counts against limits.
+
+    Where the cost is unknown, what had been set aside for it: the best guess there is, and one that does not let
+    unpriced attempts go round a limit. Tokens that were reported are known even where their price is not.
+    """
+    usd, tokens = known_cost(usage), usage.tokens_in + usage.tokens_out
+    if usd is None:
+        return Amount(reserved.usd or 0.0, tokens or reserved.tokens or 0)
+    return Amount(usd, tokens)
+
+
+def day_of(at: float, tz: tzinfo | None = None) -> str:
+    """`2026-11-15`"""
+    return datetime.fromtimestamp(at, tz).strftime("%Y-%m-%d")
+
+
+def month_of(at: float, tz: tzinfo | None = None) -> str:
+    """`2026-11`"""
+    return datetime.fromtimestamp(at, tz).strftime("%Y-%m")
+
+
+def day_start(now: float, tz: tzinfo | None = None) -> float:
+    """The first moment of the day.
+
+    The wall clock is set to midnight and asked which moment that was: on days of 23 or 25 hours, counting hours back
+    would miss it. Where midnight was skipped, this is the moment of the skip; where it came twice, the first of them.
+    """
+    local = datetime.fromtimestamp(now, tz)
+    return local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()
+
+
+def month_start(now: float, tz: tzinfo | None = None) -> float:
+    """The first moment of the month."""
+    local = datetime.fromtimestamp(now, tz)
+    return local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()

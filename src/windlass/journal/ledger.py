@@ -1,0 +1,262 @@
+"""The ledger on disk: what every attempt of a home has set aside and spent, in the journal's file (E1).
+
+One row for each run of an attempt. A reservation is decided and written in one IMMEDIATE transaction, so that no two
+processes can take the same room, and it is fsynced when `reserve` returns. The file is opened on first use, for most
+executions never spend anything, and used in a thread of the ledger's own: SQLite waits there for other processes.
+
+Nothing here knows whether an attempt still lives. A reservation of a process that died stands and counts, like unknown
+spending, until its execution is taken up again (the engine settles what was cut off and releases the rest) or the day
+or month is over: charges count for the day in which they began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any, TypeVar
+
+from windlass.core.budget import Amount, Refusal, Scope, Standing, admit, counted, day_of, known_cost, month_of
+from windlass.errors import JournalError, UsageError
+from windlass.faults import fault_point
+from windlass.journal.schema import close_database, open_database, translate
+from windlass.ports import Charge, Spending, Usage
+
+__all__ = ["HEADINGS", "SqliteLedger", "checked_heading", "in_order"]
+
+T = TypeVar("T")
+
+HEADINGS = ("day", "month", "model", "runtime", "role", "execution")
+PATIENCE = 30.0
+"""Seconds to wait for other processes that are writing."""
+
+# Made when they are missed: a database of an older release gains them, and an older release does not mind them.
+_TABLES = """
+CREATE TABLE IF NOT EXISTS charges (
+  key INTEGER PRIMARY KEY, execution TEXT NOT NULL, step TEXT NOT NULL, attempt INTEGER NOT NULL,
+  began REAL NOT NULL, ended REAL, runtime TEXT NOT NULL, model TEXT NOT NULL, role TEXT NOT NULL,
+  reserved_usd REAL, reserved_tokens INTEGER, settled INTEGER NOT NULL DEFAULT 0,
+  usd REAL, tokens_in INTEGER NOT NULL DEFAULT 0, tokens_out INTEGER NOT NULL DEFAULT 0,
+  cache_read INTEGER NOT NULL DEFAULT 0, cache_write INTEGER NOT NULL DEFAULT 0,
+  source TEXT NOT NULL DEFAULT 'unknown',
+  counts_usd REAL NOT NULL, counts_tokens INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS charges_in_time ON charges (began, settled, counts_usd, counts_tokens);
+CREATE INDEX IF NOT EXISTS charges_of_attempts ON charges (execution, step, attempt);
+CREATE UNIQUE INDEX IF NOT EXISTS charges_open ON charges (execution, step, attempt) WHERE settled = 0;
+"""
+# `usd` is what is known, NULL where nothing is; `counts_*` is what stands against limits (`core.budget.counted`).
+# The index in time holds all that a day's sum needs. There is at most one open reservation of an attempt.
+
+_SUMS = (
+    "SELECT total(counts_usd) FILTER (WHERE settled), coalesce(sum(counts_tokens) FILTER (WHERE settled), 0), "
+    "total(counts_usd) FILTER (WHERE NOT settled), coalesce(sum(counts_tokens) FILTER (WHERE NOT settled), 0) "
+    "FROM charges WHERE "
+)
+_QUARTER = 900
+"""Every time zone is a whole number of quarters of an hour from UTC: SQL adds them up, Python finds their day."""
+
+
+class SqliteLedger:
+    def __init__(self, path: Path, *, tz: tzinfo | None = None, patience: float = PATIENCE) -> None:
+        self._path = path
+        self._tz = tz
+        self._patience = patience
+        self._worker: ThreadPoolExecutor | None = None
+        self._db: sqlite3.Connection | None = None
+        """Used by the worker alone."""
+
+    # -- the port ------------------------------------------------------------------------------
+
+    async def reserve(self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope]) -> Refusal | None:
+        """Cancelled while it waits, the reservation may stand all the same; `release` gives it up."""
+
+        def write(db: sqlite3.Connection) -> Refusal | None:
+            key, settled = _latest(db, charge)
+            own = None if settled else key
+            refusal = admit(want, [_standing(db, scope, own) for scope in scopes])
+            if refusal is not None:
+                return refusal
+            values = (at, charge.runtime, charge.model, charge.role, want.usd, want.tokens)
+            counts = (want.usd or 0.0, want.tokens or 0)
+            if own is None:
+                # Also when this attempt was settled before (its execution was restored from a checkpoint, and runs
+                # it again): what it spent then was spent, and keeps its row.
+                db.execute(
+                    "INSERT INTO charges (execution, step, attempt, began, runtime, model, role, reserved_usd, "
+                    "reserved_tokens, counts_usd, counts_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (*charge[:3], *values, *counts),
+                )
+            else:
+                # It counts from now on, in the day whose limit has just admitted it.
+                db.execute(
+                    "UPDATE charges SET began = ?, runtime = ?, model = ?, role = ?, reserved_usd = ?, "
+                    "reserved_tokens = ?, counts_usd = ?, counts_tokens = ? WHERE key = ?",
+                    (*values, *counts, own),
+                )
+            return None
+
+        return await self._writing(write)
+
+    async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            key, _ = _latest(db, charge)
+            if key is None:
+                # Nobody set anything aside: spent is spent.
+                key = db.execute(
+                    "INSERT INTO charges (execution, step, attempt, began, runtime, model, role, counts_usd, "
+                    "counts_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0)",
+                    (*charge[:3], at, charge.runtime, charge.model, charge.role),
+                ).lastrowid
+            row = db.execute("SELECT reserved_usd, reserved_tokens FROM charges WHERE key = ?", (key,)).fetchone()
+            db.execute(
+                "UPDATE charges SET settled = 1, ended = ?, runtime = ?, model = ?, role = ?, usd = ?, tokens_in = ?, "
+                "tokens_out = ?, cache_read = ?, cache_write = ?, source = ?, counts_usd = ?, counts_tokens = ? "
+                "WHERE key = ?",
+                (
+                    *(at, charge.runtime, usage.model or charge.model, charge.role, known_cost(usage)),
+                    *(usage.tokens_in, usage.tokens_out, usage.cache_read, usage.cache_write, usage.source),
+                    *counted(usage, Amount(*row)),
+                    key,
+                ),
+            )
+
+        await self._writing(write)
+
+    async def release(self, execution: str) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM charges WHERE execution = ? AND settled = 0", (execution,))
+
+        await self._writing(write)
+
+    async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
+        heading = checked_heading(by)
+        if by in ("day", "month"):
+            heading = f"CAST(began / {_QUARTER} AS INTEGER)"
+        sql = (
+            f"SELECT {heading}, total(usd), count(*) FILTER (WHERE settled AND usd IS NULL), sum(tokens_in), "
+            "sum(tokens_out), count(*), total(reserved_usd) FILTER (WHERE NOT settled), "
+            "coalesce(sum(reserved_tokens) FILTER (WHERE NOT settled), 0) "
+            f"FROM charges WHERE began >= ? GROUP BY {heading}"
+        )
+        rows = await self._using(lambda db: db.execute(sql, (since,)).fetchall())
+        return in_order(by, self._by_calendar(by, rows) if by in ("day", "month") else [Spending(*r) for r in rows])
+
+    async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
+        """What counts against each scope at this moment, to be shown."""
+        return await self._using(lambda db: [_standing(db, scope, None) for scope in scopes])
+
+    async def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return
+        await asyncio.get_running_loop().run_in_executor(worker, self._close)
+        worker.shutdown()
+
+    # -- the worker ----------------------------------------------------------------------------
+
+    async def _using(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def worked() -> T:
+            with translate(self._path):
+                return work(self._connection())
+
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="windlass-ledger")
+        return await asyncio.get_running_loop().run_in_executor(self._worker, worked)
+
+    async def _writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def transact(db: sqlite3.Connection) -> T:
+            fault_point("ledger.before_write")
+            self._begin(db)
+            try:
+                result = work(db)
+                fault_point("ledger.before_commit")
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            fault_point("ledger.after_commit")
+            return result
+
+        return await self._using(transact)
+
+    def _begin(self, db: sqlite3.Connection) -> None:
+        """Take SQLite's write lock; its busy handler waits."""
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            raise JournalError(
+                f"{self._path} has been locked by another program for {self._patience:g} s; nothing was reserved",
+                advice=(f"find who holds it: fuser -v {self._path}", "end that program, then: windlass resume ID"),
+            ) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            db = open_database(self._path)
+            try:
+                db.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
+                self._make_tables(db)
+            except BaseException:
+                close_database(db, self._path)
+                raise
+            self._db = db
+        return self._db
+
+    def _make_tables(self, db: sqlite3.Connection) -> None:
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'charges_open'").fetchone():
+            return  # the last that is made: all are there
+        self._begin(db)
+        for statement in _TABLES.split(";"):
+            db.execute(statement)
+        db.execute("COMMIT")
+
+    def _close(self) -> None:
+        if self._db is not None:
+            close_database(self._db, self._path)
+            self._db = None
+
+    def _by_calendar(self, by: str, rows: list[Any]) -> list[Spending]:
+        found: dict[str, Spending] = {}
+        for quarter, *figures in rows:
+            name = (day_of if by == "day" else month_of)(quarter * _QUARTER, self._tz)
+            sofar = found.get(name, Spending(name, 0.0, 0, 0, 0, 0))
+            found[name] = Spending(name, *(a + b for a, b in zip(sofar[1:], figures, strict=True)))
+        return list(found.values())
+
+
+def checked_heading(by: str) -> str:
+    if by not in HEADINGS:
+        raise UsageError(f"spending cannot be listed by {by!r}; there are {', '.join(HEADINGS)}")
+    return by
+
+
+def in_order(by: str, found: list[Spending]) -> list[Spending]:
+    """Days and months newest first, the rest by what they cost, then by what they used."""
+    if by in ("day", "month"):
+        return sorted(found, key=lambda one: one.heading, reverse=True)
+    return sorted(found, key=lambda one: (-one.usd, -(one.tokens_in + one.tokens_out), one.heading))
+
+
+def _latest(db: sqlite3.Connection, charge: Charge) -> tuple[int | None, bool]:
+    """The row of an attempt's last run, and whether it is settled."""
+    sql = "SELECT key, settled FROM charges WHERE execution = ? AND step = ? AND attempt = ? ORDER BY key DESC LIMIT 1"
+    row = db.execute(sql, charge[:3]).fetchone()
+    return (row[0], bool(row[1])) if row else (None, True)
+
+
+def _standing(db: sqlite3.Connection, scope: Scope, without: int | None) -> Standing:
+    """What counts against a scope, one row left out."""
+    conditions: list[str] = ["began >= ?", "key IS NOT ?"]
+    parameters: list[Any] = [scope.since, without]
+    for column, value in (("execution", scope.execution), ("step", scope.step)):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            parameters.append(value)
+    spent_usd, spent_tokens, held_usd, held_tokens = db.execute(_SUMS + " AND ".join(conditions), parameters).fetchone()
+    return Standing(scope, Amount(spent_usd, spent_tokens), Amount(held_usd, held_tokens))
