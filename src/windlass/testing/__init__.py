@@ -1,17 +1,49 @@
-"""Fakes that are real: a clock to set, a journal in memory, and a world in a box, for your own tests too.
+"""Fakes that are real: a clock to set, a journal in memory, a world in a box, a scripted model, for your tests too.
 
     from windlass.testing import Done, Fail, FakeClock, MemoryJournal, Script, simulate
+    from windlass.testing import Reply, ScriptedModel
 
 - `FakeClock` is a `Clock` that stands still until it is told otherwise.
 - `MemoryJournal` keeps every promise of the journal but the disk.
 - `simulate` plays a plan against scripted attempts, people and power cuts, with the real rules, in no time.
+- `ScriptedModel` is a local server that speaks the wire protocols of the model APIs, for the real runtimes.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from windlass.testing.clock import FakeClock
 from windlass.testing.journal import MemoryJournal
 from windlass.testing.simulate import Act, Done, Fail, Hang, Script, simulate
 from windlass.testing.simulation import Simulation
 
-__all__ = ["Act", "Done", "Fail", "FakeClock", "Hang", "MemoryJournal", "Script", "Simulation", "simulate"]
+if TYPE_CHECKING:
+    from windlass.testing.scripted_model import Received, Reply, ScriptedModel, Served, ToolUse
+
+__all__ = [
+    "Act",
+    "Done",
+    "Fail",
+    "FakeClock",
+    "Hang",
+    "MemoryJournal",
+    "Received",
+    "Reply",
+    "Script",
+    "ScriptedModel",
+    "Served",
+    "Simulation",
+    "ToolUse",
+    "simulate",
+]
+
+_LATER = dict.fromkeys(("Received", "Reply", "ScriptedModel", "Served", "ToolUse"), "windlass.testing.scripted_model")
+"""Imported when first asked for: a simulation needs no server."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -1,0 +1,1 @@
+"""What a scripted model is made of. Use it by way of `windlass.testing.ScriptedModel`."""

@@ -1,0 +1,111 @@
+"""Who gets which reply, and the notes of it all: the part of a scripted model that server and test share.
+
+The server's thread writes, the test's thread reads: everything that changes, changes under `arrived`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from windlass.testing.scripted.asides import answer_to_aside
+from windlass.testing.scripted.choose import Chooser, Script
+from windlass.testing.scripted.http import Request
+from windlass.testing.scripted.received import Protocol, Received
+from windlass.testing.scripted.reply import Reply
+
+__all__ = ["Aside", "Desk", "Served"]
+
+NOTHING_LEFT = "the script has no reply left for this request"
+Aside: TypeAlias = Callable[[Received], bool | Reply]
+
+
+class Served(NamedTuple):
+    """What all replies that were sent whole come to; errors, broken streams and asides count nothing."""
+
+    replies: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+
+class Desk:
+    """A `Conversation` for `serve.py`."""
+
+    def __init__(self, script: Script, aside: Aside, models: Sequence[str]) -> None:
+        self.requests: list[Received] = []
+        self.asides: list[Received] = []
+        self.counts: list[Received] = []
+        self.errors: list[str] = []
+        self.total = Served()
+        self.models = tuple(models)
+        self.arrived = threading.Condition()
+        self._chooser = Chooser(script)
+        self._aside = aside
+        self._numbers = 0
+
+    def reply_to(self, wire: Protocol, request: Request, body: dict[str, Any]) -> tuple[Received, Reply]:
+        with self.arrived:
+            received = self._receive(wire, request, body)
+            try:
+                return received, self._choose(received)
+            except Exception as error:  # the user's function: its fault belongs in `errors`, not in a lost thread
+                self.errors.append(f"{_name(received)}: the script raised {type(error).__name__}: {error}")
+                return received, Reply.error(500, self.errors[-1])
+            finally:
+                self.arrived.notify_all()
+
+    def counted(self, wire: Protocol, request: Request, body: dict[str, Any]) -> int:
+        """Four letters a token: nobody's truth, and always the same."""
+        with self.arrived:
+            received = self._receive(wire, request, body)
+            self.counts.append(received)
+        return len(received.text) // 4 + 1
+
+    def served(self, received: Received, reply: Reply) -> None:
+        with self.arrived:
+            if any(aside is received for aside in self.asides):
+                return
+            was = self.total
+            self.total = Served(
+                was.replies + 1,
+                was.tokens_in + reply.all_tokens_in,
+                was.tokens_out + reply.tokens_out,
+                was.cache_read + reply.cache_read,
+                was.cache_write + reply.cache_write,
+            )
+
+    def wrong(self, what: str) -> None:
+        with self.arrived:
+            self.errors.append(what)
+
+    def complaints(self) -> list[str]:
+        """Everything that a test should not pass over."""
+        with self.arrived:
+            return [*self.errors, *self._chooser.unused()]
+
+    def _receive(self, wire: Protocol, request: Request, body: dict[str, Any]) -> Received:
+        self._numbers += 1
+        return Received(wire, request.target, request.headers, body, self._numbers)
+
+    def _choose(self, received: Received) -> Reply:
+        aside = self._aside(received)
+        if aside:
+            self.asides.append(received)
+            return aside if isinstance(aside, Reply) else answer_to_aside(received)
+        self.requests.append(received)
+        reply = self._chooser.choose(received)
+        if isinstance(reply, Reply):
+            return reply
+        if reply is not None:
+            raise TypeError(f"it gave {reply!r} instead of a Reply")
+        self.errors.append(f"{_name(received)}: {NOTHING_LEFT}")
+        return Reply.error(400, NOTHING_LEFT)
+
+
+def _name(received: Received) -> str:
+    """Which request it was, for somebody who reads a list of errors."""
+    said = " ".join(received.last_user_text.split())
+    return f"request {received.number} ({received.path}, {len(received.messages)} messages, last: {said[-60:]!r})"

@@ -1,0 +1,188 @@
+"""A model that says what a script says: a local server that speaks the wire protocols of the real APIs.
+
+    with ScriptedModel([Reply.use("Write", {"file_path": "a", "content": "b"}), Reply.say("done")]) as model:
+        ...  # point a client at model.url (Anthropic) or model.openai_url (OpenAI)
+    model.check()
+
+It listens on loopback only, in a thread of its own, so it serves sync and async tests and other processes alike. What
+it is made of is in `scripted/`: replies, wire formats, HTTP, the choice of a reply, and which requests are asides.
+As a program: `python -m windlass.testing.scripted_model SCRIPT [--port N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from windlass.errors import UsageError
+from windlass.testing.scripted.asides import is_aside
+from windlass.testing.scripted.choose import Script
+from windlass.testing.scripted.desk import Aside, Desk, Served
+from windlass.testing.scripted.received import Received
+from windlass.testing.scripted.reply import Reply, ToolUse
+from windlass.testing.scripted.script_file import read_script
+from windlass.testing.scripted.serve import serve
+from windlass.testing.scripted.thread import Serving
+
+__all__ = ["Received", "Reply", "ScriptedModel", "Served", "ToolUse", "main"]
+
+PATIENCE = 60.0
+"""Seconds that `wait_for` waits unless told otherwise."""
+
+
+class ScriptedModel:
+    """A local model API that answers from a script."""
+
+    def __init__(
+        self,
+        script: Script = (),
+        *,
+        port: int = 0,
+        aside: Aside | None = None,
+        models: Sequence[str] = ("scripted",),
+    ) -> None:
+        """`aside` decides which requests are side calls: False, True, or the Reply that they get.
+
+        `models` is what the API lists; a request may name any model.
+        """
+        self._desk = Desk(script, aside or is_aside, models)
+        self._port = port
+        self._serving: Serving | None = None
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, port: int = 0, aside: Aside | None = None) -> ScriptedModel:
+        """The script in a YAML or JSON file: a list of replies, in the words of `Reply`."""
+        return cls(read_script(Path(path)), port=port, aside=aside)
+
+    # -- its life --------------------------------------------------------------------------------
+
+    def start(self) -> ScriptedModel:
+        """Listen. A scripted model is served once: its script and its notes belong to one test."""
+        if self._serving is not None:
+            raise RuntimeError("this scripted model has been started before: make another one")
+        self._serving = Serving(functools.partial(serve, self._desk), self._port)
+        return self
+
+    def stop(self) -> None:
+        """Break all connections and free the port. What was received stays to be looked at."""
+        if self._serving is not None:
+            self._serving.stop()
+
+    def __enter__(self) -> ScriptedModel:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> ScriptedModel:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    @property
+    def url(self) -> str:
+        """For Anthropic's clients: `ANTHROPIC_BASE_URL`."""
+        if self._serving is None:
+            raise RuntimeError("this scripted model is not served yet: use it in a `with` block, or call start()")
+        return f"http://127.0.0.1:{self._serving.port}"
+
+    @property
+    def openai_url(self) -> str:
+        """For OpenAI's clients: `OPENAI_BASE_URL`."""
+        return f"{self.url}/v1"
+
+    # -- what a test asks ------------------------------------------------------------------------
+
+    @property
+    def requests(self) -> list[Received]:
+        """What asked for a reply of the script so far, in the order it came."""
+        return list(self._desk.requests)
+
+    @property
+    def asides(self) -> list[Received]:
+        """Side calls: titles, probes. They got a short answer and used up nothing."""
+        return list(self._desk.asides)
+
+    @property
+    def count_tokens_calls(self) -> list[Received]:
+        return list(self._desk.counts)
+
+    @property
+    def errors(self) -> list[str]:
+        """All that went wrong in here: a client that speaks wrongly, a script that ran out."""
+        return list(self._desk.errors)
+
+    @property
+    def served(self) -> Served:
+        """What the replies that were sent whole come to."""
+        return self._desk.total
+
+    def wait_for(self, count: int, timeout: float = PATIENCE) -> list[Received]:
+        """Wait until so many requests have come, and give them. TimeoutError when they do not."""
+        with self._desk.arrived:
+            if not self._desk.arrived.wait_for(lambda: len(self._desk.requests) >= count, timeout):
+                raise TimeoutError(self._missing(count, timeout))
+        return self.requests[:count]
+
+    async def wait_for_async(self, count: int, timeout: float = PATIENCE) -> list[Received]:
+        """The same without blocking the event loop."""
+        deadline = time.monotonic() + timeout
+        while len(self._desk.requests) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(self._missing(count, timeout))
+            await asyncio.sleep(0.005)
+        return self.requests[:count]
+
+    def check(self) -> None:
+        """AssertionError when anything went wrong in here or a reply was never asked for; lists all of it."""
+        if complaints := self._desk.complaints():
+            lines = "\n".join(f"  - {line}" for line in complaints)
+            raise AssertionError(f"the scripted model is not content:\n{lines}")
+
+    def _missing(self, count: int, timeout: float) -> str:
+        wrong = f"; errors: {'; '.join(self.errors)}" if self.errors else ""
+        return f"{len(self.requests)} of {count} requests came within {timeout:g} s, {len(self.asides)} asides{wrong}"
+
+
+# -- as a program --------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve a script's file until SIGTERM or SIGINT; the first line on stdout is the address."""
+    parser = argparse.ArgumentParser(prog="python -m windlass.testing.scripted_model", description=main.__doc__)
+    parser.add_argument("script", metavar="SCRIPT", type=Path, help="a YAML or JSON file: a list of replies")
+    parser.add_argument("--port", type=int, default=0, help="listen here instead of on a free port")
+    parser.add_argument("--check", action="store_true", help="at the end, exit 1 if errors or unused replies are left")
+    chosen = parser.parse_args(arguments)
+    # Blocked before the thread begins, so that they wait here for `sigwait` and end nothing halfway.
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    try:
+        model = ScriptedModel.from_file(chosen.script, port=chosen.port).start()
+    except (UsageError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(f"{model.url}\n")
+    sys.stdout.flush()
+    signal.sigwait(ends)
+    model.stop()
+    try:
+        model.check()
+    except AssertionError as unhappy:
+        sys.stderr.write(f"{unhappy}\n")
+        return 1 if chosen.check else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
