@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from windlass.errors import UsageError
-from windlass.testing.scripted.asides import is_aside
+from windlass.testing.scripted.asides import Asides
 from windlass.testing.scripted.choose import Script
 from windlass.testing.scripted.desk import Aside, Desk, Served
 from windlass.testing.scripted.received import Received
@@ -52,7 +52,7 @@ class ScriptedModel:
 
         `models` is what the API lists; a request may name any model.
         """
-        self._desk = Desk(script, aside or is_aside, models)
+        self._desk = Desk(script, aside or Asides(), models)
         self._port = port
         self._serving: Serving | None = None
 
