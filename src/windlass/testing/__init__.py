@@ -1,11 +1,12 @@
 """Fakes that are real: a clock to set, a journal in memory, a world in a box, a scripted model, for your tests too.
 
     from windlass.testing import Done, Fail, FakeClock, MemoryJournal, Script, simulate
-    from windlass.testing import Reply, ScriptedModel
+    from windlass.testing import Reply, ScriptedModel, ScriptedRunner, Turn
 
 - `FakeClock` is a `Clock` that stands still until it is told otherwise.
 - `MemoryJournal` keeps every promise of the journal but the disk.
 - `simulate` plays a plan against scripted attempts, people and power cuts, with the real rules, in no time.
+- `ScriptedRunner` is a `Runner` whose agent does what a list of turns says.
 - `ScriptedModel` is a local server that speaks the wire protocols of the model APIs, for the real runtimes.
 """
 
@@ -21,6 +22,7 @@ from windlass.testing.simulation import Simulation
 
 if TYPE_CHECKING:
     from windlass.testing.scripted_model import Received, Reply, ScriptedModel, Served, ToolUse
+    from windlass.testing.scripted_runner import ScriptedRunner, Turn
 
 __all__ = [
     "Act",
@@ -33,13 +35,18 @@ __all__ = [
     "Reply",
     "Script",
     "ScriptedModel",
+    "ScriptedRunner",
     "Served",
     "Simulation",
     "ToolUse",
+    "Turn",
     "simulate",
 ]
 
-_LATER = dict.fromkeys(("Received", "Reply", "ScriptedModel", "Served", "ToolUse"), "windlass.testing.scripted_model")
+_LATER = {
+    **dict.fromkeys(("Received", "Reply", "ScriptedModel", "Served", "ToolUse"), "windlass.testing.scripted_model"),
+    **dict.fromkeys(("ScriptedRunner", "Turn"), "windlass.testing.scripted_runner"),
+}
 """Imported when first asked for: a simulation needs no server."""
 
 

@@ -23,8 +23,7 @@ from types import TracebackType
 
 from windlass.errors import UsageError
 from windlass.testing.scripted.asides import Asides
-from windlass.testing.scripted.choose import Script
-from windlass.testing.scripted.desk import Aside, Desk, Served
+from windlass.testing.scripted.desk import Aside, Desk, ReplyScript, Served
 from windlass.testing.scripted.received import Received
 from windlass.testing.scripted.reply import Reply, ToolUse
 from windlass.testing.scripted.script_file import read_script
@@ -42,7 +41,7 @@ class ScriptedModel:
 
     def __init__(
         self,
-        script: Script = (),
+        script: ReplyScript = (),
         *,
         port: int = 0,
         aside: Aside | None = None,

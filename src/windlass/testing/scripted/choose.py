@@ -1,60 +1,68 @@
-"""Which reply of a script a request gets.
+"""Which entry of a script a request gets, for models and runners alike.
 
-Replies with a `when` come first: the first one that fits and is not used up. Then those without, in their order. A
-reply serves `times` requests, or for ever with `repeat`. A function in place of the list decides everything itself.
+Entries with a `when` come first: the first one that fits and is not used up. Then those without, in their order. An
+entry serves `times` requests, or for ever with `repeat`. A function in place of the list decides everything itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, Generic, Protocol, TypeVar
 
-from windlass.testing.scripted.received import Received
-from windlass.testing.scripted.reply import Reply
-
-__all__ = ["Chooser", "Script"]
-
-Script: TypeAlias = Sequence[Reply] | Reply | Callable[[Received], Reply]
+__all__ = ["Chooser", "Entry"]
 
 
-class Chooser:
+class Entry(Protocol):
+    """What a script is made of: a `Reply` or a `Turn`."""
+
+    @property
+    def when(self) -> str | Callable[[Any], bool] | None: ...
+
+    @property
+    def times(self) -> int: ...
+
+    @property
+    def repeat(self) -> bool: ...
+
+
+Asked = TypeVar("Asked")
+Said = TypeVar("Said", bound=Entry)
+
+
+class Chooser(Generic[Asked, Said]):
     """A script, and how far it has come. One thread at a time."""
 
-    def __init__(self, script: Script) -> None:
-        self._function = None if isinstance(script, Reply) or not callable(script) else script
-        given = [script] if isinstance(script, Reply) else script
-        self._replies: list[Reply] = [] if callable(given) else list(given)
-        for reply in self._replies:
-            if not isinstance(reply, Reply):
-                raise TypeError(f"a script is made of Reply values, and this is none: {reply!r}")
-        self._used = [0] * len(self._replies)
+    def __init__(self, script: Sequence[Said] | Callable[[Asked], Said], text_of: Callable[[Asked], str]) -> None:
+        self._function = script if callable(script) else None
+        self._entries: list[Said] = [] if callable(script) else list(script)
+        self._used = [0] * len(self._entries)
+        self._text_of = text_of
 
-    def choose(self, received: Received) -> Reply | None:
-        """The reply for this request, which is then used once more; None when there is none left."""
+    def choose(self, asked: Asked) -> Said | None:
+        """The entry for this request, which is then used once more; None when there is none left."""
         if self._function is not None:
-            return self._function(received)
+            return self._function(asked)
         for index in self._order():
-            reply = self._replies[index]
-            if (reply.repeat or self._used[index] < reply.times) and _fits(reply, received):
+            entry = self._entries[index]
+            if (entry.repeat or self._used[index] < entry.times) and self._fits(entry, asked):
                 self._used[index] += 1
-                return reply
+                return entry
         return None
 
     def unused(self) -> list[str]:
-        """A line for every reply that some request should have had. One with `repeat` may serve nobody."""
-        pairs = zip(self._replies, self._used, strict=True)
+        """A line for every entry that some request should have had. One with `repeat` may serve nobody."""
+        pairs = zip(self._entries, self._used, strict=True)
         return [
-            f"reply {place} ({reply}) served {used} of {reply.times} requests"
-            for place, (reply, used) in enumerate(pairs, start=1)
-            if not reply.repeat and used < reply.times
+            f"entry {place} of the script ({entry}) served {used} of {entry.times} requests"
+            for place, (entry, used) in enumerate(pairs, start=1)
+            if not entry.repeat and used < entry.times
         ]
 
     def _order(self) -> list[int]:
         """Conditions first; the sort keeps the script's order among equals."""
-        return sorted(range(len(self._replies)), key=lambda index: self._replies[index].when is None)
+        return sorted(range(len(self._entries)), key=lambda index: self._entries[index].when is None)
 
-
-def _fits(reply: Reply, received: Received) -> bool:
-    if reply.when is None:
-        return True
-    return reply.when in received.text if isinstance(reply.when, str) else reply.when(received)
+    def _fits(self, entry: Said, asked: Asked) -> bool:
+        if entry.when is None:
+            return True
+        return entry.when in self._text_of(asked) if isinstance(entry.when, str) else entry.when(asked)

@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from windlass.testing.scripted.asides import answer_to_aside
-from windlass.testing.scripted.choose import Chooser, Script
+from windlass.testing.scripted.choose import Chooser
 from windlass.testing.scripted.http import Request
 from windlass.testing.scripted.received import Protocol, Received
 from windlass.testing.scripted.reply import Reply
 
-__all__ = ["Aside", "Desk", "Served"]
+__all__ = ["Aside", "Desk", "ReplyScript", "Served"]
 
 NOTHING_LEFT = "the script has no reply left for this request"
+ReplyScript: TypeAlias = Sequence[Reply] | Reply | Callable[[Received], Reply]
 Aside: TypeAlias = Callable[[Received], bool | Reply]
 
 
@@ -34,7 +35,7 @@ class Served(NamedTuple):
 class Desk:
     """A `Conversation` for `serve.py`."""
 
-    def __init__(self, script: Script, aside: Aside, models: Sequence[str]) -> None:
+    def __init__(self, script: ReplyScript, aside: Aside, models: Sequence[str]) -> None:
         self.requests: list[Received] = []
         self.asides: list[Received] = []
         self.counts: list[Received] = []
@@ -42,7 +43,7 @@ class Desk:
         self.total = Served()
         self.models = tuple(models)
         self.arrived = threading.Condition()
-        self._chooser = Chooser(script)
+        self._chooser: Chooser[Received, Reply] = Chooser(_entries(script), lambda received: received.text)
         self._aside = aside
         self._numbers = 0
 
@@ -103,6 +104,16 @@ class Desk:
             raise TypeError(f"it gave {reply!r} instead of a Reply")
         self.errors.append(f"{_name(received)}: {NOTHING_LEFT}")
         return Reply.error(400, NOTHING_LEFT)
+
+
+def _entries(script: ReplyScript) -> Sequence[Reply] | Callable[[Received], Reply]:
+    if isinstance(script, Reply):
+        return [script]
+    if not callable(script):
+        for reply in script:
+            if not isinstance(reply, Reply):
+                raise TypeError(f"a script is made of Reply values, and this is none: {reply!r}")
+    return script
 
 
 def _name(received: Received) -> str:

@@ -1,0 +1,154 @@
+"""What a scripted runner does with one request: one `Turn`, told move by move.
+
+    Turn().say("I look. ").spend(tokens_in=900, tokens_out=40, usd=0.01).ask("Bash", {"command": "ls"}).done("looked")
+    Turn().say("half of it").hang()
+    Turn().fail("the model is overloaded", category="transient", elsewhere=True)
+
+A turn is a frozen value: every word gives another one with one move more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from windlass.core.events import Usage
+from windlass.errors import Category, Failure
+from windlass.ports.runner import AgentRequest, AgentResult
+
+__all__ = ["Act", "Ask", "Call", "Hang", "Move", "Note", "Say", "Spend", "Turn"]
+
+
+class Say(NamedTuple):
+    text: str
+
+
+class Act(NamedTuple):
+    tool: str
+    summary: str
+    input: Any
+
+
+class Spend(NamedTuple):
+    usage: Usage
+
+
+class Note(NamedTuple):
+    text: str
+
+
+class Ask(NamedTuple):
+    tool: str
+    input: Any
+    if_denied: Turn | None
+
+
+class Call(NamedTuple):
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+class Hang(NamedTuple):
+    pass
+
+
+Move: TypeAlias = Say | Act | Spend | Note | Ask | Call | Hang
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of an agent. It ends with `done`, `fail` or a result of your own; without them, with all it said."""
+
+    when: str | Callable[[AgentRequest], bool] | None = None
+    """Only for a request whose brief has this text in it, or for which the function says yes."""
+    times: int = 1
+    """For how many requests it serves."""
+    repeat: bool = False
+    """It serves for ever."""
+    session: str | None = None
+    """The conversation's name; without one, the name that the request asks to go on with, or a new one."""
+    moves: tuple[Move, ...] = ()
+    result: AgentResult | None = None
+    """Given back as it is."""
+    output: str | None = None
+    failure: Failure | None = None
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise ValueError(f"times={self.times}: a turn serves at least once")
+
+    @classmethod
+    def giving(cls, result: AgentResult) -> Turn:
+        """Exactly this result; the host is told its text, usage and session first, as a runtime would."""
+        said = (Say(result.output),) if result.output else ()
+        spent = (Spend(result.usage),) if result.usage != Usage() else ()
+        return cls(session=result.session, moves=(*said, *spent), result=result)
+
+    def say(self, *pieces: str) -> Turn:
+        """Text, a piece at a time."""
+        return self._and(*map(Say, pieces))
+
+    def act(self, tool: str, summary: str = "", input: Any = None) -> Turn:
+        """Use a tool of the runtime itself. The runner only tells of it: nothing is done."""
+        return self._and(Act(tool, summary, input))
+
+    def spend(
+        self,
+        *,
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+        cache_read: int = 0,
+        cache_write: int = 0,
+        usd: float | None = None,
+        model: str = "",
+    ) -> Turn:
+        """What the run has used so far, in all."""
+        counts = (tokens_in, tokens_out, cache_read, cache_write, usd)
+        return self._and(Spend(Usage(*counts, source="unknown" if usd is None else "runtime", model=model)))
+
+    def note(self, text: str) -> Turn:
+        """Something the user should know."""
+        return self._and(Note(text))
+
+    def ask(self, tool: str, input: Any = None, *, if_denied: Turn | None = None) -> Turn:
+        """Ask for permission. Denied, `if_denied` goes on in place of the rest; without it, the run just goes on."""
+        return self._and(Ask(tool, input, if_denied))
+
+    def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Turn:
+        """Use a tool of the engine, for real, by way of the host."""
+        return self._and(Call(tool, dict(arguments or {})))
+
+    def hang(self) -> Turn:
+        """Never go on, until somebody interrupts or cancels it."""
+        return self._and(Hang())
+
+    def done(self, output: str) -> Turn:
+        """The end, with this output in place of what was said."""
+        return replace(self, output=output, failure=None)
+
+    def fail(
+        self,
+        failure: Failure | str,
+        *,
+        category: Category | str = Category.LOGIC,
+        retry_after: float | None = None,
+        resets_at: float | None = None,
+        elsewhere: bool = False,
+    ) -> Turn:
+        """The end, with a failure. What was said and spent before stays in the result."""
+        if isinstance(failure, str):
+            failure = Failure(
+                Category(category), failure, retry_after=retry_after, resets_at=resets_at, elsewhere=elsewhere
+            )
+        return replace(self, failure=failure)
+
+    def _and(self, *moves: Move) -> Turn:
+        return replace(self, moves=(*self.moves, *moves))
+
+    def __str__(self) -> str:
+        """One line for people: which turn of a script this is."""
+        words = [type(move).__name__.lower() for move in self.moves]
+        end = f"fail: {self.failure.message}" if self.failure else "done"
+        condition = f", when {self.when!r}" if self.when else ""
+        return f"{', '.join([*words, end])}{condition}"

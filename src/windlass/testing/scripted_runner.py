@@ -1,0 +1,187 @@
+"""A runner that does what a script says: for tests of plans that need no runtime, no model and no time.
+
+    runner = ScriptedRunner([Turn().say("built").spend(tokens_in=900, tokens_out=40), Turn().fail("no disk")])
+
+It is a `Runner` like any other: the engine's rules, permissions, tools and budgets all take part, only the agent is
+made up. What was asked of it stays in `requests`, `interrupts`, `answers` and `returns`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from windlass.core.events import Usage
+from windlass.errors import Category, Failure
+from windlass.ports.runner import AgentRequest, AgentResult, Answer, Host, Runner, ToolReturn
+from windlass.ports.tool import Health
+from windlass.testing.scripted.choose import Chooser
+from windlass.testing.scripted.turn import Act, Ask, Call, Hang, Move, Note, Say, Spend, Turn
+
+__all__ = ["ScriptedRunner", "Turn"]
+
+T = TypeVar("T")
+TurnScript: TypeAlias = Sequence[Turn | AgentResult] | Callable[[AgentRequest], Turn | AgentResult]
+
+
+class ScriptedRunner:
+    """A `Runner` that plays turns. It keeps to one event loop."""
+
+    def __init__(self, script: TurnScript = (), *, name: str = "scripted", health: Health | None = None) -> None:
+        self.name = name
+        self.health = health or Health(True, "scripted")
+        """What `available` says; set it to let the runtime come and go."""
+        self.requests: list[AgentRequest] = []
+        self.interrupts: list[str] = []
+        """Ids that `interrupt` was called with."""
+        self.answers: list[Answer] = []
+        """What `Turn.ask` was answered."""
+        self.returns: list[ToolReturn] = []
+        """What `Turn.call` was given."""
+        self.errors: list[str] = []
+        """A script that ran out."""
+        self.closed = False
+        self._chooser: Chooser[AgentRequest, Turn] = Chooser(_turns(script), _told)
+        self._running: dict[str, asyncio.Event] = {}
+        self._arrived = asyncio.Condition()
+
+    async def available(self) -> Health:
+        return self.health
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        interrupted = self._running[request.id] = asyncio.Event()
+        self.requests.append(request)
+        async with self._arrived:
+            self._arrived.notify_all()
+        try:
+            turn = self._chooser.choose(request)
+            if turn is None:
+                self.errors.append(f"{request.id}: the script has no turn left for {request.task!r}")
+                return AgentResult(failure=Failure(Category.LOGIC, self.errors[-1]))
+            return await _Run(self, request, host, interrupted).play(turn)
+        finally:
+            self._running.pop(request.id, None)
+
+    async def interrupt(self, request: str) -> None:
+        self.interrupts.append(request)
+        if request in self._running:
+            self._running[request].set()
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def wait_for(self, count: int, timeout: float = 60.0) -> list[AgentRequest]:
+        """Wait until so many requests have come, and give them. TimeoutError when they do not."""
+        async with asyncio.timeout(timeout), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.requests) >= count)
+        return self.requests[:count]
+
+    def check(self) -> None:
+        """AssertionError when the script ran out or a turn was never asked for; lists all of it."""
+        if complaints := [*self.errors, *self._chooser.unused()]:
+            lines = "\n".join(f"  - {line}" for line in complaints)
+            raise AssertionError(f"the scripted runner {self.name} is not content:\n{lines}")
+
+
+_IS_A_RUNNER: type[Runner] = ScriptedRunner
+"""The type checker holds it to the port."""
+
+
+class _Interrupted(Exception):
+    """Somebody asked the run to end now."""
+
+
+class _Run:
+    """One turn as it is played."""
+
+    def __init__(self, runner: ScriptedRunner, request: AgentRequest, host: Host, interrupted: asyncio.Event) -> None:
+        self._runner, self._request, self._host, self._interrupted = runner, request, host, interrupted
+        self._said = ""
+        self._usage = Usage()
+        self._denied: list[str] = []
+        self._calls = 0
+
+    async def play(self, turn: Turn) -> AgentResult:
+        session = turn.session or self._request.session or f"scripted-{self._request.id}"
+        self._host.session(session)
+        try:
+            turn = await self._moves(turn)
+        except _Interrupted:
+            return AgentResult(
+                self._said, usage=self._usage, session=session, interrupted=True, adjustments=tuple(self._denied)
+            )
+        if turn.result is not None:
+            return turn.result
+        output = self._said if turn.output is None else turn.output
+        return AgentResult(output, turn.failure, self._usage, session, adjustments=tuple(self._denied))
+
+    async def _moves(self, turn: Turn) -> Turn:
+        """Make all moves; gives the turn that was played to its end, which a denial may have changed."""
+        for move in turn.moves:
+            # Every move is a moment in which others may act, as between two events of a real runtime.
+            await self._unless_interrupted(asyncio.sleep(0))
+            instead = await self._move(move)
+            if instead is not None:
+                return await self._moves(instead)
+        return turn
+
+    async def _move(self, move: Move) -> Turn | None:
+        match move:
+            case Say(text):
+                self._said += text
+                self._host.text(text)
+            case Act(tool, summary, input):
+                self._host.acted(tool, summary, input)
+            case Spend(usage):
+                self._usage = usage
+                self._host.usage(usage)
+            case Note(text):
+                self._host.note(text)
+            case Ask(tool, input, if_denied):
+                answer = await self._unless_interrupted(self._host.ask(tool, input))
+                self._runner.answers.append(answer)
+                if not answer.allow:
+                    self._denied.append(f"{tool} was denied" + (f": {answer.note}" if answer.note else ""))
+                    return if_denied
+            case Call(tool, arguments):
+                self._calls += 1
+                use = self._host.use(tool, arguments, f"scripted-{self._calls}")
+                self._runner.returns.append(await self._unless_interrupted(use))
+            case Hang():
+                await self._interrupted.wait()
+                raise _Interrupted
+        return None
+
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives, unless an interrupt comes first: then the work is cancelled and has ended."""
+        doing, told = asyncio.ensure_future(work), asyncio.ensure_future(self._interrupted.wait())
+        try:
+            await asyncio.wait((doing, told), return_when=asyncio.FIRST_COMPLETED)
+            if told.done():
+                raise _Interrupted
+            return doing.result()
+        finally:
+            doing.cancel()
+            told.cancel()
+            await asyncio.gather(doing, told, return_exceptions=True)
+
+
+def _turns(script: TurnScript) -> Sequence[Turn] | Callable[[AgentRequest], Turn]:
+    if callable(script):
+        function = script
+        return lambda request: _turn(function(request))
+    return [_turn(entry) for entry in script]
+
+
+def _turn(entry: Turn | AgentResult) -> Turn:
+    if isinstance(entry, AgentResult):
+        return Turn.giving(entry)
+    if not isinstance(entry, Turn):
+        raise TypeError(f"a runner's script is made of Turn and AgentResult values, and this is neither: {entry!r}")
+    return entry
+
+
+def _told(request: AgentRequest) -> str:
+    """All that the agent is told, and its task."""
+    return "\n".join((request.brief.system, request.brief.prompt, request.task))
