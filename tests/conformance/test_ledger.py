@@ -1,6 +1,7 @@
 """One suite for every ledger: what `ports.Ledger` promises, driven through the real adapters (E1).
 
-A new adapter is one more line in `OPENERS`. What only a file can promise (processes, crashes) is in `test_ledger_file.py`.
+A new adapter is one more line in `OPENERS`. What only a file can promise (processes, crashes) is
+in `test_ledger_file.py`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,11 @@ def cost(usd: float | None, tokens: int = 0, model: str = "") -> Usage:
     return Usage(tokens, 0, usd=usd, source="unknown" if usd is None else "runtime", model=model)
 
 
-async def stands(ledger: AnyLedger, scope: Scope = TEN) -> tuple[float | None, float | None]:
+async def stands(ledger: AnyLedger, scope: Scope = TEN) -> tuple[float, float]:
+    """Dollars spent, and set aside."""
     ((_, spent, reserved),) = await ledger.standing([scope])
+    assert spent.usd is not None
+    assert reserved.usd is not None
     return spent.usd, reserved.usd
 
 
@@ -225,24 +229,24 @@ async def test_e1_spending_is_listed_under_every_heading(ledger: AnyLedger) -> N
         assert await ledger.reserve(which, NOON, Amount(1.0, 500), []) is None
     await ledger.settle(one, NOON, Usage(100, 10, 40, 5, 0.25, "runtime", "claude-opus-9"))
     await ledger.settle(two, NOON, Usage(200, 20))
-    held = {"reserved_usd": 1.0, "reserved_tokens": 500}
+    held = (1.0, 500)
     assert await ledger.spent("model") == [
         Spending("claude-opus-9", 0.25, 0, 100, 10, 1),
-        Spending("sonnet", 0.0, 1, 200, 20, 2, **held),
+        Spending("sonnet", 0.0, 1, 200, 20, 2, *held),
     ]
     assert await ledger.spent("runtime") == [
         Spending("claude-code", 0.25, 0, 100, 10, 1),
-        Spending("open-code", 0.0, 1, 200, 20, 2, **held),
+        Spending("open-code", 0.0, 1, 200, 20, 2, *held),
     ]
     assert await ledger.spent("role") == [
         Spending("developer", 0.25, 1, 300, 30, 2),
-        Spending("reviewer", 0.0, 0, 0, 0, 1, **held),
+        Spending("reviewer", 0.0, 0, 0, 0, 1, *held),
     ]
     assert await ledger.spent("execution") == [
         Spending("x", 0.25, 1, 300, 30, 2),
-        Spending("y", 0.0, 0, 0, 0, 1, **held),
+        Spending("y", 0.0, 0, 0, 0, 1, *held),
     ]
-    everything = Spending("2026-11-16", 0.25, 1, 300, 30, 3, **held)
+    everything = Spending("2026-11-16", 0.25, 1, 300, 30, 3, *held)
     assert await ledger.spent("day") == [everything]
     assert await ledger.spent("month") == [everything._replace(heading="2026-11")]
 
