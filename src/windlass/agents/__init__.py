@@ -1,0 +1,19 @@
+"""What an agent is told (A5): its role, its skills, the project's rules, files, what earlier steps left, the task.
+
+- `places` says where users keep such things, `reading` reads them within bounds, `frontmatter` takes them apart.
+- `roles`, `rolefiles`, `opencode`, `skills`, `rules` and `context` know one kind each.
+- `catalogue` finds roles and skills once; `prompt` puts a `Brief` together; `briefing` is what the engine asks.
+
+Everything found in a project is text from strangers: it is read and quoted, never run, and it cannot widen what an
+agent may do.
+"""
+
+from __future__ import annotations
+
+from windlass.agents.briefing import Briefing
+from windlass.agents.catalogue import Catalogue
+from windlass.agents.prompt import compose, continuation
+from windlass.agents.roles import Role
+from windlass.agents.skills import Skill
+
+__all__ = ["Briefing", "Catalogue", "Role", "Skill", "compose", "continuation"]

@@ -1,0 +1,112 @@
+"""What the engine asks for before an agent begins: who it is to be, and what it is to be told.
+
+Every call looks at the disk as it is now, because earlier steps may have changed it; skills are looked for only where
+some are wanted. What is missing is a `ToolError` of the kind that a person must correct.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from windlass.agents.catalogue import Catalogue
+from windlass.agents.context import gather
+from windlass.agents.prompt import compose
+from windlass.agents.roles import Role
+from windlass.agents.rules import Rules
+from windlass.agents.skills import Skill
+from windlass.errors import Category, ToolError, UsageError
+from windlass.ports import Brief, Handoff
+
+__all__ = ["ALL_SKILLS", "Briefing"]
+
+W = TypeVar("W")
+F = TypeVar("F")
+
+ALL_SKILLS = "*"
+"""Among a step's or a role's skills: list all others by name, description and path."""
+
+
+class Briefing:
+    """Briefs for the agents of one engine. It reads files, so call it in a thread if the loop must not wait."""
+
+    def __init__(self, env: Mapping[str, str] = os.environ) -> None:
+        self._env = env
+
+    def catalogue(self, workdir: Path) -> Catalogue:
+        return Catalogue(workdir, self._env)
+
+    def role(self, name: str, workdir: Path) -> Role:
+        """The role of a step: its model, turns and limits are the engine's to apply."""
+        return _found(self.catalogue(workdir).role, name)
+
+    def brief(
+        self,
+        *,
+        task: str,
+        workdir: Path,
+        role: str = "",
+        skills: Sequence[str] = (),
+        files: Sequence[str] = (),
+        handoff: Sequence[Handoff] = (),
+        reads_rules_itself: bool = False,
+        with_rules: bool = True,
+        allow_absolute: bool = True,
+    ) -> Brief:
+        """What the agent of a step is told.
+
+        `reads_rules_itself`: the runtime reads the project's rules, so they are left out, with a note.
+        `allow_absolute`: the entries of `files` are as the user wrote them, not the results of other steps.
+        """
+        catalogue = self.catalogue(workdir)
+        chosen = _found(catalogue.role, role) if role else None
+        notes: list[str] = []
+        used, listed = _skills(catalogue, skills, chosen, notes)
+        context = gather(files, workdir, allow_absolute=allow_absolute)
+        if context.problems:
+            texts = [str(problem) for problem in context.problems]
+            advice = ("correct `files` of the step: paths and patterns are relative to the working directory",)
+            raise ToolError("; ".join(texts[:5]), category=Category.CONFIGURATION, advice=advice)
+        return compose(
+            task=task,
+            role=chosen,
+            skills=[(skill, _found(catalogue.text_of, skill)) for skill in used],
+            listed=listed,
+            rules=catalogue.rules() if with_rules else Rules(),
+            context=context,
+            handoff=handoff,
+            reads_rules_itself=reads_rules_itself,
+            notes=notes,
+        )
+
+
+def _skills(
+    catalogue: Catalogue, wanted: Sequence[str], role: Role | None, notes: list[str]
+) -> tuple[list[Skill], list[Skill]]:
+    """The skills to tell whole, and those to list."""
+    of_role = role.skills if role is not None else ()
+    used: dict[str, Skill] = {}
+    for name in wanted:
+        if name != ALL_SKILLS:
+            skill = _found(catalogue.skill, name)
+            used[skill.name] = skill
+    for name in of_role:
+        if name == ALL_SKILLS:
+            continue
+        try:
+            skill = catalogue.skill(name)
+            used[skill.name] = skill
+        except UsageError as error:  # the role may have been written for another machine
+            notes.append(f"role {role.name if role else ''}: {error.message}")
+    everything = ALL_SKILLS in wanted or ALL_SKILLS in of_role
+    listed = [skill for skill in catalogue.skills() if skill.name not in used] if everything else []
+    return list(used.values()), listed
+
+
+def _found(look: Callable[[W], F], what: W) -> F:
+    try:
+        return look(what)
+    except UsageError as error:
+        raise ToolError(error.message, category=Category.CONFIGURATION, advice=error.advice) from error

@@ -1,0 +1,241 @@
+"""A role: who an agent is, and what it may at most do.
+
+`make_role` reads the keys that Claude Code and OpenCode users write, in all their spellings; other keys are ignored. A
+role can only take rights away: words like `bypassPermissions` or `allow` give it nothing, because a role may come from
+a repository that somebody merely cloned. And a role whose limits cannot be read is not used at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from windlass.agents.places import Origin
+from windlass.plan.schema import kind_of
+from windlass.ports import Permissions
+
+__all__ = ["ALIASES", "BadRole", "Role", "Unusable", "key_of", "make_role"]
+
+ALIASES = {"dev": "developer", "coder": "developer"}
+"""Other names of roles, where no role of that very name is found."""
+
+_NAME_LENGTH = 100
+_DESCRIPTION_LENGTH = 4_000
+_Mode = Literal["allow", "ask", "deny"]
+_STRICTNESS: tuple[_Mode, ...] = ("allow", "ask", "deny")
+_NARROWS: dict[str, _Mode] = {
+    "default": "ask",
+    "ask": "ask",
+    "manual": "ask",
+    "plan": "deny",
+    "dontask": "deny",
+    "deny": "deny",
+}
+_WIDENS = frozenset({"acceptedits", "bypasspermissions", "auto", "allow"})
+_LIST_COMMA = re.compile(r",(?![^()]*\))")  # not the one in Bash(git log:*, git diff:*)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Who an agent is."""
+
+    name: str
+    description: str
+    prompt: str
+    tools: tuple[str, ...] | None = None
+    """The only tools it may use, by the names of the runtime it was written for; None is all."""
+    disallowed: tuple[str, ...] = ()
+    """Tools it may not use, by the same names."""
+    model: str | None = None
+    """An alias, an id or `provider/model`; None leaves it to the step and the settings."""
+    permission_mode: str = ""
+    """As it was written (`plan`, `acceptEdits`, …); `narrow` says what comes of it."""
+    max_turns: int | None = None
+    temperature: float | None = None
+    skills: tuple[str, ...] = ()
+    """Skills that it is always told whole; `*` lists all others to it by name."""
+    source: str = "built-in"
+    """The file it was read from."""
+    runtime: str = ""
+    """The runtime it was written for: `claude-code`, `open-code`, or empty."""
+    origin: Origin = "built-in"
+    ignored: tuple[str, ...] = ()
+    """What it asks for and does not get, in words."""
+
+    def narrow(self, permissions: Permissions) -> Permissions:
+        """The same permissions, less what this role gives up."""
+        given, wanted = permissions.mode, _NARROWS.get(self.permission_mode.lower(), "allow")
+        mode = max(given, wanted, key=_STRICTNESS.index)
+        tools = permissions.tools
+        if self.tools is not None:
+            tools = self.tools if tools is None else tuple(name for name in self.tools if name in tools)
+        deny = tuple(dict.fromkeys((*permissions.deny, *self.disallowed)))
+        return replace(permissions, mode=mode, deny=deny, tools=tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A role that is there and cannot be used: it still stands before others of its name."""
+
+    name: str
+    source: str
+    why: str
+    disabled: bool = False
+    """Somebody switched it off; nothing is wrong with it."""
+
+
+class BadRole(Exception):
+    """A role that must not be used as it stands."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(why)
+        self.key = key
+        self.why = why
+
+
+def key_of(name: str) -> str:
+    """Under what a role is looked up: upper and lower case are the same."""
+    return name.strip().casefold()
+
+
+def make_role(
+    keys: Mapping[str, Any],
+    prompt: str,
+    *,
+    name: str,
+    source: str,
+    runtime: str,
+    origin: Origin,
+    complain: Callable[[str, str], None],
+) -> Role:
+    """A role of its keys. `complain(key, message)` is told what was left out; `BadRole` is raised for what matters."""
+    found = _Keys(keys, complain)
+    named = _valid_name(keys.get("name", name))
+    if not prompt.strip():
+        raise BadRole("prompt", "the role has no text: say after the frontmatter who the agent is and what it does")
+    tools, switched_off = _tools(found)
+    mode, denied = _permission(found)
+    widened = (f"`{mode}`: a role cannot give itself rights; the plan and the user's settings do",)
+    return Role(
+        name=named,
+        description=" ".join(found.text("description").split())[:_DESCRIPTION_LENGTH],
+        prompt=prompt.strip(),
+        tools=tools,
+        disallowed=tuple(dict.fromkeys((*switched_off, *denied))),
+        model=_model(found.text("model")),
+        permission_mode=mode,
+        max_turns=found.number("maxTurns", "max_turns", "steps", whole=True, least=1, most=100_000),
+        temperature=found.number("temperature", least=0, most=2),
+        skills=found.names("skills") or (),
+        source=source,
+        runtime=runtime,
+        origin=origin,
+        ignored=widened if mode.lower() in _WIDENS else (),
+    )
+
+
+def _valid_name(name: object) -> str:
+    if isinstance(name, int | float) and not isinstance(name, bool):
+        name = str(name)
+    if not isinstance(name, str) or not name.strip():
+        raise BadRole("name", f"`name` must be text, not {kind_of(name)}")
+    if len(name) > _NAME_LENGTH or not name.isprintable():
+        raise BadRole("name", f"`name` must be one line of at most {_NAME_LENGTH} visible characters")
+    return name.strip()
+
+
+def _model(text: str) -> str | None:
+    word = text.strip()
+    return None if word.lower() in ("", "inherit", "default") else word
+
+
+def _tools(found: _Keys) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The only tools, and those switched off. OpenCode writes a map: `{bash: false}`, or `{"*": false, read: true}`."""
+    disallowed = found.limits("disallowedTools", "disallowed_tools", "disallowed-tools") or ()
+    tools = found.first("tools")
+    if not isinstance(tools, dict):
+        listed = found.limits("tools")
+        return (None if listed is not None and "*" in listed else listed), disallowed
+    wrong = [name for name, on in tools.items() if not isinstance(on, bool)]
+    if wrong:
+        raise BadRole("tools", f"`tools.{wrong[0]}` must be true or false, not {kind_of(tools[wrong[0]])}")
+    if tools.get("*") is False:
+        return tuple(name for name, on in tools.items() if on), disallowed
+    return None, (*disallowed, *(name for name, on in tools.items() if not on))
+
+
+def _permission(found: _Keys) -> tuple[str, tuple[str, ...]]:
+    """The mode as written, and what OpenCode's `permission` map denies."""
+    mode = found.first("permissionMode", "permission_mode")
+    if mode is None:
+        mode = ""
+    permission = found.first("permission")
+    if isinstance(permission, str):
+        mode, permission = mode or permission, None
+    if not isinstance(mode, str) or (mode and mode.lower() not in _NARROWS and mode.lower() not in _WIDENS):
+        known = "default, plan, dontAsk, acceptEdits, bypassPermissions, ask, deny"
+        raise BadRole("permissionMode", f"{kind_of(mode)} is not a permission mode; they are: {known}")
+    if permission is None:
+        return mode, ()
+    if not isinstance(permission, dict):
+        raise BadRole("permission", f"`permission` must be a mapping of tools, not {kind_of(permission)}")
+    denied: list[str] = []
+    for tool, rule in permission.items():
+        rules = rule.items() if isinstance(rule, dict) else [("*", rule)]
+        for pattern, word in rules:
+            if word not in _STRICTNESS:
+                raise BadRole("permission", f"`permission.{tool}` must say allow, ask or deny, not {kind_of(word)}")
+            if word == "deny":
+                denied.append(tool if pattern == "*" else f"{tool}({pattern})")
+    if "*" in denied:
+        return "deny", tuple(name for name in denied if name != "*")
+    return mode, tuple(denied)
+
+
+class _Keys:
+    """The keys of a frontmatter, by any of their spellings."""
+
+    def __init__(self, keys: Mapping[str, Any], complain: Callable[[str, str], None]) -> None:
+        self._keys = keys
+        self._complain = complain
+
+    def first(self, *spellings: str) -> Any:
+        return next((self._keys[key] for key in spellings if self._keys.get(key) is not None), None)
+
+    def text(self, key: str) -> str:
+        value = self.first(key)
+        if value is None or isinstance(value, str):
+            return value or ""
+        self._complain(key, f"`{key}` must be text, not {kind_of(value)}")
+        return ""
+
+    def number(self, *spellings: str, least: float, most: float, whole: bool = False) -> Any:
+        value = self.first(*spellings)
+        if value is None:
+            return None
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if fits and least <= value <= most:
+            return value
+        key = next(key for key in spellings if self._keys.get(key) is not None)
+        self._complain(key, f"`{key}` must be a number from {least} to {most}, not {kind_of(value)}")
+        return None
+
+    def names(self, *spellings: str) -> tuple[str, ...] | None:
+        """A list, or a text with commas."""
+        try:
+            return self.limits(*spellings)
+        except BadRole as bad:
+            self._complain(bad.key, bad.why)
+            return None
+
+    def limits(self, *spellings: str) -> tuple[str, ...] | None:
+        """The same, where a misread list would let an agent do more than it should."""
+        value = self.first(*spellings)
+        if value is None:
+            return None
+        items = _LIST_COMMA.split(value) if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise BadRole(spellings[0], f"`{spellings[0]}` must be a list of names, not {kind_of(value)}")
+        return tuple(dict.fromkeys(item.strip() for item in items if item.strip()))

@@ -1,0 +1,100 @@
+"""The project's rules for whoever works in it: `AGENTS.md`, else `CLAUDE.md`, of every folder from the git root down
+to the working directory, then the files that `opencode.json` names under `instructions`.
+
+Only the project's own, and only files inside it. The user's global rules are meant for sessions that the user leads,
+and addresses on the network are never fetched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from windlass.agents.globbing import is_pattern, match_files, split_pattern
+from windlass.agents.opencode import read_config
+from windlass.agents.places import Places
+from windlass.agents.reading import Unreadable, decode_strictly, read_head, stays_inside
+
+__all__ = ["MAX_ALL_RULES", "MAX_RULES", "Rule", "Rules", "find_rules"]
+
+MAX_RULES = 64 * 1024
+"""Bytes of one file of rules."""
+MAX_ALL_RULES = 256 * 1024
+"""Bytes of all of them together."""
+
+
+class Rule(NamedTuple):
+    path: str
+    """Relative to the git root."""
+    text: str
+
+
+class Rules(NamedTuple):
+    rules: tuple[Rule, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find_rules(places: Places) -> Rules:
+    found: list[Rule] = []
+    notes: list[str] = []
+    room = MAX_ALL_RULES
+    seen: set[str] = set()
+    for path in _paths(places, notes):
+        real = os.path.realpath(path)
+        if real in seen:
+            continue
+        seen.add(real)
+        shown = os.path.relpath(path, places.root)
+        if not stays_inside(path, places.root):
+            notes.append(f"the rules in {shown} lead out of the project, so they were left out")
+            continue
+        try:
+            piece = read_head(path, MAX_RULES + 1)
+            if piece.size > MAX_RULES or piece.size > room:
+                limit = f"{MAX_RULES:,} in one file and {MAX_ALL_RULES:,} in all are the most"
+                raise Unreadable(f"it has {piece.size:,} bytes; {limit}")
+            text = decode_strictly(piece.head).strip()
+        except Unreadable as error:
+            notes.append(f"the rules in {shown} were left out: {error.why}")
+            continue
+        room -= piece.size
+        if text:
+            found.append(Rule(shown, text))
+    return Rules(tuple(found), tuple(notes))
+
+
+def _paths(places: Places, notes: list[str]) -> Iterator[Path]:
+    for folder in reversed(places.folders):
+        for name in ("AGENTS.md", "CLAUDE.md"):
+            if os.path.lexists(folder / name):
+                yield folder / name
+                break
+    for folder in reversed(places.folders):
+        for place in places.configs(folder):
+            config = read_config(place)
+            for text in config.instructions if config is not None else ():
+                yield from _named(text, place.path.parent, places.root, notes)
+
+
+def _named(text: str, folder: Path, root: Path, notes: list[str]) -> Iterator[Path]:
+    """What one entry of `instructions` means. Whether it stays inside is judged when the file is read."""
+    if "://" in text:
+        notes.append(f"the rules at {text} were left out: addresses are not fetched")
+    elif "\0" in text or not text.strip():
+        notes.append(f"the rules {text!r} were left out: that is no path")
+    elif is_pattern(text) and not os.path.lexists(folder / text):
+        fixed, rest = split_pattern(text)
+        start = Path(os.path.normpath(folder / fixed))
+        if os.path.isdir(start) and not stays_inside(start, root):
+            notes.append(f"the rules in {text} lead out of the project, so they were left out")
+            return
+        matched = match_files(rest, start).paths
+        if not matched:
+            notes.append(f"the rules in {text} were left out: no file matches")
+        yield from map(Path, matched)
+    elif os.path.lexists(folder / text):
+        yield Path(os.path.normpath(folder / text))
+    else:
+        notes.append(f"the rules in {text} were left out: there is no such file")

@@ -1,0 +1,174 @@
+"""`agents`: the roles and skills that are at hand here, where they come from, and what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from windlass.cli.session import AsJson, Stop, print_json, say
+from windlass.cli.text import clip, plural
+
+if TYPE_CHECKING:
+    from windlass.agents.catalogue import Catalogue, Shadowed
+    from windlass.agents.roles import Role
+
+__all__ = ["register"]
+
+Workdir = Annotated[
+    Path | None, typer.Option("--workdir", metavar="DIR", help="Look from here instead of the current folder")
+]
+
+agents_app = typer.Typer(help="Roles and skills that agents can be given.", invoke_without_command=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(agents_app, name="agents")
+
+
+@agents_app.callback()
+def agents(context: typer.Context, workdir: Workdir = None, as_json: AsJson = False) -> None:
+    """Roles and skills found here, where from, what stands before what, and problems with file and line.
+
+    Problems are warnings: the exit code is 0.
+    """
+    if context.invoked_subcommand is not None:
+        context.obj = workdir
+        return
+    catalogue = _catalogue(workdir)
+    if as_json:
+        print_json(_as_data(catalogue))
+    else:
+        _print_tables(catalogue)
+    raise Stop(0)
+
+
+@agents_app.command()
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A role, in any case, or an alias")],
+    workdir: Workdir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a role's system prompt as an agent is told it."""
+    from windlass.agents.prompt import system_prompt
+
+    role = _catalogue(workdir or context.obj).role(name)
+    if as_json:
+        print_json({**_role_data(role), "system": system_prompt(role)})
+    else:
+        sys.stdout.write(_visible(system_prompt(role)) + "\n")
+        say(f"{role.name}, from {_short(role.source)}{_limits(role)}")
+        for remark in role.ignored:
+            say(f"warning: {remark}")
+    raise Stop(0)
+
+
+def _catalogue(workdir: Path | None) -> Catalogue:
+    from windlass.agents.catalogue import Catalogue
+    from windlass.errors import UsageError
+
+    if workdir is not None and not workdir.is_dir():
+        raise UsageError(f"{workdir} is not a folder")
+    return Catalogue(workdir or Path.cwd())
+
+
+def _print_tables(catalogue: Catalogue) -> None:
+    roles = catalogue.roles()
+    width = max([len(role.name) for role in roles] + [len(skill.name) for skill in catalogue.skills()] + [8])
+    width = min(width, 40)
+    sys.stdout.write("Roles\n")
+    for role in roles:
+        sys.stdout.write(_row(role.name, role.description, width, _short(role.source) + _limits(role)))
+        _print_shadowed(role.name, catalogue.shadowed_roles())
+    for unusable in catalogue.unusable():
+        word = "switched off" if unusable.disabled else "cannot be used"
+        sys.stdout.write(_row(unusable.name, f"({word})", width, _short(unusable.source)))
+        _print_shadowed(unusable.name, catalogue.shadowed_roles())
+    sys.stdout.write("\nSkills\n" if catalogue.skills() else "\nSkills: none found\n")
+    for skill in catalogue.skills():
+        sys.stdout.write(_row(skill.name, skill.description, width, _short(str(skill.path))))
+        _print_shadowed(skill.name, catalogue.shadowed_skills())
+    problems = catalogue.problems
+    if problems:
+        sys.stdout.write(f"\n{plural(len(problems), 'problem')}\n")
+        for problem in problems:
+            told = msgspec.structs.replace(problem, file=_short(problem.file))
+            sys.stdout.write(f"  {_visible(' '.join(str(told).split()))}\n")
+
+
+def _row(name: str, description: str, width: int, source: str) -> str:
+    text = clip(_visible(description), 90) or "(no description)"
+    return f"  {_visible(name):<{width}}  {text}\n  {'':<{width}}  from {_visible(source)}\n"
+
+
+def _print_shadowed(name: str, shadowed: Iterable[Shadowed]) -> None:
+    for other in shadowed:
+        if other.name.casefold() == name.casefold():
+            sys.stdout.write(f"      stands before {_visible(_short(other.source))}\n")
+
+
+def _limits(role: Role) -> str:
+    said = [f"only {', '.join(role.tools) or 'no tools'}"] if role.tools is not None else []
+    said += [f"without {', '.join(role.disallowed)}"] if role.disallowed else []
+    said += [f"model {role.model}"] if role.model else []
+    said += [f"at most {plural(role.max_turns, 'turn')}"] if role.max_turns else []
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _short(source: str) -> str:
+    """A path as a person would type it from here."""
+    for base, sign in ((os.getcwd(), ""), (os.environ.get("HOME", ""), "~/")):
+        if base and source.startswith(base.rstrip("/") + "/"):
+            return sign + source[len(base.rstrip("/")) + 1 :]
+    return source
+
+
+def _visible(text: str) -> str:
+    """Text from strangers must not move the cursor or hide what stands before it."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
+
+
+def _role_data(role: Role) -> dict[str, Any]:
+    return {
+        "name": role.name,
+        "description": role.description,
+        "source": role.source,
+        "origin": role.origin,
+        "runtime": role.runtime,
+        "tools": None if role.tools is None else list(role.tools),
+        "disallowed": list(role.disallowed),
+        "model": role.model,
+        "permission_mode": role.permission_mode,
+        "max_turns": role.max_turns,
+        "temperature": role.temperature,
+        "skills": list(role.skills),
+        "ignored": list(role.ignored),
+    }
+
+
+def _as_data(catalogue: Catalogue) -> dict[str, Any]:
+    return {
+        "roles": [_role_data(role) for role in catalogue.roles()],
+        "unusable": [
+            {"name": role.name, "source": role.source, "why": role.why, "disabled": role.disabled}
+            for role in catalogue.unusable()
+        ],
+        "skills": [
+            {"name": skill.name, "description": skill.description, "path": str(skill.path), "origin": skill.origin}
+            for skill in catalogue.skills()
+        ],
+        "shadowed": [
+            {"kind": kind, **shadowed._asdict()}
+            for kind, found in (("role", catalogue.shadowed_roles()), ("skill", catalogue.shadowed_skills()))
+            for shadowed in found
+        ],
+        "problems": [msgspec.to_builtins(problem) for problem in catalogue.problems],
+    }
