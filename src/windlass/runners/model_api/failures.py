@@ -1,0 +1,163 @@
+"""What an exception of the model clients means, as a `Failure`.
+
+`runners/failures.py` knows what a status means to every runtime; here stands what only a direct caller of the API gets
+to see: connections, headers about quotas, error bodies. `elsewhere` is never set: the cli runtime falls back to nothing
+(A7), so nobody may wait for another runtime to survive it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from windlass.errors import Category, Failure
+from windlass.runners.failures import QUOTA_AFTER, of_status
+from windlass.runners.model_api.target import Target
+
+__all__ = ["RUNTIME", "of_exception"]
+
+RUNTIME = "cli"
+_LONGEST = 2000
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+
+
+def of_exception(error: Exception, target: Target, now: float) -> Failure:
+    """Why a request failed. Any exception will do: what the clients cannot read is the other side's doing."""
+    from pydantic_ai import exceptions as said
+
+    match error:
+        case said.ModelHTTPError():
+            failure = _of_http(error, target, now)
+        case said.ModelContextWindowExceededError():
+            failure = of_status(413, _message(error), runtime=RUNTIME, now=now)
+        case said.ModelTimeoutError(phase="read") | said.ModelRequestTimeout():
+            failure = _transient(f"{target.host} has been silent for too long, so the request was given up")
+        case said.ModelConnectionError():
+            failure = _unreachable(error, target)
+        case said.ModelAPIError():
+            failure = _transient(f"{target.host} broke off: {_message(error)}")
+        case said.UserError():
+            failure = Failure(Category.CONFIGURATION, f"{RUNTIME}: {error}", advice=("windlass doctor",))
+        case _:
+            failure = _transient(f"the reply of {target.host} made no sense ({type(error).__name__}: {error})")
+    message = _without_secrets(failure.message, target)[:_LONGEST]
+    return replace(failure, message=message, elsewhere=False)
+
+
+def _transient(message: str, *advice: str) -> Failure:
+    return Failure(Category.TRANSIENT, f"{RUNTIME}: {message}", advice=advice)
+
+
+def _of_http(error: Any, target: Target, now: float) -> Failure:
+    from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelQuotaExceededError
+
+    headers = error.headers or {}
+    retry_after, resets_at = error.retry_after, _resets_at(headers, now)
+    if resets_at is not None and resets_at - now <= QUOTA_AFTER:
+        # A quota that is back in seconds is a hiccup: wait that long, then try again.
+        retry_after, resets_at = retry_after if retry_after is not None else max(0.0, resets_at - now), None
+    failure = of_status(
+        error.status_code,
+        _message(error),
+        runtime=RUNTIME,
+        now=now,
+        retry_after=retry_after,
+        resets_at=resets_at,
+        advice=_hints(error, target),
+    )
+    if isinstance(error, ModelQuotaExceededError) and failure.category is not Category.PERMISSION:
+        # OpenAI says 429 for an empty account too, where no waiting helps.
+        paid = f"the account at {target.host} cannot pay for this"
+        return replace(failure, category=Category.PERMISSION, advice=(paid,), retry_after=None, resets_at=None)
+    if isinstance(error, ModelContextWindowExceededError):
+        return replace(failure, category=Category.LOGIC)
+    return failure
+
+
+def _hints(error: Any, target: Target) -> tuple[str, ...]:
+    if error.status_code != 404:
+        return ()
+    if error.suggested_model_id:
+        return (f"did you mean {error.suggested_model_id}?",)
+    return (f"{target.host} has no model {target.model!r}, or {target.base_url} is not where its API begins",)
+
+
+def _unreachable(error: Any, target: Target) -> Failure:
+    reason = _root(error)
+    if error.phase in ("connect", "pool"):
+        if target.local:
+            name = "ANTHROPIC_BASE_URL" if target.provider == "anthropic" else "OPENAI_BASE_URL"
+            advice = [f"start the model server at {target.base_url}", f"or correct {name}"]
+        else:
+            advice = [f"check the network: is {target.host} reachable from here?"]
+        return _transient(f"cannot connect to {target.host}: {reason}", *advice)
+    return _transient(f"the connection to {target.host} broke off: {reason}")
+
+
+def _root(error: BaseException) -> str:
+    """The innermost reason: `[Errno 111] Connection refused` says more than `Connection error.`"""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return str(error) or type(error).__name__
+
+
+def _message(error: Any) -> str:
+    """What the API itself said, without the client's wrapping."""
+    found = error.body
+    while isinstance(found, Mapping):
+        inner = found.get("error", found.get("message"))
+        found = found.get("message") if inner is None else inner
+    return found if isinstance(found, str) and found else str(error)
+
+
+def _without_secrets(text: str, target: Target) -> str:
+    for secret in (target.key, target.token):
+        if secret and len(secret) >= 8:
+            text = text.replace(secret, "***")
+    return text
+
+
+def _resets_at(headers: Mapping[str, str], now: float) -> float | None:
+    """When the quota that is used up comes back: the last of those of which nothing remains.
+
+    Anthropic gives times (`anthropic-ratelimit-tokens-reset: 2026-01-31T10:00:00Z`, or epoch seconds for a
+    subscription's `unified`), OpenAI durations (`x-ratelimit-reset-tokens: 6m0s`).
+    """
+    resets: list[tuple[bool, float]] = []
+    for name, value in headers.items():
+        if name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
+            remaining = headers.get(f"{name.removesuffix('-reset')}-remaining")
+            when = _time(value)
+        elif name.startswith("x-ratelimit-reset-"):
+            remaining = headers.get(name.replace("-reset-", "-remaining-"))
+            span = _seconds(value)
+            when = None if span is None else now + span
+        else:
+            continue
+        if when is not None:
+            resets.append((remaining == "0", when))
+    used_up = [when for empty, when in resets if empty]
+    return max(used_up or [when for _, when in resets], default=None)
+
+
+def _time(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def _seconds(text: str) -> float | None:
+    parts = _DURATION.fullmatch(text.strip())
+    if parts is None or not any(parts.groups()):
+        return None
+    days, hours, minutes, seconds, milliseconds = (float(part or 0) for part in parts.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds + milliseconds / 1000

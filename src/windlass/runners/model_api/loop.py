@@ -1,0 +1,241 @@
+"""The loop: a reply of the model, the tools it asks for, the next reply, until it asks for none.
+
+Each part of it is durable before the next begins (`conversation`). What is told to the host as it happens: text, tool
+use, usage. Limits are looked at before every further turn: turns, dollars, tokens.
+
+Tools of one reply: those that only look run at the same time; one that changes something runs by itself, in the order
+of the calls, because two edits of one file in one reply are meant one after the other. A use that must not be
+repeated is marked as begun before it begins. Found begun and without a result, it was under way when the process was
+stopped: the model is told so, and what to do about it is its decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windlass.errors import Category, Failure, classify
+from windlass.plan.model import Effect
+from windlass.ports import AgentRequest, Host, ToolReturn
+from windlass.runners.model_api.conversation import Conversation
+from windlass.runners.model_api.failures import RUNTIME, of_exception
+from windlass.runners.model_api.tally import Tally
+from windlass.runners.model_api.target import Target
+from windlass.runners.model_api.toolbox import DATA_RULE, BadCall, ModelCall, Toolbox, result_text, summary
+from windlass.runners.model_api.wire import Turn
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+__all__ = ["Loop"]
+
+MAX_TURNS = 50
+BAD_CALLS = 5
+"""Calls in a row that name no tool or have no readable arguments, before it is given up."""
+
+UNKNOWN_OUTCOME = "outcome unknown: the process was stopped while this ran; check before you do it again"
+
+
+class Loop:
+    """One run of an agent. Whatever ends `run`, the fields say what there was."""
+
+    def __init__(
+        self,
+        request: AgentRequest,
+        host: Host,
+        conversation: Conversation,
+        *,
+        target: Target,
+        tally: Tally,
+        now: Callable[[], float],
+    ) -> None:
+        self._request, self._host, self._conversation = request, host, conversation
+        self._target, self._now = target, now
+        self._toolbox = Toolbox(host.tools())
+        self._bad_calls = 0
+        self._said: list[str] = []
+        self._done = False
+        self._warned = False
+        self.tally = tally
+        self.turns = 0
+        self.out_of_budget = False
+        self.adjustments: list[str] = []
+
+    @property
+    def output(self) -> str:
+        """The last thing it said, when it is done; before that, all of it."""
+        return self._said[-1] if self._said and self._done else "\n\n".join(self._said)
+
+    async def run(self, model: Model) -> Failure | None:
+        """Until the model is done (None) or it cannot go on."""
+        try:
+            if not self._conversation.pending():
+                self._conversation.prompt(self._request.brief.prompt, self._system())
+                await self._conversation.keep()
+            while True:
+                if calls := self._conversation.pending():
+                    await self._perform(calls)
+                elif self._done:
+                    return None
+                if (stop := self._limit()) is not None:
+                    return stop
+                if (failure := await self._ask(model)) is not None:
+                    return failure
+        except OSError as error:  # the conversation could not be written: going on would not be durable
+            return classify(error).located(str(self._request.scratch))
+
+    def _system(self) -> str:
+        parts = [self._request.brief.system, DATA_RULE if self._toolbox.specs else ""]
+        return "\n\n".join(part for part in parts if part)
+
+    # -- the model ---------------------------------------------------------------------------------
+
+    async def _ask(self, model: Model) -> Failure | None:
+        """One turn; its reply is in the conversation when this returns."""
+        turn = Turn()
+        self.turns += 1
+        failure: Failure | None
+        try:
+            await turn.ask(
+                model,
+                self._conversation.messages,
+                self._toolbox.specs,
+                self._request.temperature,
+                self._host.text,
+            )
+        except asyncio.CancelledError:
+            self._settle(turn)
+            self._conversation.partial(turn.text)
+            self._conversation.keep_now()
+            raise
+        except Exception as error:  # whatever the clients stumble over is a failed request, not a bug to die of
+            failure = of_exception(error, self._target, self._now())
+        else:
+            failure = _judge(turn, self._target)
+        self._settle(turn)
+        if failure is not None or turn.response is None:
+            self._conversation.partial(turn.text)
+        else:
+            self._conversation.reply(turn.response)
+            self._done = not self._conversation.pending() and turn.response.state != "suspended"
+        await self._conversation.keep()
+        return failure
+
+    def _settle(self, turn: Turn) -> None:
+        if turn.text:
+            self._said.append(turn.text)
+        if (counted := turn.counted) is not None:
+            self.tally.add(counted, self._now())
+            self._host.usage(self.tally.usage)
+
+    # -- the tools ---------------------------------------------------------------------------------
+
+    async def _perform(self, calls: list[ModelCall]) -> None:
+        at_once: list[ModelCall] = []
+        for call in calls:
+            meant = self._toolbox.read(call)
+            if not isinstance(meant, BadCall) and self._host.effect(*meant) is Effect.NONE:
+                at_once.append(call)
+                continue
+            await self._together(at_once)
+            at_once = []
+            await self._use(call)
+        await self._together(at_once)
+
+    async def _together(self, calls: list[ModelCall]) -> None:
+        uses = [asyncio.ensure_future(self._use(call)) for call in calls]
+        try:
+            await asyncio.gather(*uses)
+        finally:
+            for use in uses:
+                use.cancel()
+            if uses:
+                await asyncio.wait(uses)
+
+    async def _use(self, call: ModelCall) -> None:
+        meant = self._toolbox.read(call)
+        if isinstance(meant, BadCall):
+            self._bad_calls += 1
+            self._conversation.answer(call, meant.message, failed=True)
+        else:
+            self._bad_calls = 0
+            await self._use_tool(call, *meant)
+        await self._conversation.keep()
+
+    async def _use_tool(self, call: ModelCall, tool: str, arguments: dict[str, Any]) -> None:
+        if self._conversation.was_begun(call):
+            self.adjustments.append(f"{tool} was not done again: nobody saw what came of it before")
+            self._host.note(f"{tool}: {UNKNOWN_OUTCOME}")
+            self._conversation.answer(call, UNKNOWN_OUTCOME, failed=True)
+            return
+        if self._host.effect(tool, arguments) is Effect.ONCE:
+            self._conversation.begin(call)
+            await self._conversation.keep()
+        self._host.acted(tool, summary(arguments), arguments)
+        returned: ToolReturn = await self._host.use(tool, arguments, call.use_id)
+        if returned.failure is not None and returned.failure.category is Category.PERMISSION:
+            self.adjustments.append(f"{tool} was refused: {returned.failure.message}")
+        self._conversation.answer(call, result_text(tool, call, returned), failed=returned.failure is not None)
+
+    # -- the limits --------------------------------------------------------------------------------
+
+    def _limit(self) -> Failure | None:
+        """Why no further turn may begin. The first always may: the engine has reserved what it can cost."""
+        if self._bad_calls >= BAD_CALLS:
+            return Failure(
+                Category.LOGIC,
+                f"{RUNTIME}: {self._target.model} made {self._bad_calls} tool calls in a row that could not be read",
+                advice=("name a model that is good with tools: model: in the plan or --model",),
+            )
+        most = self._request.max_turns or MAX_TURNS
+        if self.turns >= most:
+            return Failure(
+                Category.LOGIC,
+                f"{RUNTIME}: not done after {most} turns",
+                advice=("split the step, or give it more turns: max_turns: in the plan",),
+            )
+        return self._over_budget() if self.turns else None
+
+    def _over_budget(self) -> Failure | None:
+        limit, used = self._request.budget, self.tally.usage
+        if limit.usd is not None and used.usd is None and not self._warned:
+            self._warned = True
+            self._host.note(f"nobody knows what {self._target.model} costs, so its dollars cannot be limited")
+        if limit.usd is not None and used.usd is not None and used.usd >= limit.usd:
+            spent = f"${used.usd:.4f} of ${limit.usd:.4f}"
+        elif limit.tokens is not None and self.tally.tokens >= limit.tokens:
+            spent = f"{self.tally.tokens} of {limit.tokens} tokens"
+        else:
+            return None
+        self.out_of_budget = True
+        return Failure(
+            Category.RESOURCE,
+            f"{RUNTIME}: the budget is used up ({spent}) and the agent is not done",
+            advice=("give the step more budget, or a smaller task",),
+        )
+
+
+def _judge(turn: Turn, target: Target) -> Failure | None:
+    """What is wrong with a reply that came without an error."""
+    response = turn.response
+    if response is None:
+        return Failure(Category.TRANSIENT, f"{RUNTIME}: the reply of {target.host} was cut off on its way")
+    if response.finish_reason == "content_filter":
+        reason = (response.provider_details or {}).get("refusal")
+        return Failure(
+            Category.LOGIC,
+            f"{RUNTIME}: {target.model} refused" + (f": {reason}" if reason else ""),
+            advice=("word the task differently, or name another model",),
+        )
+    if response.tool_calls or response.state == "suspended":
+        return None
+    if response.finish_reason == "length":
+        return Failure(
+            Category.LOGIC,
+            f"{RUNTIME}: the reply reached the longest that {target.model} can write, and is cut off",
+            advice=("ask for less at once: split the step, or have it write to files piece by piece",),
+        )
+    if not turn.text.strip():
+        return Failure(Category.TRANSIENT, f"{RUNTIME}: {target.model} replied with nothing")
+    return None

@@ -1,0 +1,171 @@
+"""One request to a model, streamed. The only file that makes model clients and sends anything.
+
+The clients' own retries are off: whether and when to try again is the engine's decision, and it wants to see every
+failure. Their silence limit is the HTTP client's read timeout: so long without a single byte, keep-alives included,
+ends the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from windlass.ports import ToolSpec
+from windlass.runners.model_api.tally import Counted
+from windlass.runners.model_api.target import Provider, Target
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model, StreamedResponse
+    from pydantic_ai.tools import ToolDefinition
+
+__all__ = ["Turn", "installed", "load", "open_model"]
+
+CONNECT = 15.0
+"""Seconds to wait for a connection."""
+
+_NO_KEY = "none"
+"""The clients insist on a key; a server that needs none ignores it."""
+
+
+def installed(provider: Provider) -> bool:
+    """Whether the parts for it are installed, without the seconds that importing them takes."""
+    return find_spec("pydantic_ai") is not None and find_spec(provider) is not None
+
+
+async def load(provider: Provider) -> None:
+    """Import the clients, in a thread the first time: 2.6 s that must not hold up other steps."""
+    names = ("pydantic_ai.direct", f"pydantic_ai.models.{provider}")
+    if any(name not in sys.modules for name in names):
+        await asyncio.to_thread(_import, names)
+
+
+def _import(names: Sequence[str]) -> None:
+    from importlib import import_module
+
+    for name in names:
+        import_module(name)
+
+
+@asynccontextmanager
+async def open_model(target: Target, silence: float) -> AsyncIterator[Model]:
+    """The model, ready to be asked; its connections are closed at the end."""
+    import httpx2
+
+    # Proxies of the environment are for the world outside, never for a server on this machine.
+    timeout = httpx2.Timeout(silence, connect=CONNECT)
+    async with httpx2.AsyncClient(timeout=timeout, trust_env=not target.local, follow_redirects=True) as http:
+        yield _anthropic(target, http, timeout) if target.provider == "anthropic" else _openai(target, http, timeout)
+
+
+def _anthropic(target: Target, http: Any, timeout: Any) -> Model:
+    from anthropic import AsyncAnthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    key = None if target.token else target.key or _NO_KEY
+    client = AsyncAnthropic(
+        api_key=key, auth_token=target.token, base_url=target.base_url, max_retries=0, http_client=http, timeout=timeout
+    )
+    return AnthropicModel(target.model, provider=AnthropicProvider(anthropic_client=client))
+
+
+def _openai(target: Target, http: Any, timeout: Any) -> Model:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    client = AsyncOpenAI(
+        api_key=target.key or _NO_KEY, base_url=target.base_url, max_retries=0, http_client=http, timeout=timeout
+    )
+    if target.own:
+        return OpenAIChatModel(target.model, provider=OpenAICompatibleProvider(target.kind, openai_client=client))
+    return OpenAIChatModel(target.model, provider=OpenAIProvider(openai_client=client))
+
+
+class Turn:
+    """One request and its reply. Whatever ends it, what had come by then stays here."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.response: ModelResponse | None = None
+        """The reply, when it came whole."""
+        self._stream: StreamedResponse | None = None
+
+    @property
+    def counted(self) -> Counted | None:
+        """What it used; None when the model had not begun."""
+        if self._stream is None:
+            return None
+        usage = self._stream.usage
+        return Counted(
+            tokens_in=usage.input_tokens,
+            tokens_out=usage.output_tokens,
+            cache_read=usage.cache_read_tokens,
+            cache_write=usage.cache_write_tokens,
+            whole=self.response is not None and not usage.unmeasured_requests,
+        )
+
+    async def ask(
+        self,
+        model: Model,
+        messages: Sequence[ModelMessage],
+        tools: Sequence[ToolSpec],
+        temperature: float | None,
+        say: Callable[[str], None],
+    ) -> None:
+        """Send the conversation and read the reply to its end, or raise what the clients raise."""
+        from pydantic_ai.direct import model_request_stream
+        from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+        from pydantic_ai.models import ModelRequestParameters
+
+        known = [_definition(tool) for tool in tools]
+        async with model_request_stream(
+            model,
+            messages,
+            model_settings=_settings(temperature, cached=bool(tools)),
+            model_request_parameters=ModelRequestParameters(function_tools=known),
+            instrument=False,
+        ) as stream:
+            self._stream = stream
+            async for event in stream:
+                match event:
+                    case (
+                        PartStartEvent(part=TextPart(content=piece))
+                        | PartDeltaEvent(delta=TextPartDelta(content_delta=piece))
+                    ) if piece:
+                        self.text += piece
+                        say(piece)
+        response = stream.get()
+        if ended(response):
+            self.response = response
+
+
+def ended(response: ModelResponse) -> bool:
+    """The model itself said why it stopped. A stream that just ends was cut off on its way, however cleanly."""
+    details = response.provider_details or {}
+    return response.finish_reason == "content_filter" or bool(details.get("finish_reason"))
+
+
+def _definition(tool: ToolSpec) -> ToolDefinition:
+    from pydantic_ai.tools import ToolDefinition
+
+    # Not strict: the schema is the tool's own, and strict modes rewrite it.
+    return ToolDefinition(
+        name=tool.name, parameters_json_schema=dict(tool.schema), description=tool.description, strict=False
+    )
+
+
+def _settings(temperature: float | None, *, cached: bool) -> Any:
+    settings: dict[str, Any] = {"max_retries": 0}
+    if temperature is not None:
+        settings["temperature"] = temperature
+    if cached:
+        # A loop sends the same beginning again and again: the second time from Anthropic's cache, at a tenth of it.
+        settings |= {"anthropic_cache_messages": True, "anthropic_cache_instructions": True}
+    return settings

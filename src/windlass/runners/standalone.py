@@ -1,0 +1,169 @@
+"""The `cli` runtime: a model API called directly, with the engine's own tools (A4). It needs no other program.
+
+`StandaloneRunner` is the port's three methods and a result; what it is made of is in `model_api/`. It falls back to
+nothing, and every failure of it says so by `elsewhere=False` (A7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.errors import Category, Failure
+from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
+from windlass.prices import Prices
+from windlass.runners.model_api.conversation import Conversation, Lost
+from windlass.runners.model_api.failures import RUNTIME
+from windlass.runners.model_api.loop import Loop
+from windlass.runners.model_api.tally import Tally
+from windlass.runners.model_api.target import Target, choose
+from windlass.runners.model_api.wire import installed, load, open_model
+
+__all__ = ["StandaloneRunner"]
+
+SILENCE = 300.0
+"""Seconds without a single byte from the model's server before a request is given up."""
+
+_INSTALL = "pip install 'windlass[agents]'"
+
+
+class StandaloneRunner:
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str],
+        now: Callable[[], float],
+        prices: Prices,
+        default_model: str | None,
+        base_url: str | None = None,
+        silence: float = SILENCE,
+    ) -> None:
+        """`env` is where keys and addresses are looked for; `base_url` an OpenAI-compatible server of the user's."""
+        self._env, self._now, self._prices = env, now, prices
+        self._default, self._base_url, self._silence = default_model, base_url, silence
+        self._running: dict[str, _Run] = {}
+
+    @property
+    def name(self) -> str:
+        return RUNTIME
+
+    async def available(self) -> Health:
+        """Whether a model can be called in principle: the clients are installed, and a key or a server is set.
+
+        Nothing is called and nothing heavy is imported: a call costs money, and the import seconds.
+        """
+        found = self._target(None)
+        if isinstance(found, Failure):
+            return Health(False, found.message, "; ".join(found.advice))
+        if not found.model:
+            return Health(True, str(found), "name a model: model: in the plan or --model")
+        return Health(True, str(found))
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        run = _Run(request, host, self._now)
+        target = self._target(request.model)
+        if isinstance(target, Target) and not target.model:
+            target = Failure(
+                Category.CONFIGURATION,
+                f"{RUNTIME}: no model was named, and {target.host} has no usual one",
+                advice=("name one of its models: model: in the plan or --model",),
+            )
+        if isinstance(target, Failure):
+            return run.result(target)
+        self._running[request.id] = run
+        try:
+            return await run.until_done(run.work(target, self._prices, self._silence))
+        finally:
+            if self._running.get(request.id) is run:
+                del self._running[request.id]
+
+    async def interrupt(self, request: str) -> None:
+        if (run := self._running.get(request)) is not None:
+            run.interrupt()
+
+    async def close(self) -> None:
+        """Nothing is kept warm: every run closes its own connections."""
+
+    def _target(self, model: str | None) -> Target | Failure:
+        found = choose(model, default=self._default, env=self._env, base_url=self._base_url)
+        if isinstance(found, Target) and not installed(found.provider):
+            return Failure(
+                Category.CONFIGURATION, f"the client for {found.provider} is not installed", advice=(_INSTALL,)
+            )
+        return found
+
+
+class _Run:
+    """One run, and what there is of it whenever it ends."""
+
+    def __init__(self, request: AgentRequest, host: Host, now: Callable[[], float]) -> None:
+        self._request, self._host, self._now = request, host, now
+        self._began = now()
+        self._task: asyncio.Task[AgentResult] | None = None
+        self._interrupted = False
+        self._loop: Loop | None = None
+        self._session: str | None = None
+        self._facts: dict[str, Any] = {}
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def until_done(self, work: Any) -> AgentResult:
+        """In a task of its own, so that an interrupt can end the work without ending whoever waits for it."""
+        self._task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({self._task})
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            raise
+        if self._task.cancelled() and self._interrupted:
+            return self.result(None, interrupted=True)
+        return self._task.result()
+
+    async def work(self, target: Target, prices: Prices, silence: float) -> AgentResult:
+        self._facts = {"model": target.model, "provider": target.kind, "endpoint": target.host}
+        await load(target.provider)
+        request = self._request
+        try:
+            conversation = (
+                Conversation.load(request.scratch, request.session)
+                if request.session
+                else Conversation.new(request.scratch)
+            )
+        except Lost as lost:
+            self._facts["session_lost"] = True
+            return self.result(
+                Failure(
+                    Category.TRANSIENT,
+                    f"{RUNTIME}: the conversation to go on with is lost: {lost}",
+                    advice=("the next attempt begins a new one",),
+                )
+            )
+        self._session = conversation.session
+        self._host.session(conversation.session)
+        tally = Tally(prices, target.model, target.priced_as)
+        self._loop = Loop(request, self._host, conversation, target=target, tally=tally, now=self._now)
+        async with open_model(target, silence) as model:
+            failure = await self._loop.run(model)
+        return self.result(failure)
+
+    def result(self, failure: Failure | None, *, interrupted: bool = False) -> AgentResult:
+        loop, facts = self._loop, dict(self._facts)
+        if loop is not None:
+            facts["turns"] = loop.turns
+            if loop.out_of_budget:
+                facts["budget"] = True
+        return AgentResult(
+            output=loop.output if loop else "",
+            failure=failure,
+            usage=loop.tally.usage if loop else Usage(usd=0.0, source="prices"),
+            session=self._session,
+            duration=max(0.0, self._now() - self._began),
+            interrupted=interrupted,
+            adjustments=tuple(loop.adjustments) if loop else (),
+            metadata=facts,
+        )
