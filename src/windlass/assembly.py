@@ -10,13 +10,16 @@ from typing import Any
 
 from windlass.clock import SystemClock
 from windlass.core.decide import Policy
+from windlass.core.delegate import DEFAULT_RUNTIME
 from windlass.core.events import Source
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
 from windlass.engine.sourced import Sourced
 from windlass.errors import JournalError, UsageError
 from windlass.journal.checkpoint import CheckpointFolder
+from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryJournal
+from windlass.journal.memory_ledger import MemoryLedger
 from windlass.journal.sqlite import SqliteJournal
 from windlass.plan.load import load_plan, peek_tools
 from windlass.ports import Tool
@@ -112,19 +115,34 @@ def open_engine(
     file = folder / "windlass.db"
     if make or (folder.exists() and not folder.is_dir()):
         make_home(folder)
-    journal = SqliteJournal(file) if make or file.exists() else MemoryJournal()
+    kept = make or file.exists()
+    journal = SqliteJournal(file) if kept else MemoryJournal()
+    ledger = SqliteLedger(file) if kept else MemoryLedger()
     registry = Registry([*built_in_tools(), *tools])
     performer = Performer(registry, Supervisor(), child_environment(settings), folder / "executions", settings.grace)
-    policy = Policy(settings.approval_expiry, settings.pause_expiry, settings.on_pause_expiry)
+    policy = policy_of(settings)
     return Engine(
         journal,
         performer,
         SystemClock(),
         home=folder,
+        ledger=ledger,
+        settings=settings,
         policy=policy,
         workshop=Workshop(registry, ask),
         archive=CheckpointFolder(folder / "executions", settings.checkpoints_kept),
         checkpoint_each_step=settings.checkpoint_each_step,
+    )
+
+
+def policy_of(settings: Settings) -> Policy:
+    return Policy(
+        settings.approval_expiry,
+        settings.pause_expiry,
+        settings.on_pause_expiry,
+        settings.runtime or DEFAULT_RUNTIME,
+        settings.fallback,
+        settings.wait_for_quota,
     )
 
 

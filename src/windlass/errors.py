@@ -182,6 +182,13 @@ class ToolError(Exception):
         """What there was before it failed: kept with the failed step."""
         self.failure = Failure(Category(category), message, advice=tuple(advice), retry_after=retry_after)
 
+    @classmethod
+    def of(cls, failure: Failure, output: Any = None) -> ToolError:
+        """The error that means exactly this failure."""
+        error = cls(failure.message, category=failure.category, output=output)
+        error.failure = failure
+        return error
+
 
 _RESOURCE_ERRNOS = {
     errno.ENOSPC,

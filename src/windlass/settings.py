@@ -1,24 +1,97 @@
 """Settings: flags over environment over project over user (`config.toml` in the home and in the user's folder).
 
-Every key can also be given as `WINDLASS_KEY`. All problems are told at once. A key in `USER_ONLY` is refused in
-a project's file: a repository that one clones must not widen what its steps get to see.
+Every key can also be given as `WINDLASS_KEY` (a table as JSON). All problems are told at once. A key in `USER_ONLY` is
+refused in a project's file: a repository that one clones must not widen what its steps get to see, name the programs
+that run or the servers that are spoken to. A `budget` in a project's file can only lower the user's own limits.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from windlass.errors import UsageError
 from windlass.plan.model import Duration
 
-__all__ = ["Settings", "find_home", "load_settings", "user_folder"]
+__all__ = [
+    "BudgetSettings",
+    "LimitSettings",
+    "PermissionSettings",
+    "PriceSettings",
+    "RuntimeSettings",
+    "Settings",
+    "find_home",
+    "load_settings",
+    "user_folder",
+]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LimitSettings(_Table):
+    """A limit in dollars, tokens or both; a bare number is dollars."""
+
+    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    tokens: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        return {"usd": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+
+
+class BudgetSettings(_Table):
+    """What may be spent (E1). Days and months are those of the computer's time zone."""
+
+    step: LimitSettings = LimitSettings()
+    """For each step of a plan, all its attempts together."""
+    execution: LimitSettings = LimitSettings()
+    """For each execution; `--budget` and a plan's own `budget` take its place."""
+    day: LimitSettings = LimitSettings()
+    """For all executions of this home in a day."""
+    month: LimitSettings = LimitSettings()
+    """For all executions of this home in a month."""
+    on_overrun: Literal["ask", "proceed"] = "ask"
+    """What happens at a limit: a person is asked, or it goes on with a warning."""
+    reserve_usd: float = Field(default=0.25, gt=0, le=1000)
+    """What an attempt sets aside at a time, where its step has no limit of its own."""
+
+
+class RuntimeSettings(_Table):
+    """One runtime for agents."""
+
+    path: str | None = None
+    """The program, where it is not the one on PATH."""
+    model: str | None = None
+    """The model, where a step and its role name none."""
+    base_url: str | None = None
+    """For `cli`: the OpenAI-compatible server to speak to."""
+
+
+class PriceSettings(_Table):
+    """Dollars per million tokens."""
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+    cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
+class PermissionSettings(_Table):
+    """What agents may do unasked. A role or step may only be stricter."""
+
+    mode: Literal["ask", "allow", "deny"] = "ask"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
 
 
 class Settings(BaseModel):
@@ -39,8 +112,21 @@ class Settings(BaseModel):
     env_allow: tuple[str, ...] = ()
     """Names of environment variables that steps may see, besides PATH, HOME, LANG and the like."""
 
+    runtime: str | None = None
+    """The runtime for agents that name none: claude-code, open-code or cli."""
+    fallback: bool = True
+    """Whether another runtime of the same family takes over when one cannot."""
+    wait_for_quota: bool = True
+    """Wait until a used-up quota comes back, instead of pausing with exit code 6."""
+    budget: BudgetSettings = BudgetSettings()
+    runtimes: dict[Literal["claude-code", "open-code", "cli"], RuntimeSettings] = {}
+    prices: dict[str, PriceSettings] = {}
+    """Prices of models by their id, in dollars per million tokens; they win over the ones we know."""
+    permissions: PermissionSettings = PermissionSettings()
 
-USER_ONLY = frozenset({"env_allow"})
+
+USER_ONLY = frozenset({"env_allow", "runtimes", "prices", "permissions"})
+_LISTS = frozenset({"env_allow"})
 
 
 def user_folder(env: Mapping[str, str] = os.environ) -> Path:
@@ -67,6 +153,8 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
     user, project = _read(user_file, problems), _read(project_file, problems)
     for key in sorted(USER_ONLY & project.keys()):
         problems.append(f"{project_file}: `{key}` may only stand in the user's own settings")
+    if isinstance(user.get("budget"), dict) and isinstance(project.get("budget"), dict):
+        project["budget"] = _lower(user["budget"], project["budget"])
     environment = _from_environment(env)
     merged = {**user, **project, **environment, **(flags or {})}
     origins = {
@@ -102,8 +190,40 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
     for key in Settings.model_fields:
         value = env.get(f"WINDLASS_{key.upper()}")
         if value is not None:
-            found[key] = [v for v in value.split(",") if v] if key in USER_ONLY else value
+            found[key] = [v for v in value.split(",") if v] if key in _LISTS else _table(value)
     return found
+
+
+def _lower(user: dict[str, Any], project: dict[str, Any]) -> dict[str, Any]:
+    """The user's budget with what the project makes tighter. What is malformed stays, to be told of."""
+    merged = {**user, **project}
+    for scope in ("step", "execution", "day", "month"):
+        ours, theirs = _limit(user.get(scope)), _limit(project.get(scope))
+        if ours is not None and theirs is not None:
+            merged[scope] = {
+                unit: min(limits)
+                for unit in ("usd", "tokens")
+                if (limits := [limit[unit] for limit in (ours, theirs) if limit.get(unit) is not None])
+            }
+    merged["on_overrun"] = user.get("on_overrun", "ask")
+    return merged
+
+
+def _limit(value: Any) -> dict[str, Any] | None:
+    try:
+        return LimitSettings.model_validate(value).model_dump()
+    except ValidationError:
+        return None
+
+
+def _table(value: str) -> Any:
+    """A table is written as JSON; what is none stays text."""
+    if not value.startswith("{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _plain(problem: Any) -> str:

@@ -11,6 +11,7 @@ from windlass.clock import Clock, SystemClock
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
 from windlass.journal.checkpoint import CheckpointFolder
+from windlass.journal.memory_ledger import MemoryLedger
 from windlass.ports import Journal, Tool
 from windlass.process import Supervisor
 from windlass.tools.registry import Registry
@@ -28,4 +29,5 @@ def engine_on(journal: Journal, home: Path, tools: Iterable[Tool] = (), clock: C
         home=home,
         workshop=Workshop(registry),
         archive=CheckpointFolder(home / "executions"),
+        ledger=MemoryLedger(),
     )

@@ -87,7 +87,8 @@ BAD = {
         "'a b' cannot be a name",
         "letters",
     ),
-    "a budget": ("budget: {usd: 2} #!\nsteps: [{id: a, run: x}]\n", "`budget` is not available in this version"),
+    "a budget below nothing": ("budget: {usd: -2} #!\nsteps: [{id: a, run: x}]\n", "`budget.usd` must be at least 0"),
+    "an unknown unit of money": ("budget:\n  eur: 2 #!\nsteps: [{id: a, run: x}]\n", "unknown key `eur` in `budget`"),
     "an unknown limit": (
         "limits:\n  paralel: 2 #!\nsteps: [{id: a, run: x}]\n",
         "unknown key `paralel` in `limits`",
@@ -131,9 +132,9 @@ BAD = {
         "unknown key `depends_on`",
         "`needs`",
     ),
-    "nothing to do": ("steps:\n  - id: a #!\n", "step a: a step has exactly one of `run` and `tool`"),
-    "two things to do": ("steps:\n  - id: a #!\n    run: x\n    tool: shell\n", "exactly one of `run` and `tool`"),
-    "an empty run": ("steps:\n  - id: a #!\n    run: ''\n", "`run` is empty"),
+    "nothing to do": ("steps:\n  - id: a #!\n", "step a: a step has exactly one of `run`, `tool` and `agent`"),
+    "two things to do": ("steps:\n  - id: a #!\n    run: x\n    tool: shell\n", "exactly one of `run`, `tool` and `agent`"),
+    "an empty run": ("steps:\n  - id: a\n    run: '' #!\n", "`run` is empty"),
     "a number to run": ("steps:\n  - id: a\n    run: 5 #!\n", "`run`: expected text or a list, found the number 5"),
     "a number in a run list": (
         "steps:\n  - id: a\n    run:\n      - head\n      - -5 #!\n",
@@ -168,26 +169,35 @@ BAD = {
         "`delay`",
     ),
     "fewer retries than none": ("steps:\n  - id: a\n    run: x\n    retry: -1 #!\n", "`retry.max` must be at least 0"),
-    "an agent": (
-        "steps:\n  - id: a\n    agent: dev #!\n    prompt: hi\n    model: x\n",
-        "step a: agent steps are not available in this version",
+    "an agent without a prompt": (
+        "steps:\n  - id: a #!\n    agent: dev\n",
+        "step a: an agent needs a `prompt`",
     ),
-    "a prompt alone": (
-        "steps:\n  - id: a\n    run: x\n    prompt: hi #!\n",
-        "agent steps are not available in this version",
+    "an agent with arguments": (
+        "steps:\n  - id: a\n    agent: dev\n    prompt: hi\n    with: {x: 1} #!\n",
+        "`with` is for tools",
     ),
-    "a runtime": (
-        "steps:\n  - id: a\n    run: x\n    runtime: y #!\n",
-        "agent steps are not available in this version",
+    "a prompt beside a command": (
+        "steps:\n  - id: a #!\n    run: x\n    prompt: hi\n",
+        "exactly one of `run`, `tool` and `agent`",
     ),
-    "a model": ("steps:\n  - id: a\n    run: x\n    model: y #!\n", "agent steps are not available in this version"),
-    "skills": ("steps:\n  - id: a\n    run: x\n    skills: [y] #!\n", "agent steps are not available in this version"),
-    "a fallback": (
-        "steps:\n  - id: a\n    run: x\n    fallback: y #!\n",
-        "agent steps are not available in this version",
+    "a runtime without an agent": (
+        "steps:\n  - id: a\n    run: x\n    runtime: cli #!\n",
+        "`runtime` belongs to an agent",
+    ),
+    "a model without an agent": ("steps:\n  - id: a\n    run: x\n    model: y #!\n", "`model` belongs to an agent"),
+    "skills without an agent": ("steps:\n  - id: a\n    run: x\n    skills: [y] #!\n", "`skills` belongs to an agent"),
+    "an unknown permission": (
+        "steps:\n  - id: a\n    prompt: hi\n    permissions:\n      mood: ask #!\n",
+        "unknown key `mood` in `permissions`",
+        "`mode`",
+    ),
+    "a handoff from nobody": (
+        "steps:\n  - id: a\n    prompt: hi\n    handoff: [b] #!\n",
+        "it needs `b`, and there is no such step",
     ),
     "code": ("steps:\n  - id: a\n    code: return 1 #!\n", "code steps are not available in this version"),
-    "files": ("steps:\n  - id: a\n    run: x\n    files: [y] #!\n", "`files` is not available in this version"),
+    "files without an agent": ("steps:\n  - id: a\n    run: x\n    files: [y] #!\n", "`files` belongs to an agent"),
     # ── steps together ──
     "an id taken twice": (
         "steps:\n  - id: a\n    run: x\n  - run: y\n    id: a #!\n",
@@ -332,7 +342,7 @@ def test_all_problems_of_a_plan_are_told_at_once_in_the_order_of_the_file() -> N
             run: x
             run: y
     """)
-    assert [problem.line for problem in problems] == [1, 3, 6, 7, 9, 10, 12, 13, 15]
+    assert [problem.line for problem in problems] == [1, 3, 6, 7, 9, 10, 11, 13, 15]
 
 
 def test_a_problem_names_its_path() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from windlass.core import events as ev
 from windlass.core.approval import digest_of
+from windlass.core.delegate import DEFAULT_RUNTIME, handoff_of, runtime_of, successor
 from windlass.core.retry import retry_at
 from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState
@@ -26,7 +27,7 @@ __all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide", "standing_
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the settings say about waiting for people."""
+    """What the settings say about waiting, and about agents that do not say it themselves."""
 
     approval_expiry: float = 86400.0
     """Seconds a request for approval stays open."""
@@ -34,6 +35,12 @@ class Policy:
     """Seconds an execution may stay paused; None is for ever."""
     on_expiry: Literal["resume", "cancel"] = "cancel"
     """What becomes of an execution that was paused for too long."""
+    runtime: str = DEFAULT_RUNTIME
+    """What agents run on that name nothing else."""
+    fallback: bool = True
+    """Whether another runtime of the family takes over, where nobody says."""
+    wait_for_quota: bool = True
+    """Wait until a used-up quota comes back, instead of pausing."""
 
     def paused(self, now: float, reason: str) -> ev.ExecutionPaused:
         expires_at = None if self.pause_expiry is None else now + self.pause_expiry
@@ -73,7 +80,7 @@ def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]
     if state.status is not ExecutionStatus.RUNNING:
         return []
     if state.in_doubt or state.to_judge:
-        return [*_settle_doubts(state, now), *_judge(state, now)]
+        return [*_settle_doubts(state, now), *_judge(state, now, policy)]
     ending = _ending(state, now)
     if ending is not None:
         return list(_wind_down(state, now, ending, policy))
@@ -93,15 +100,20 @@ def _breaks(state: State, event: ev.Event) -> bool:
     return step.parent is None and step.spec.importance is Importance.CRITICAL
 
 
-def standing_still(state: State) -> str | None:
-    """`approval` or `decision` when nothing can go on before a person answers, else None."""
-    busy = state.active or state.ready or state.to_judge or state.in_doubt
-    if state.status is not ExecutionStatus.RUNNING or busy or not state.questions:
+def standing_still(state: State, policy: Policy = _DEFAULT) -> str | None:
+    """`approval`, `decision`, `budget` or `quota` when nothing can go on before a person answers, else None."""
+    if state.status is not ExecutionStatus.RUNNING or state.ready or state.to_judge or state.in_doubt:
         return None
-    if any(s.waiting_for == "retry" and s.status is StepStatus.WAITING for s in _timed(state)):
+    if any(not step.asks_in_attempt for step in state.active.values()):
+        return None
+    timed = {step.waiting_for for step in _timed(state) if step.status is StepStatus.WAITING and not step.asks}
+    if timed - {"quota"} or (timed and policy.wait_for_quota):
         return None
     waits = {step.waiting_for for step in state.questions.values()}
-    return "decision" if "outcome" in waits else "approval"
+    for reason, said in (("outcome", "decision"), ("budget", "budget"), ("approval", "approval")):
+        if reason in waits:
+            return said
+    return "quota" if timed else None
 
 
 def _timed(state: State) -> Iterator[StepState]:
@@ -124,12 +136,16 @@ def _settle_doubts(state: State, now: float) -> Iterator[Command]:
             yield Record(ev.AttemptStopped(now, step.id, step.attempts, "lost"))
 
 
-def _judge(state: State, now: float) -> Iterator[Command]:
+def _judge(state: State, now: float, policy: Policy) -> Iterator[Command]:
     for step in state.to_judge.values():
         failure = step.error or Failure(Category.LOGIC, "failed without saying why")
         seed = f"{state.id}:{step.id}"
         again = retry_at(failure, step.failures or {}, step.spec.retry, now, seed)
-        if again is None or _ending(state, now) == "cancel":
+        cancelled = _ending(state, now) == "cancel"
+        instead = successor(state, step, failure, policy) if again is None and not cancelled else None
+        if instead is not None and step.agent is not None:
+            yield Record(ev.RuntimeFellBack(now, step.id, step.agent.runtime, instead, failure.message))
+        elif again is None or cancelled:
             yield Record(ev.StepFailed(now, step.id, failure.located(step.id)))
         else:
             yield Record(ev.StepWaiting(now, step.id, "retry", again))
@@ -161,8 +177,8 @@ def _wind_down(state: State, now: float, ending: _Ending, policy: Policy) -> Ite
                 yield Stop(step, _stop_reason(ending))
         return
     if ending in ("pause", "interrupt"):
-        kind = state.wanted.kind if state.wanted is not None else ending
-        yield Record(policy.paused(now, kind))
+        wanted = state.wanted
+        yield Record(policy.paused(now, (wanted.reason or wanted.kind) if wanted is not None else ending))
         return
     because, failure = _verdict(state, ending)
     for step in list(state.steps.values()):
@@ -220,13 +236,14 @@ def _lacking(state: State) -> tuple[str, ...]:
 
 def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
     """Start what may start, up to the parallel limit. A retry after a resource failure runs alone."""
-    room = state.plan.limits.parallel - len(state.active)
+    # One that waits for a person's word does nothing meanwhile, and takes nobody's place.
+    room = state.plan.limits.parallel - sum(not step.asks_in_attempt for step in state.active.values())
     if any(step.reduced for step in state.active.values()):
         room = 0
     free = room
     for step in state.due(now):
         if step.waiting_for == "approval":
-            yield Record(ev.StepFailed(now, step.id, _unanswered(step)))
+            yield Record(_closed(step, now))
             continue
         alone = _runs_alone(step)
         if alone and (state.active or room < free):
@@ -307,14 +324,21 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
         arguments = compiled.render(_NO_SCOPE if compiled.constant else scope_of(state, step))
     except TemplateProblem as problem:
         return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
+    if step.spec.is_agent:
+        runtime = runtime_of(state, step, policy)
+        until = state.quotas.get(runtime, 0.0)
+        if until > now:
+            question = f"the quota of {runtime} is used up"
+            return Record(ev.StepWaiting(now, step.id, "quota", until, question, runtime))
+        arguments = {**arguments, "handoff": handoff_of(state, step)}
     if step.spec.approve is Approve.ALWAYS:
         tool = step.spec.tool_name
         digest = digest_of(step.id, tool, arguments)
-        asked = step.approval
-        if asked is None or asked.digest != digest or asked.allow is None:
+        answer = (step.answers or {}).get(digest)
+        if answer is None:
             expires_at = now + (step.spec.approve_within or policy.approval_expiry)
             return Record(ev.ApprovalAsked(now, step.id, digest, tool, arguments, expires_at))
-        if not asked.allow:
+        if not answer.allow:
             return Record(ev.StepFailed(now, step.id, _denied(step)))
     return Launch(step, arguments)
 
@@ -341,6 +365,14 @@ def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
         where=step.id,
         advice=("correct the template in the plan, then fork the execution from this step",),
     )
+
+
+def _closed(step: StepState, now: float) -> ev.Event:
+    """Unanswered in time, it fails closed: the step, or what its agent wanted to do."""
+    asked = step.approval
+    if asked is not None and asked.attempt:
+        return ev.ApprovalAnswered(now, step.id, asked.digest, False, "windlass", "nobody answered in time")
+    return ev.StepFailed(now, step.id, _unanswered(step))
 
 
 def _unanswered(step: StepState) -> Failure:

@@ -14,12 +14,17 @@ import msgspec
 from windlass.errors import Failure
 
 __all__ = [
+    "AgentActed",
+    "AgentBegan",
+    "AgentSession",
     "ApprovalAnswered",
     "ApprovalAsked",
     "AttemptFailed",
     "AttemptFinished",
     "AttemptStarted",
     "AttemptStopped",
+    "BudgetAnswered",
+    "BudgetWarned",
     "ControlRequested",
     "DecisionMade",
     "Event",
@@ -30,6 +35,7 @@ __all__ = [
     "ExecutionResumed",
     "ExecutionStarted",
     "OutputWritten",
+    "RuntimeFellBack",
     "Source",
     "StepCompleted",
     "StepExpanded",
@@ -37,6 +43,7 @@ __all__ = [
     "StepSkipped",
     "StepWaiting",
     "Usage",
+    "UsageReported",
     "decode",
     "encode",
     "type_of",
@@ -118,7 +125,7 @@ class ExecutionReplanned(_Event, frozen=True, tag="execution.replanned"):
 
 class ExecutionPaused(_Event, frozen=True, tag="execution.paused"):
     reason: str
-    """`pause`, `interrupt`, `approval`, `decision`: why it stands still."""
+    """`pause`, `interrupt`, `approval`, `decision`, `budget`, `quota`: why it stands still."""
     expires_at: float | None = None
     on_expiry: Literal["resume", "cancel"] = "cancel"
 
@@ -137,6 +144,8 @@ class ControlRequested(_Event, frozen=True, tag="control.requested"):
     by: str = ""
     now: bool = False
     """Stop running attempts instead of letting them finish."""
+    reason: str = ""
+    """Why it then stands still, when that is not the request itself: `approval`, `budget`."""
 
 
 class AttemptStarted(_Event, frozen=True, tag="attempt.started"):
@@ -166,14 +175,21 @@ class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
 class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
-    reason: Literal["paused", "cancelled", "lost", "critical", "timeout"]
+    reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget"]
 
 
 class StepWaiting(_Event, frozen=True, tag="step.waiting"):
     step: str
-    reason: Literal["retry", "outcome"]
+    reason: Literal["retry", "outcome", "quota", "budget"]
     until: float | None = None
     question: str = ""
+    runtime: str = ""
+    """Whose quota is used up."""
+    scope: str = ""
+    """Which limit has no room: step, execution, day, month."""
+    needed: float | None = None
+    """What that limit would have to be for it to go on."""
+    unit: Literal["usd", "tokens"] = "usd"
 
 
 class StepCompleted(_Event, frozen=True, tag="step.completed"):
@@ -206,6 +222,8 @@ class ApprovalAsked(_Event, frozen=True, tag="approval.asked"):
     tool: str
     input: Any
     expires_at: float
+    attempt: int = 0
+    """The running attempt that asks, for something its agent wants to do; 0 asks before an attempt."""
 
 
 class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):
@@ -223,6 +241,82 @@ class DecisionMade(_Event, frozen=True, tag="decision.made"):
     choice: Literal["again", "done", "fail"]
     by: str
     output: Any = None
+
+
+class AgentBegan(_Event, frozen=True, tag="agent.began"):
+    """An attempt was given to a runtime, and told exactly this."""
+
+    step: str
+    attempt: int
+    runtime: str
+    role: str
+    system: str
+    prompt: str
+    model: str = ""
+    session: str | None = None
+    """The conversation it goes on with; None is a new one."""
+    notes: tuple[str, ...] = ()
+    """What was left out of the prompt, and why."""
+
+
+class AgentSession(_Event, frozen=True, tag="agent.session"):
+    """The name of the conversation; None when it is lost and the next attempt begins a new one."""
+
+    step: str
+    attempt: int
+    runtime: str
+    session: str | None
+
+
+class AgentActed(_Event, frozen=True, tag="agent.acted"):
+    """The agent used a tool."""
+
+    step: str
+    attempt: int
+    tool: str
+    summary: str
+    input: Any = None
+
+
+class UsageReported(_Event, frozen=True, tag="usage.reported"):
+    """What an attempt has used so far, in all."""
+
+    step: str
+    attempt: int
+    usage: Usage
+    runtime: str = ""
+    role: str = ""
+
+
+class RuntimeFellBack(_Event, frozen=True, tag="runtime.fell_back"):
+    """Another runtime takes over."""
+
+    step: str
+    runtime: str
+    instead: str
+    because: str
+    final: bool = True
+    """The step stays with the new one; False is for this attempt alone."""
+
+
+class BudgetAnswered(_Event, frozen=True, tag="budget.answered"):
+    """A person said whether more may be spent."""
+
+    allow: bool
+    by: str
+    step: str = ""
+    scope: str = "execution"
+    usd: float | None = None
+    """What the limit is from here on, for this execution."""
+    tokens: int | None = None
+    note: str = ""
+
+
+class BudgetWarned(_Event, frozen=True, tag="budget.warned"):
+    """A limit is passed, and the settings say to go on."""
+
+    step: str
+    message: str
 
 
 class OutputWritten(_Event, frozen=True, tag="output.written"):
@@ -253,6 +347,13 @@ Event: TypeAlias = (
     | ApprovalAnswered
     | DecisionMade
     | OutputWritten
+    | AgentBegan
+    | AgentSession
+    | AgentActed
+    | UsageReported
+    | RuntimeFellBack
+    | BudgetAnswered
+    | BudgetWarned
 )
 
 _encoder = msgspec.json.Encoder()

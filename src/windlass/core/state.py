@@ -11,13 +11,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.core import events as ev
+from windlass.core.agent import Cost
+from windlass.core.agent_fold import AGENT_EVENTS
+from windlass.core.replan import replan
+from windlass.core.step import Approval, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus, check_execution_move, check_step_move
 from windlass.errors import Category, Failure
-from windlass.plan.model import Effect, Importance, Plan, Step
+from windlass.plan.model import Budget, Effect, Importance, Plan
 from windlass.plan.prepare import Prepared, prepare
 
 __all__ = ["Approval", "State", "StepState", "fold"]
@@ -28,67 +31,6 @@ _STEP_MOVES_DIRECT = {
     (_PENDING, _RUNNING),
     (_RUNNING, _COMPLETED),
 }
-
-
-@dataclass(slots=True)
-class Approval:
-    """The question put to a person about one step, and the answer."""
-
-    digest: str
-    tool: str
-    input: Any
-    asked_at: float
-    expires_at: float
-    allow: bool | None = None
-    by: str = ""
-    note: str = ""
-
-
-@dataclass(slots=True)
-class StepState:
-    """One step of one execution."""
-
-    id: str
-    spec: Step
-    status: StepStatus = _PENDING
-    unmet: int = 0
-    """Prerequisites that are not settled yet."""
-    after: list[StepState] = field(default_factory=list, repr=False, compare=False)
-    """Steps that wait for this one."""
-    clouded: bool = False
-    """A prerequisite settled without completing: whether this one may run is to be looked at."""
-    attempts: int = 0
-    """Attempts ever started, across every restart."""
-    failures: dict[Category, int] | None = None
-    """Failed attempts by category, across every restart."""
-    attempt_at: float | None = None
-    """When the current attempt started."""
-    input: Any = None
-    output: Any = None
-    error: Failure | None = None
-    skipped_because: str | None = None
-    by_condition: bool = False
-    """Skipped because a `when` was false, not because something failed."""
-    started_at: float | None = None
-    finished_at: float | None = None
-    waiting_for: str | None = None
-    """`retry`, `approval` or `outcome`."""
-    waiting_since: float | None = None
-    until: float | None = None
-    question: str = ""
-    approval: Approval | None = None
-    effect: str = Effect.REPEATABLE
-    reduced: int = 0
-    last_output: str = ""
-    parent: StepState | None = None
-    index: int | None = None
-    item: Any = None
-    children: list[StepState] | None = None
-    open_children: int = 0
-
-    @property
-    def settled(self) -> bool:
-        return self.status.settled
 
 
 class State:
@@ -133,6 +75,10 @@ class State:
         """Steps that wait for a person."""
         self.timers: list[tuple[float, str]] = []
         """A heap of when waiting steps are due; may hold stale entries."""
+        self.quotas: dict[str, float] = {}
+        """Runtimes whose quota is used up, with when it comes back."""
+        self.allowed: dict[str, Budget] = {}
+        """Limits that a person has set since, by scope; a step's own as `step:ID`."""
         self.unsettled = 0
         self.completed = 0
         self.expanded_items = 0
@@ -159,12 +105,17 @@ class State:
             if step.unmet == 0:
                 self.ready[spec.id] = step
         self.unsettled = len(self.steps)
-        self._link()
+        self.link()
 
-    def _link(self) -> None:
+    def link(self) -> None:
         """Let every step know those that wait for it."""
         for name, dependents in self.prepared.graph.dependents.items():
             self.steps[name].after = [self.steps[dependent] for dependent in dependents]
+
+    @property
+    def cost(self) -> Cost:
+        """What all agents of this execution used."""
+        return sum((s.agent.cost for s in self.steps.values() if s.agent is not None), Cost())
 
     def top_level(self) -> Iterator[StepState]:
         """The plan's own steps, without the items of foreach, in the plan's order."""
@@ -252,7 +203,7 @@ class State:
         step.waiting_for, step.until, step.question = reason, until, question
         if until is not None:
             heapq.heappush(self.timers, (until, step.id))
-        if reason != "retry":
+        if step.asks:
             self.questions[step.id] = step
 
     # -- one method an event -------------------------------------------------------------------
@@ -288,56 +239,6 @@ class State:
         if step.until - at > meant:
             step.waiting_since, step.until = at, at + meant
             heapq.heappush(self.timers, (step.until, step.id))
-
-    def _replanned(self, event: ev.ExecutionReplanned) -> None:
-        """Take the new plan. What completed or is under way keeps its standing; what failed may try again."""
-        old = self.steps
-        self.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
-        self.source = event.source
-        self.inputs = {name: self.inputs.get(name, default) for name, default in self.plan.inputs.items()}
-        self.steps, self.ready, self.active = {}, {}, {}
-        self.to_judge, self.in_doubt, self.questions, self.timers = {}, {}, {}, []
-        self.completed, self.broken_by = 0, None
-        for spec in self.plan.steps:
-            kept = old.get(spec.id)
-            if kept is None or kept.status in (_PENDING, _FAILED, _SKIPPED):
-                attempts = kept.attempts if kept is not None else 0
-                self.steps[spec.id] = StepState(spec.id, spec, attempts=attempts)
-                continue
-            for step in (kept, *(kept.children or ())):
-                if step.approval is not None and step.approval.allow is None and step.spec != spec:
-                    # What was asked is not what would be done now: the question is withdrawn, and put anew.
-                    step.status, step.waiting_for, step.until, step.approval = _PENDING, None, None, None
-                step.spec = spec
-                self.steps[step.id] = step
-        for step in list(self.steps.values()):
-            self._index_again(step)
-        self._link()
-        self.unsettled = sum(not step.settled for step in self.top_level())
-
-    def _index_again(self, step: StepState) -> None:
-        """Put a step that came over from the old plan where it belongs."""
-        if step.parent is None:
-            needs = self.prepared.graph.needs[step.id]
-            step.unmet = sum(not self.steps[need].settled for need in needs)
-            step.clouded = any(self.steps[need].status in (_FAILED, _SKIPPED) for need in needs)
-            self.completed += step.status is _COMPLETED
-            if step.unmet and step.status in (_PAUSED, _WAITING) and step.waiting_for != "outcome":
-                # The new plan wants something else done first: it has not begun, but keeps its counts.
-                fresh = StepState(step.id, step.spec, unmet=step.unmet, attempts=step.attempts, failures=step.failures)
-                step = self.steps[step.id] = fresh
-        if step.status is _RUNNING:
-            if step.children is None:
-                self.active[step.id] = step
-            elif step.open_children == 0:
-                self.ready[step.id] = step
-        elif step.until is not None or step.waiting_for == "outcome":
-            if step.until is not None:
-                heapq.heappush(self.timers, (step.until, step.id))
-            if step.waiting_for != "retry":
-                self.questions[step.id] = step
-        elif not step.settled and step.unmet == 0:
-            self.ready[step.id] = step
 
     def _paused(self, event: ev.ExecutionPaused) -> None:
         self._become(ExecutionStatus.PAUSED, event.at)
@@ -379,6 +280,7 @@ class State:
         self._leave_indexes(step)
         step.error = event.failure
         step.output = event.output
+        step.waiting_for = step.until = None
         step.failures = dict(step.failures or {})
         step.failures[event.failure.category] = step.failures.get(event.failure.category, 0) + 1
         self.to_judge[step.id] = step
@@ -389,11 +291,24 @@ class State:
         if step.effect == Effect.ONCE and event.reason in ("paused", "lost", "timeout"):
             self.in_doubt[step.id] = step
             return
+        if step.asks_in_attempt:
+            self.questions[step.id] = step  # it stays open, and the next attempt has its answer
+            return
+        self.set_aside(step)
+
+    def set_aside(self, step: StepState) -> None:
+        """It has no attempt any more, and may have another one."""
+        self._leave_indexes(step)
         self._move(step, _PAUSED)
+        step.waiting_for = step.until = None
         self.ready[step.id] = step
 
     def _step_waiting(self, event: ev.StepWaiting) -> None:
-        self._wait(self.steps[event.step], event.at, event.reason, event.until, event.question)
+        step = self.steps[event.step]
+        self._wait(step, event.at, event.reason, event.until, event.question)
+        step.scope = event.scope
+        if event.reason == "quota" and event.until is not None:
+            self.quotas[event.runtime] = event.until
 
     def _step_completed(self, event: ev.StepCompleted) -> None:
         step = self.steps[event.step]
@@ -435,19 +350,30 @@ class State:
 
     def _approval_asked(self, event: ev.ApprovalAsked) -> None:
         step = self.steps[event.step]
-        step.approval = Approval(event.digest, event.tool, event.input, event.at, event.expires_at)
-        step.input = event.input
+        step.approval = Approval(
+            event.digest, event.tool, event.input, event.at, event.expires_at, attempt=event.attempt
+        )
+        if not event.attempt:
+            step.input = event.input
         self._wait(step, event.at, "approval", event.expires_at)
+        if event.attempt:
+            self.active[step.id] = step  # its attempt goes on as soon as there is an answer
 
     def _approval_answered(self, event: ev.ApprovalAnswered) -> None:
         step = self.steps[event.step]
-        if step.approval is None or step.approval.digest != event.digest:
+        asked = step.approval
+        if asked is None or asked.digest != event.digest:
             return
-        step.approval.allow, step.approval.by, step.approval.note = event.allow, event.by, event.note
+        asked.allow, asked.by, asked.note = event.allow, event.by, event.note
+        step.answers = {**(step.answers or {}), asked.digest: asked}
         if step.status is _WAITING:
             self.questions.pop(step.id, None)
             step.until = None
-            self.ready[step.id] = step
+            if step.id in self.active:
+                step.waiting_for = None
+                self._move(step, _RUNNING)
+            else:
+                self.ready[step.id] = step
 
     def _decision_made(self, event: ev.DecisionMade) -> None:
         step = self.steps[event.step]
@@ -471,7 +397,7 @@ class State:
 _APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.ExecutionStarted: State._started,
     ev.ExecutionResumed: State._resumed,
-    ev.ExecutionReplanned: State._replanned,
+    ev.ExecutionReplanned: replan,
     ev.ExecutionPaused: State._paused,
     ev.ExecutionFinished: State._finished,
     ev.ControlRequested: State._control,
@@ -488,6 +414,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.ApprovalAnswered: State._approval_answered,
     ev.DecisionMade: State._decision_made,
     ev.OutputWritten: State._output_written,
+    **AGENT_EVENTS,
 }
 
 

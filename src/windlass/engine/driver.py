@@ -13,16 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide, standing_still
 from windlass.core.state import State, StepState
-from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.contact import AttemptContact
+from windlass.engine.mail import event_of
 from windlass.engine.perform import Outcome, Performer
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import Head, Journal, Message
+from windlass.ports import Answer, Head, Journal, Message
 
 __all__ = ["Driver", "World", "head_of"]
 
@@ -80,7 +83,12 @@ class Driver:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, Stop] = {}
         self._ended: list[_Ended] = []
-        self._outputs: list[ev.OutputWritten] = []
+        self._heard: list[ev.Event] = []
+        """What attempts told since the last turn, in its order."""
+        self._witnesses: list[asyncio.Future[None]] = []
+        """Those who wait until what they told is on disk."""
+        self._answers: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        """Agents that wait for a person's word, by step and digest."""
         self._mail: list[Message] = []
         self._caught_up: set[int] = set()
         """Messages that were taken care of at the start, should they be delivered once more."""
@@ -98,14 +106,12 @@ class Driver:
                 launches = self._decide()
                 if self._batch:
                     await self._commit()
+                self._tell_witnesses()
                 for started, step in launches:
                     self._launch(started, step)
                 if self.state.status is not ExecutionStatus.RUNNING:
                     return
-                still = None if self._hold else standing_still(self.state)
-                if still is not None:
-                    now = self._world.clock.now()
-                    self._record(self._world.policy.paused(now, still))
+                if self._stands_still():
                     continue
                 await self._something()
                 self._take_in()
@@ -113,6 +119,19 @@ class Driver:
             if not self.acknowledged.done():
                 self.acknowledged.set_result(None)  # it ended before a first commit: the task says why
             await self._let_go()
+
+    def _stands_still(self) -> bool:
+        """Nothing can go on without a person, and nobody is there: leave it paused."""
+        policy = self._world.policy
+        still = standing_still(self.state, policy)
+        if still is None or (self._hold and still != "quota") or self.state.wanted is not None:
+            return False
+        now = self._world.clock.now()
+        if self.state.active:  # agents in the middle of a question: they ask it again when they go on
+            self._record(ev.ControlRequested(now, "pause", "windlass", now=True, reason=still))
+        else:
+            self._record(policy.paused(now, still))
+        return True
 
     def post(self, message: Message) -> None:
         """Hand in a message for this execution; it is acted on in the next turn."""
@@ -161,6 +180,10 @@ class Driver:
     def _record(self, event: ev.Event) -> None:
         self.state.apply(event)
         self._batch.append(event)
+        if isinstance(event, ev.ApprovalAnswered) and self._answers:
+            waiting = self._answers.pop((event.step, event.digest), None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(Answer(event.allow, event.note))
 
     async def _commit(self) -> None:
         state = self.state
@@ -174,6 +197,12 @@ class Driver:
             self.acknowledged.set_result(None)
         self._shown = shown
         self._world.committed(state.id, batch)
+
+    def _tell_witnesses(self) -> None:
+        witnesses, self._witnesses = self._witnesses, []
+        for witness in witnesses:
+            if not witness.done():
+                witness.set_result(None)
 
     # -- attempts --------------------------------------------------------------------------------
 
@@ -189,7 +218,8 @@ class Driver:
                 started,
                 step,
                 self._place,
-                lambda stream, text: self._hear(started, stream, text),
+                lambda stream, text: self._show(started, stream, text),
+                AttemptContact(self, step),
             )
         except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
             outcome = Outcome.failed(classify(error))
@@ -217,14 +247,38 @@ class Driver:
             self._ended.append(_Ended(step, attempt, None))
             self._wake()
 
-    def _hear(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
-        if not text or started.step not in self._tasks:
+    def _show(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
+        if text:
+            now = self._world.clock.now()
+            self.hear(ev.OutputWritten(now, started.step, started.attempt, stream, text), soon=False)
+
+    def hear(self, event: ev.Event, *, soon: bool = True) -> None:
+        """What an attempt tells. Unless it is to be `soon`, it may wait a moment for company."""
+        if getattr(event, "step", None) not in self._tasks:
             return
-        now = self._world.clock.now()
-        self._outputs.append(ev.OutputWritten(now, started.step, started.attempt, stream, text))
-        if self._flush_timer is None:
+        self._heard.append(event)
+        if soon:
+            self._wake()
+        elif self._flush_timer is None:
             loop = asyncio.get_running_loop()
             self._flush_timer = loop.call_later(OUTPUT_FLUSH, self._wake)
+
+    def written(self) -> asyncio.Future[None]:
+        """Done when everything heard so far is on disk."""
+        witness: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._witnesses.append(witness)
+        return witness
+
+    def asked(self, step: str, digest: str) -> asyncio.Future[Answer]:
+        """A person's word on what an agent of this step wants to do, when it comes."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers[step, digest] = answer
+        return answer
+
+    def question(self, step: StepState, digest: str, tool: str, input: Any) -> ev.ApprovalAsked:
+        now = self._world.clock.now()
+        expires_at = now + (step.spec.approve_within or self._world.policy.approval_expiry)
+        return ev.ApprovalAsked(now, step.id, digest, tool, input, expires_at, step.attempts)
 
     async def _let_go(self) -> None:
         """Leave nothing running: on a clean end there is nothing, after an error there may be."""
@@ -239,8 +293,8 @@ class Driver:
     # -- waiting ---------------------------------------------------------------------------------
 
     async def _something(self) -> None:
-        """Wait for an attempt's end, a message, output to write, or a time."""
-        if self._ended or self._mail:
+        """Wait for an attempt's end, a message, something to write, or a time."""
+        if self._ended or self._mail or self._witnesses:
             return
         loop = asyncio.get_running_loop()
         self._waker = loop.create_future()
@@ -275,8 +329,8 @@ class Driver:
     # -- taking in -------------------------------------------------------------------------------
 
     def _take_in(self) -> None:
-        if self._outputs:
-            self._take_outputs()
+        if self._heard:
+            self._take_heard()
         if self._ended:
             ended, self._ended = self._ended, []
             for end in ended:
@@ -285,37 +339,39 @@ class Driver:
             mail, self._mail = self._mail, []
             for message in mail:
                 self._consumed.append(message.id)
-                event = self.event_of(message)
+                event = event_of(self.state, message, self._world.clock.now())
                 if event is not None:
                     self._record(event)
 
-    def _take_outputs(self) -> None:
-        """Neighbouring pieces of the same stream become one event."""
-        outputs, self._outputs = self._outputs, []
+    def _take_heard(self) -> None:
+        """Neighbouring pieces of the same stream become one event; of a step's usage the last word counts."""
+        heard, self._heard = self._heard, []
         self._flush_timer = None
-        merged: list[ev.OutputWritten] = []
-        for piece in outputs:
+        merged: list[ev.Event] = []
+        for event in heard:
             last = merged[-1] if merged else None
-            if last and (last.step, last.attempt, last.stream) == (
-                piece.step,
-                piece.attempt,
-                piece.stream,
-            ):
-                text = last.text + piece.text
+            if isinstance(event, ev.OutputWritten) and isinstance(last, ev.OutputWritten) and _same(last, event):
+                text = last.text + event.text
                 merged[-1] = ev.OutputWritten(last.at, last.step, last.attempt, last.stream, text)
+            elif isinstance(event, ev.UsageReported) and isinstance(last, ev.UsageReported) and last.step == event.step:
+                merged[-1] = event
             else:
-                merged.append(piece)
-        for piece in merged:
-            self._record(piece)
+                merged.append(event)
+        for event in merged:
+            self._record(event)
 
     def _take_end(self, end: _Ended) -> None:
         self._tasks.pop(end.step, None)
         stop = self._stopping.pop(end.step, None)
         step = self.state.steps[end.step]
-        if step.attempts != end.attempt or step.status is not StepStatus.RUNNING:
+        if step.attempts != end.attempt or step.id not in self.state.active:
             return  # it was left behind before; its late end changes nothing
         now = self._world.clock.now()
-        if end.outcome is None and stop is not None:
+        if end.outcome is not None and end.outcome.held is not None:
+            held = end.outcome.held
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, held.reason))
+            self._record(held.waiting(now, end.step))
+        elif end.outcome is None and stop is not None:
             self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason))
         elif end.outcome is None:
             failure = Failure(Category.LOGIC, "the tool cancelled itself", end.step)
@@ -329,30 +385,9 @@ class Driver:
             failure = end.outcome.failure.located(end.step)
             self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value))
 
-    def event_of(self, message: Message) -> ev.Event | None:
-        """What a message amounts to, or None when it no longer fits the state."""
-        now = self._world.clock.now()
-        body = message.body
-        by = str(body.get("by", ""))
-        match body.get("kind"):
-            case "pause" | "interrupt" | "cancel" as kind:
-                return ev.ControlRequested(now, kind, by, bool(body.get("now")))
-            case "approve":
-                step = self.state.steps.get(str(body["step"]))
-                asked = step.approval if step is not None else None
-                if step is None or asked is None or asked.digest != body["digest"] or asked.allow is not None:
-                    return None
-                if now >= asked.expires_at:
-                    return None  # too late: unanswered in time, it fails closed
-                note = str(body.get("note", ""))
-                return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note)
-            case "decide":
-                step = self.state.questions.get(str(body["step"]))
-                if step is None or step.waiting_for != "outcome":
-                    return None
-                return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"))
-            case _:
-                return None
+
+def _same(one: ev.OutputWritten, other: ev.OutputWritten) -> bool:
+    return (one.step, one.attempt, one.stream) == (other.step, other.attempt, other.stream)
 
 
 def head_of(state: State) -> Head:

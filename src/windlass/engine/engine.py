@@ -29,6 +29,7 @@ from windlass.engine.execution import Execution
 from windlass.engine.fork import fork_events
 from windlass.engine.keeper import Keeper
 from windlass.engine.lookup import find_plan_step, find_step
+from windlass.engine.mail import event_of
 from windlass.engine.observer import Observer
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import Findings, examine
@@ -37,7 +38,8 @@ from windlass.errors import CannotResume, PlanInvalid, UsageError, WindlassError
 from windlass.ids import new_id
 from windlass.plan.load import bind_inputs, check_plan
 from windlass.plan.model import Plan
-from windlass.ports import Archive, Journal, Message, Tool
+from windlass.ports import Archive, Journal, Ledger, Message, Tool
+from windlass.settings import Settings
 
 __all__ = ["Engine"]
 
@@ -62,11 +64,15 @@ class Engine(Observer):
         home: Path,
         workshop: Workshop,
         archive: Archive,
+        ledger: Ledger,
+        settings: Settings | None = None,
         policy: Policy | None = None,
         checkpoint_each_step: bool = False,
     ) -> None:
         super().__init__(journal)
         self.home = home
+        self.ledger = ledger
+        self.settings = settings or Settings()
         self._keeper = Keeper(journal, archive, clock, busy=lambda: len(self._crew) > 0)
         self._each_step = checkpoint_each_step
         self._workshop = workshop
@@ -107,6 +113,7 @@ class Engine(Observer):
         await self._crew.close()
         await self._keeper.close()
         await self.performer.processes.close()
+        await self.ledger.close()
         await self.journal.close()
 
     # -- starting and going on -------------------------------------------------------------------
@@ -452,8 +459,8 @@ class Engine(Observer):
         elif self.driven(state):
             await self.journal.send(state.id, self.clock.now(), body)
         else:
-            driver = self._driver(state, (), hold=False)
-            event = driver.event_of(Message(0, state.id, self.clock.now(), body))
+            now = self.clock.now()
+            event = event_of(state, Message(0, state.id, now, body), now)
             if event is None:
                 raise WindlassError(f"execution {state.id} no longer waits for that answer")
             await self.journal.append(state.id, state.seq, [event])

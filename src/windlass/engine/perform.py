@@ -12,23 +12,48 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from windlass.core.events import AttemptStarted
+from windlass.core.events import AttemptStarted, StepWaiting
 from windlass.core.state import StepState
 from windlass.errors import Category, Failure, ToolError, classify
-from windlass.ports import Call, Tool
+from windlass.ports import Call, Contact, Tool
 from windlass.process import ProcessLost, Supervisor
 
-__all__ = ["Outcome", "Performer", "Place", "Toolbox"]
+__all__ = ["Held", "Outcome", "Performer", "Place", "Toolbox"]
 
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+
+class Held(Exception):
+    """A gate is closed: the attempt did not fail, and goes on once there is quota or budget again."""
+
+    def __init__(
+        self,
+        reason: Literal["quota", "budget"],
+        question: str,
+        *,
+        until: float | None = None,
+        runtime: str = "",
+        scope: str = "",
+        needed: float | None = None,
+        unit: Literal["usd", "tokens"] = "usd",
+    ) -> None:
+        """Without `until`, a person is asked."""
+        super().__init__(question)
+        self.reason, self.question, self.until = reason, question, until
+        self.runtime, self.scope, self.needed, self.unit = runtime, scope, needed, unit
+
+    def waiting(self, at: float, step: str) -> StepWaiting:
+        return StepWaiting(
+            at, step, self.reason, self.until, self.question, self.runtime, self.scope, self.needed, self.unit
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +64,8 @@ class Outcome:
     failure: Failure | None = None
     cut_off: bool = False
     """It was ended from outside, so that nobody saw whether it took effect."""
+    held: Held | None = None
+    """It stands before a closed gate."""
 
     @classmethod
     def done(cls, value: Any) -> Outcome:
@@ -102,6 +129,7 @@ class Performer:
         step: StepState,
         place: Place,
         output: Callable[[str, str], None],
+        contact: Contact | None = None,
     ) -> Outcome:
         tool = self.tools.get(started.tool)
         if tool is None:
@@ -122,6 +150,7 @@ class Performer:
             env=self.env,
             output=_from_any_thread(output),
             grace=self.grace,
+            contact=contact,
         )
         try:
             if step.failures and Category.PERMISSION in step.failures:
@@ -133,6 +162,8 @@ class Performer:
             return Outcome(failure=_out_of_time(call.timeout), cut_off=True)
         except ProcessLost as error:
             return Outcome(failure=classify(error), cut_off=True)
+        except Held as held:
+            return Outcome(held=held)
         except (Exception, SystemExit) as error:  # a tool may raise anything; it must end as a recorded failure
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -183,12 +214,12 @@ def _as_failure(failure: Failure, partial: Any) -> Outcome:
     """The failure as the journal can hold it: an exception may carry a file's name that is not UTF-8."""
     wait = failure.retry_after
     kept = _storable(partial, "")
-    clean = Failure(
-        failure.category,
-        _plain(failure.message),
-        _plain(failure.where),
-        tuple(_plain(advice) for advice in failure.advice),
-        wait if wait is not None and math.isfinite(wait) else None,
+    clean = msgspec.structs.replace(
+        failure,
+        message=_plain(failure.message),
+        where=_plain(failure.where),
+        advice=tuple(_plain(advice) for advice in failure.advice),
+        retry_after=wait if wait is not None and math.isfinite(wait) else None,
     )
     return Outcome.failed(clean, kept.value)
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from windlass.errors import Problem
 from windlass.plan.graph import find_cycle, templates_of
-from windlass.plan.model import MAX_STEPS, Plan, Step
+from windlass.plan.model import AGENT, MAX_STEPS, OF_AGENTS, Plan, Step
 from windlass.plan.schema import explain, kind_of, nearest
 from windlass.plan.template import Reference, references, syntax_problem
 from windlass.plan.yamlread import Path, Place
@@ -216,8 +216,11 @@ class _Meaning:
 
     def _check_needs(self, index: int, step: Step, looked_at: Set[str]) -> None:
         waits = dict.fromkeys(sorted(looked_at))
-        for position, need in enumerate(step.needs):
-            where: Path = ("needs", position)
+        given = step.handoff if isinstance(step.handoff, tuple) else ()
+        named = [("needs", position, need) for position, need in enumerate(step.needs)]
+        named += [("handoff", position, need) for position, need in enumerate(given)]
+        for field, position, need in named:
+            where: Path = (field, position)
             if need == self._ids[index]:
                 self._problem(index, "it needs itself", where)
             elif need in self._known:
@@ -302,7 +305,9 @@ class _Meaning:
         if self._tools is None or step.tool == _STAND_IN:
             return
         name = step.tool_name
-        if name not in self._tool_names:
+        if step.is_agent:
+            self._check_agent(index, step)
+        elif name not in self._tool_names:
             hint = self._report.did_you_mean(name, self._tool_names)
             field = "run" if step.run is not None else "tool"
             self._problem(index, f"there is no tool `{name}`", (field,), hint)
@@ -313,6 +318,15 @@ class _Meaning:
             found = self._tools.misnamed(name, arguments) if names_only else self._tools.validate(name, arguments)
             for message in found:
                 self._problem(index, message, (field,))
+
+    def _check_agent(self, index: int, step: Step) -> None:
+        """The role, skills and runtime of an agent. What it is to do may be known only later."""
+        assert self._tools is not None
+        if AGENT in self._tool_names and index not in self._flawed:
+            told = {name: step.arguments[name] for name in _KNOWN_BEFORE if name in step.arguments}
+            for message in self._tools.validate(AGENT, {"prompt": "…", **told}):
+                field = next((name for name in _KNOWN_BEFORE if f"`{name}`" in message), "role")
+                self._problem(index, message, ("agent" if field == "role" else field,))
 
     def _check_quoting(self, index: int, step: Step) -> None:
         """Warn of values that a shell would read as its own language."""
@@ -345,6 +359,8 @@ class _Meaning:
                 del waits[name]
 
 
+_KNOWN_BEFORE = ("role", "runtime", "model", "skills", "max_turns", "permissions")
+"""Arguments of an agent that are no templates."""
 _STAND_IN = "_"
 """The id or tool of a step that has none of its own."""
 
@@ -355,6 +371,12 @@ def _salvaged(raw: Any, flaws: Set[str]) -> Step | None:
         return None
     kept = {key: value for key, value in raw.items() if key not in flaws}
     kept.setdefault("id", _STAND_IN)
+    if kept.get("prompt"):
+        for other in ("run", "tool", "with"):
+            kept.pop(other, None)
+        return Step.model_validate(kept)
+    for name in (*OF_AGENTS, "agent", "prompt"):
+        kept.pop(name, None)
     if kept.get("run"):
         kept.pop("tool", None)
     else:

@@ -32,7 +32,8 @@ class Graph:
         dependents: dict[str, list[str]] = {step.id: [] for step in plan.steps}
         for step in plan.steps:
             looks_at = {r.name for r in step_references(step) if r.root == "steps" and r.name in known}
-            ordered = dict.fromkeys((*step.needs, *sorted(n for n in looks_at if n is not None)))
+            given = step.handoff if isinstance(step.handoff, tuple) else ()
+            ordered = dict.fromkeys((*step.needs, *given, *sorted(n for n in looks_at if n is not None)))
             needs[step.id] = tuple(ordered)
             for need in ordered:
                 dependents[need].append(step.id)
@@ -79,6 +80,9 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
         yield from _texts("foreach", step.foreach)
     if step.run is not None:
         yield from _texts("run", step.run)
+    if step.prompt is not None:
+        yield from _texts("prompt", step.prompt)
+        yield from _texts("files", step.files)
     yield from _texts("with", step.with_)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -24,14 +24,19 @@ from pydantic import (
 )
 
 from windlass.errors import Category
+from windlass.plan.marking import mark_data
 
 __all__ = [
+    "AGENT",
     "MAX_STEPS",
+    "RUNTIMES",
     "Approve",
+    "Budget",
     "Duration",
     "Effect",
     "Importance",
     "Limits",
+    "Permits",
     "Plan",
     "Retry",
     "Step",
@@ -40,6 +45,14 @@ __all__ = [
 
 MAX_STEPS = 20_000
 """Steps a plan may have, and items all its `foreach` steps together may expand to."""
+
+AGENT = "agent"
+"""The tool of agent steps."""
+DEFAULT_ROLE = "developer"
+"""The role of an agent step that names none."""
+
+RUNTIMES: dict[str, str] = {"claude-code": "coding", "open-code": "coding", "cli": "api"}
+"""The runtimes for agents, with their families. Within a family one can take over from another."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -130,6 +143,31 @@ def _retry_from_number(value: Any) -> Any:
     return value
 
 
+class Budget(_Value):
+    """What may be spent at most. A bare number is dollars."""
+
+    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Dollars."""
+    tokens: int | None = Field(default=None, ge=0)
+    """Tokens read and written, all together."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        return {"usd": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class Permits(_Value):
+    """What an agent may do without asking."""
+
+    mode: Literal["ask", "allow", "deny"] | None = None
+    """What becomes of a request that no list decides: a person is asked, or it is allowed, or denied."""
+    allow: tuple[str, ...] = ()
+    """Tools that need no question, by the runtime's own names."""
+    deny: tuple[str, ...] = ()
+    """Tools that are refused unasked."""
+
+
 class Limits(_Value):
     """Bounds of the whole execution."""
 
@@ -158,6 +196,28 @@ class Step(_Value):
     # Two aliases instead of `alias`: type checkers then know the argument as `with_`, the only way to write it.
     with_: dict[str, Any] = Field(default_factory=dict, validation_alias="with", serialization_alias="with")
     """The tool's arguments; text in them may be a template."""
+    agent: str | None = None
+    """The role of the agent that does the work; `windlass agents` lists them."""
+    prompt: str | None = None
+    """What the agent is to do; a template."""
+    runtime: str | None = None
+    """What the agent runs on: claude-code, open-code or cli."""
+    model: str | None = None
+    """The model, by the runtime's own name."""
+    skills: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """Skills that the agent is given; `"*"` lists all that there are."""
+    files: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """Files whose contents the agent is given: paths and patterns in the working directory."""
+    handoff: bool | tuple[StepId, ...] = True
+    """Whose outputs the agent is given: true is every agent it `needs`, false is none, or the steps by name."""
+    permissions: Permits | None = None
+    """What the agent may do unasked, where it is not what the settings say."""
+    max_turns: int | None = Field(default=None, ge=1, le=10_000)
+    """Turns that the agent may take."""
+    budget: Budget | None = None
+    """What all attempts of this step may spend together."""
+    fallback: bool | None = None
+    """Whether another runtime of the family takes over when this one cannot. Default from the settings."""
     when: str | bool | None = None
     """An expression; the step is skipped when it is false."""
     foreach: str | list[Any] | None = None
@@ -175,23 +235,55 @@ class Step(_Value):
 
     @model_validator(mode="after")
     def _one_kind_of_work(self) -> Step:
-        if (self.run is None) == (self.tool is None):
-            raise ValueError("a step has exactly one of `run` and `tool`")
+        if (self.run is not None) + (self.tool is not None) + self.is_agent != 1:
+            raise ValueError("a step has exactly one of `run`, `tool` and `agent`")
         if self.run is not None and not self.run:
             raise ValueError("`run` is empty")
+        if self.is_agent and not (self.prompt or "").strip():
+            raise ValueError("an agent needs a `prompt`: what is it to do?")
+        if self.is_agent and self.with_:
+            raise ValueError("`with` is for tools; an agent is told what to do in its `prompt`")
+        if not self.is_agent and (wrong := [name for name in OF_AGENTS if name in self.model_fields_set]):
+            raise ValueError(f"`{wrong[0]}` belongs to an agent, and this step has no `agent`")
         return self
 
     @property
+    def is_agent(self) -> bool:
+        return self.agent is not None or self.prompt is not None
+
+    @property
     def tool_name(self) -> str:
+        if self.is_agent:
+            return AGENT
         return "shell" if self.run is not None else str(self.tool)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What the tool is given, before templates are filled in."""
+        if self.is_agent:
+            return self._for_agent()
         if self.run is None:
             return self.with_
         key = "line" if isinstance(self.run, str) else "argv"
         return {key: self.run if isinstance(self.run, str) else list(self.run), **self.with_}
+
+    def _for_agent(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "role": self.agent or DEFAULT_ROLE,
+            "prompt": mark_data(self.prompt or "", items_of_user=isinstance(self.foreach, list)),
+            "runtime": self.runtime,
+            "model": self.model,
+            "skills": list(self.skills),
+            "files": list(self.files),
+            "max_turns": self.max_turns,
+        }
+        if self.permissions is not None:
+            told["permissions"] = self.permissions.model_dump(exclude_defaults=True, mode="json")
+        return {name: value for name, value in told.items() if value not in (None, [])}
+
+
+OF_AGENTS = ("runtime", "model", "skills", "files", "handoff", "permissions", "max_turns", "budget", "fallback")
+"""Fields that mean something for an agent alone."""
 
 
 class Plan(_Value):
@@ -204,6 +296,14 @@ class Plan(_Value):
     tools: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     """Python files of `@tool` functions, relative to the plan file."""
     limits: Limits = Limits()
+    budget: Budget | None = None
+    """What the agents of one execution may spend together."""
+    runtime: str | None = None
+    """What agents run on that name no runtime themselves."""
+    model: str | None = None
+    """The model of agents that name none themselves."""
+    fallback: bool | None = None
+    """Whether another runtime of the family takes over, for agents that do not say."""
     steps: tuple[Step, ...] = Field(min_length=1, max_length=MAX_STEPS)
 
     @cached_property

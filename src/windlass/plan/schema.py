@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from windlass.plan.model import MAX_STEPS, Limits, Plan, Retry, Step
+from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step
 from windlass.plan.yamlread import Path
 
 __all__ = ["Complaint", "explain", "kind_of", "nearest", "plan_schema"]
@@ -29,12 +29,21 @@ def _keys(model: type[BaseModel]) -> list[str]:
     return [field.serialization_alias or name for name, field in model.model_fields.items()]
 
 
-_LEVELS = {"plan": _keys(Plan), "limits": _keys(Limits), "step": _keys(Step), "retry": _keys(Retry)}
+_LEVELS = {
+    "plan": _keys(Plan),
+    "limits": _keys(Limits),
+    "step": _keys(Step),
+    "retry": _keys(Retry),
+    "budget": _keys(Budget),
+    "permissions": _keys(Permits),
+}
 _HOMES = {
     "plan": "it belongs at the top of the plan",
     "limits": "it belongs in `limits`",
     "step": "it belongs in a step",
     "retry": "it belongs in a step's `retry`",
+    "budget": "it belongs in a `budget`",
+    "permissions": "it belongs in a step's `permissions`",
 }
 _SYNONYMS = {
     **dict.fromkeys(("depends_on", "dependsOn", "depends", "after"), "needs"),
@@ -42,8 +51,9 @@ _SYNONYMS = {
     **dict.fromkeys(("args", "arguments", "params", "parameters"), "with"),
     **dict.fromkeys(("if", "condition"), "when"),
     **dict.fromkeys(("loop", "for", "items"), "foreach"),
+    **dict.fromkeys(("role", "subagent"), "agent"),
+    **dict.fromkeys(("task", "instructions", "message"), "prompt"),
 }
-_OF_AGENTS = ("agent", "prompt", "runtime", "model", "skills", "fallback")
 _EXPECTED = {
     "string_type": "text",
     "bool_type": "true or false",
@@ -60,7 +70,7 @@ _EXPECTED = {
 }
 _LONGEST_WORD = 200
 """Nobody misspells longer ones, and to compare them takes memory."""
-_UNIONS = ("run", "when", "foreach")
+_UNIONS = ("run", "when", "foreach", "handoff")
 """Fields of a step that take several types: pydantic's errors name the type that was tried, too."""
 
 
@@ -105,16 +115,13 @@ def explain(data: Mapping[str, Any], error: ValidationError) -> Iterator[Complai
     outer = {path[:depth] for path in by_path for depth in range(3, len(path))}
     unknown = [path for path, entries in by_path.items() if entries[0]["type"] == "extra_forbidden"]
     meant = {(*path[:-1], _meant(path)) for path in unknown}
-    agents = {path[:-1] for path in unknown if path[-1] == "agent"}
     for path, entries in by_path.items():
         about = _Entry(data, path, entries)
         if path in outer:
             continue
         match entries[0]["type"]:
             case "extra_forbidden":
-                # `prompt`, `model` and the like are told of with the `agent` they belong to.
-                if path[-1] == "agent" or path[-1] not in _OF_AGENTS or path[:-1] not in agents:
-                    yield about.unknown_key()
+                yield about.unknown_key()
             case "missing":
                 if path not in meant:  # else the misspelt key is told of
                     yield about.say(f"`{path[-1]}` is missing", path[:-1])
@@ -152,19 +159,15 @@ class _Entry:
 
     def unknown_key(self) -> Complaint:
         key, level = str(self._path[-1]), _level(self._path)
-        if level in ("plan", "step"):
-            if key in _OF_AGENTS:
-                return self.say("agent steps are not available in this version", self._path)
-            if key == "code":
-                return self.say("code steps are not available in this version", self._path)
-            if key in ("budget", "files"):
-                return self.say(f"`{key}` is not available in this version", self._path)
+        if level == "step" and key == "code":
+            return self.say("code steps are not available in this version", self._path)
         at = "" if level in ("plan", "step") else f" in `{level}`"
-        if meant := _meant(self._path):
+        if home := next((_HOMES[home] for home, keys in _LEVELS.items() if key in keys), None):
+            hint = home
+        elif meant := _meant(self._path):
             hint = f"did you mean `{meant}`?"
         else:
-            homes = (_HOMES[home] for home, keys in _LEVELS.items() if key in keys)
-            hint = next(homes, f"known here: {', '.join(_LEVELS[level])}")
+            hint = f"known here: {', '.join(_LEVELS[level])}"
         return self.say(f"unknown key `{key}`{at}", self._path, hint)
 
     def wrong_value(self) -> Complaint:
@@ -188,7 +191,9 @@ class _Entry:
             case "less_than_equal":
                 return self.say(f"{field} must be at most {self._context['le']}, not {found}", self._path)
             case "value_error":
-                return self.say(f"{prefix}{self._context['error']}", self._path)
+                text = str(self._context["error"])
+                named = re.match(r"`(\w+)` ", text)  # a step's complaint about one of its fields stands at the field
+                return self.say(f"{prefix}{text}", (*self._path, named[1]) if named else self._path)
             case "enum":
                 words = re.findall(r"'(.*?)'", self._context["expected"])
                 meant = nearest(str(found), words)
@@ -209,9 +214,10 @@ def _path(loc: tuple[str | int, ...]) -> Path:
 
 
 def _level(path: Path) -> str:
-    if path[0] == "steps":
-        return "retry" if len(path) > 3 else "step"
-    return "limits" if len(path) > 1 else "plan"
+    """The part of a plan that a key stands in."""
+    within = path[2:-1] if path[0] == "steps" else path[:-1]
+    inner = str(within[0]) if within else ""
+    return inner if inner in _LEVELS else "step" if path[0] == "steps" else "plan"
 
 
 def _meant(path: Path) -> str | None:
@@ -236,10 +242,14 @@ def _either(words: Iterable[str]) -> str:
 def plan_schema() -> dict[str, Any]:
     """JSON Schema of plan files, for editors that complete and check while one types."""
     raw = Plan.model_json_schema(by_alias=True)
-    models = {model.__name__: model for model in (Step, Limits, Retry)}
+    models = {model.__name__: model for model in (Step, Limits, Retry, Budget, Permits)}
     definitions = {name: _tidy(inner, models.get(name)) for name, inner in raw.pop("$defs").items()}
     step = definitions["Step"]
-    step["oneOf"] = [{"required": ["run"]}, {"required": ["tool"]}]
+    step["oneOf"] = [{"required": ["run"]}, {"required": ["tool"]}, {"required": ["prompt"]}]
+    for owner in (step["properties"], raw["properties"]):
+        owner["budget"] = _or_short(owner["budget"], {"type": "number", "minimum": 0})
+    for name in ("skills", "files"):
+        step["properties"][name] = _or_short(step["properties"][name], {"type": "string"})
     listed = step["properties"]["needs"]
     step["properties"]["needs"] = _or_short(listed, listed["items"])
     retry = step["properties"]["retry"]

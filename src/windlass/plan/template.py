@@ -67,6 +67,12 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+def as_data(value: Any, source: str) -> str:
+    """A value between marks that it cannot close itself: how data stands in a prompt (see `marking`)."""
+    body = re.sub(r"<(?=/?\s*data\b)", "&lt;", str(_as_text(value)), flags=re.IGNORECASE)
+    return f'<data from="{source}">\n{body}\n</data>'
+
+
 def _quote(value: Any) -> str:
     return shlex.quote(_as_text(value))
 
@@ -100,6 +106,7 @@ def _environment() -> _Environment:
     env.filters["quote"] = _quote
     env.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
     env.filters["from_json"] = json.loads
+    env.filters["as_data"] = as_data
     env.filters["basename"] = lambda value: str(value).rsplit("/", 1)[-1]
     for impure in ("random", "urlize", "xmlattr", "safe", "escape", "e", "forceescape"):
         # The same plan must always ask for the same; and what is made for HTML has no place in arguments.

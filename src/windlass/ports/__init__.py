@@ -11,7 +11,6 @@ from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spendi
 from windlass.ports.runner import (
     AgentRequest,
     AgentResult,
-    Answer,
     Brief,
     Handoff,
     Host,
@@ -22,7 +21,7 @@ from windlass.ports.runner import (
     ToolSpec,
     Usage,
 )
-from windlass.ports.tool import Call, Health, Tool
+from windlass.ports.tool import Answer, Call, Contact, Health, Tool
 
 __all__ = [
     "AgentRequest",
@@ -33,6 +32,7 @@ __all__ = [
     "Brief",
     "Call",
     "Charge",
+    "Contact",
     "Entry",
     "Handoff",
     "Head",

@@ -16,7 +16,7 @@ from windlass.core.budget import Amount
 from windlass.core.events import Usage
 from windlass.errors import Failure
 from windlass.plan.model import Effect
-from windlass.ports.tool import Health
+from windlass.ports.tool import Answer, Health
 
 __all__ = [
     "AgentRequest",
@@ -90,13 +90,6 @@ class ToolReturn(NamedTuple):
 
     value: Any
     failure: Failure | None = None
-
-
-class Answer(NamedTuple):
-    """A person's word, or the policy's, on something an agent wants to do."""
-
-    allow: bool
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

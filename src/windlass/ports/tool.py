@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from windlass.core.events import Event
+from windlass.core.state import State, StepState
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
 
-__all__ = ["Call", "Health", "Tool"]
+__all__ = ["Answer", "Call", "Contact", "Health", "Tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,37 @@ class Health:
     detail: str = ""
     advice: str = ""
     """The command that mends it."""
+
+
+class Answer(NamedTuple):
+    """A person's word, or the policy's, on something an agent wants to do."""
+
+    allow: bool
+    note: str = ""
+
+
+class Contact(Protocol):
+    """An attempt's line to the execution that it belongs to."""
+
+    @property
+    def state(self) -> State:
+        """Where the execution stands; to be read only."""
+        ...
+
+    @property
+    def step(self) -> StepState: ...
+
+    def tell(self, event: Event) -> None:
+        """Something happened; it is written down within a moment."""
+        ...
+
+    async def record(self, event: Event) -> None:
+        """The same, and returns when it is on disk."""
+        ...
+
+    async def ask(self, tool: str, input: Any) -> Answer:
+        """A person's word on a use of a tool with exactly this input."""
+        ...
 
 
 def _silent(stream: str, text: str) -> None:
@@ -36,6 +69,7 @@ class Call:
     __slots__ = (
         "_stopping",
         "attempt",
+        "contact",
         "env",
         "execution",
         "folder",
@@ -62,6 +96,7 @@ class Call:
         env: Mapping[str, str] = _NOTHING,
         output: Callable[[str, str], None] = _silent,
         grace: float = 5.0,
+        contact: Contact | None = None,
     ) -> None:
         self.execution, self.step, self.attempt = execution, step, attempt
         self.workdir = workdir
@@ -80,6 +115,8 @@ class Call:
         """`output(stream, text)`: what the user sees live and finds in the logs."""
         self.grace = grace
         """Seconds between the polite signal and the kill."""
+        self.contact = contact
+        """The line to the execution: there for every attempt that the engine drives."""
         self._stopping: threading.Event | None = None
 
     @property

@@ -1,0 +1,77 @@
+"""What is known of a step's agent: its runtime, its conversation, what it used. Folded from the agent's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from windlass.core.events import Usage
+from windlass.plan.model import RUNTIMES
+
+__all__ = ["AgentState", "Cost", "next_in_family"]
+
+
+@dataclass(slots=True)
+class AgentState:
+    """One step's agent, over all its attempts."""
+
+    runtime: str = ""
+    """What the last attempt ran on."""
+    role: str = ""
+    model: str = ""
+    session: str | None = None
+    """The conversation that a further attempt goes on with."""
+    session_runtime: str = ""
+    instead: str | None = None
+    """The runtime that took over, once another one failed."""
+    given_up: tuple[str, ...] = ()
+    """Runtimes that failed for good."""
+    usage: dict[int, Usage] = field(default_factory=dict)
+    """What each attempt used, by its number."""
+
+    @property
+    def cost(self) -> Cost:
+        return Cost.of(self.usage.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What was used, with what is not known of it."""
+
+    usd: float = 0.0
+    """The part that is known."""
+    unknown: int = 0
+    """Attempts whose cost nobody knows."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    @classmethod
+    def of(cls, usages: Iterable[Usage]) -> Cost:
+        total = cls()
+        for usage in usages:
+            total += cls(usage.usd or 0.0, usage.usd is None, usage.tokens_in, usage.tokens_out)
+        return total
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.usd + other.usd,
+            self.unknown + other.unknown,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+    @property
+    def shown_usd(self) -> float | None:
+        """None when nothing of it is known: unknown is never shown as 0."""
+        return None if self.unknown and not self.usd else round(self.usd, 9)
+
+
+def next_in_family(runtime: str, given_up: tuple[str, ...]) -> str | None:
+    """The runtime that could take over from this one (A7); `cli` has nobody."""
+    family = RUNTIMES.get(runtime)
+    members = [name for name, of in RUNTIMES.items() if of == family and name != runtime]
+    return next((name for name in members if name not in given_up), None)

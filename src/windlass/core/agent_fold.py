@@ -1,0 +1,82 @@
+"""What the events of agents and budgets change in a state. Called by `State.apply` only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windlass.core import events as ev
+from windlass.core.agent import AgentState
+from windlass.core.step import StepState
+from windlass.plan.model import Budget
+
+if TYPE_CHECKING:
+    from windlass.core.state import State
+
+__all__ = ["AGENT_EVENTS"]
+
+
+def _agent(step: StepState) -> AgentState:
+    if step.agent is None:
+        step.agent = AgentState()
+    return step.agent
+
+
+def _began(state: State, event: ev.AgentBegan) -> None:
+    agent = _agent(state.steps[event.step])
+    agent.runtime, agent.role, agent.model = event.runtime, event.role, event.model
+
+
+def _session(state: State, event: ev.AgentSession) -> None:
+    agent = _agent(state.steps[event.step])
+    agent.session, agent.session_runtime = event.session, event.runtime
+
+
+def _acted(state: State, event: ev.AgentActed) -> None:
+    state.steps[event.step].last_output = f"{event.tool} {event.summary}"[:500]
+
+
+def _usage(state: State, event: ev.UsageReported) -> None:
+    agent = _agent(state.steps[event.step])
+    agent.usage[event.attempt] = event.usage
+    agent.model = event.usage.model or agent.model
+
+
+def _fell_back(state: State, event: ev.RuntimeFellBack) -> None:
+    if not event.final:
+        return
+    step = state.steps[event.step]
+    agent = _agent(step)
+    agent.instead = event.instead
+    agent.given_up = (*agent.given_up, event.runtime)
+    if agent.session_runtime == event.runtime:
+        agent.session = None
+    if step.id in state.to_judge:
+        step.failures = None  # the new one has its own retries
+        state.set_aside(step)
+
+
+def _answered(state: State, event: ev.BudgetAnswered) -> None:
+    if not event.allow:
+        state.wanted = state.wanted or ev.ControlRequested(event.at, "pause", event.by, reason="budget")
+        return
+    key = f"step:{event.step}" if event.scope == "step" else event.scope
+    state.allowed[key] = Budget(usd=event.usd, tokens=event.tokens)
+    for step in [s for s in state.questions.values() if s.waiting_for == "budget" and s.scope == event.scope]:
+        if event.scope != "step" or step.id == event.step:
+            state.set_aside(step)
+
+
+def _warned(state: State, event: ev.BudgetWarned) -> None:
+    """Only to be read."""
+
+
+AGENT_EVENTS: dict[type, Callable[[State, Any], None]] = {
+    ev.AgentBegan: _began,
+    ev.AgentSession: _session,
+    ev.AgentActed: _acted,
+    ev.UsageReported: _usage,
+    ev.RuntimeFellBack: _fell_back,
+    ev.BudgetAnswered: _answered,
+    ev.BudgetWarned: _warned,
+}

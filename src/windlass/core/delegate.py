@@ -1,0 +1,61 @@
+"""Who does an agent step's work, what it is handed over, and who takes over (A6, A7, B2). Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from windlass.core.agent import next_in_family
+from windlass.core.state import State
+from windlass.core.step import StepState
+from windlass.core.transitions import StepStatus
+from windlass.errors import Failure
+
+__all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "runtime_of", "successor"]
+
+DEFAULT_RUNTIME = "cli"
+"""What agents run on when nobody says: it needs no other program."""
+
+
+class _Preference(Protocol):
+    @property
+    def runtime(self) -> str: ...
+
+    @property
+    def fallback(self) -> bool: ...
+
+
+def runtime_of(state: State, step: StepState, policy: _Preference) -> str:
+    """What the next attempt is to run on: what took over, else what the step, the plan or the settings name."""
+    instead = step.agent.instead if step.agent is not None else None
+    return instead or step.spec.runtime or state.plan.runtime or policy.runtime
+
+
+def falls_back(state: State, step: StepState, policy: _Preference) -> bool:
+    for says in (step.spec.fallback, state.plan.fallback):
+        if says is not None:
+            return says
+    return policy.fallback
+
+
+def successor(state: State, step: StepState, failure: Failure, policy: _Preference) -> str | None:
+    """The runtime that takes over after a failure that it could survive."""
+    if step.agent is None or not failure.elsewhere or not falls_back(state, step, policy):
+        return None
+    return next_in_family(step.agent.runtime, step.agent.given_up)
+
+
+def handoff_of(state: State, step: StepState) -> list[dict[str, Any]]:
+    """What earlier steps leave to this one, in the plan's order."""
+    wanted = step.spec.handoff
+    if wanted is False:
+        return []
+    needs = state.prepared.graph.needs[step.spec.id]
+    named = {need for need in needs if state.steps[need].spec.is_agent} if wanted is True else set(wanted)
+    given = [s for s in state.top_level() if s.id in named and s.status is StepStatus.COMPLETED]
+    return [{"step": s.id, "role": _role(s), "output": s.output} for s in given]
+
+
+def _role(step: StepState) -> str:
+    if not step.spec.is_agent:
+        return ""
+    return step.agent.role if step.agent is not None and step.agent.role else step.spec.agent or ""

@@ -1,0 +1,69 @@
+"""The plan of a standing execution is exchanged for another one (D5). Called by `State.apply` only."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from windlass.core import events as ev
+from windlass.core.step import StepState
+from windlass.core.transitions import StepStatus
+from windlass.plan.model import Plan
+from windlass.plan.prepare import prepare
+
+if TYPE_CHECKING:
+    from windlass.core.state import State
+
+__all__ = ["replan"]
+
+
+def replan(state: State, event: ev.ExecutionReplanned) -> None:
+    """Take the new plan. What completed or is under way keeps its standing; what failed may try again."""
+    old = state.steps
+    state.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
+    state.source = event.source
+    state.inputs = {name: state.inputs.get(name, default) for name, default in state.plan.inputs.items()}
+    state.steps, state.ready, state.active = {}, {}, {}
+    state.to_judge, state.in_doubt, state.questions, state.timers = {}, {}, {}, []
+    state.completed, state.broken_by = 0, None
+    for spec in state.plan.steps:
+        kept = old.get(spec.id)
+        if kept is None or kept.status in (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED):
+            attempts = kept.attempts if kept is not None else 0
+            state.steps[spec.id] = StepState(spec.id, spec, attempts=attempts)
+            continue
+        for step in (kept, *(kept.children or ())):
+            if step.approval is not None and step.approval.allow is None and step.spec != spec:
+                # What was asked is not what would be done now: the question is withdrawn, and put anew.
+                step.status, step.waiting_for, step.until, step.approval = StepStatus.PENDING, None, None, None
+            step.spec = spec
+            state.steps[step.id] = step
+    for step in list(state.steps.values()):
+        _index_again(state, step)
+    state.link()
+    state.unsettled = sum(not step.settled for step in state.top_level())
+
+
+def _index_again(state: State, step: StepState) -> None:
+    """Put a step that came over from the old plan where it belongs."""
+    if step.parent is None:
+        needs = state.prepared.graph.needs[step.id]
+        step.unmet = sum(not state.steps[need].settled for need in needs)
+        step.clouded = any(state.steps[need].status in (StepStatus.FAILED, StepStatus.SKIPPED) for need in needs)
+        state.completed += step.status is StepStatus.COMPLETED
+        if step.unmet and step.status in (StepStatus.PAUSED, StepStatus.WAITING) and step.waiting_for != "outcome":
+            # The new plan wants something else done first: it has not begun, but keeps its counts.
+            fresh = StepState(step.id, step.spec, unmet=step.unmet, attempts=step.attempts, failures=step.failures)
+            step = state.steps[step.id] = fresh
+    if step.status is StepStatus.RUNNING:
+        if step.children is None:
+            state.active[step.id] = step
+        elif step.open_children == 0:
+            state.ready[step.id] = step
+    elif step.until is not None or step.asks:
+        if step.until is not None:
+            heapq.heappush(state.timers, (step.until, step.id))
+        if step.waiting_for != "retry":
+            state.questions[step.id] = step
+    elif not step.settled and step.unmet == 0:
+        state.ready[step.id] = step

@@ -1,0 +1,98 @@
+"""Where one step of an execution stands. Changed by `State.apply` only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.core.agent import AgentState
+from windlass.core.transitions import StepStatus
+from windlass.errors import Category, Failure
+from windlass.plan.model import Effect, Step
+
+__all__ = ["Approval", "StepState"]
+
+
+@dataclass(slots=True)
+class Approval:
+    """The question put to a person about one step, and the answer."""
+
+    digest: str
+    tool: str
+    input: Any
+    asked_at: float
+    expires_at: float
+    allow: bool | None = None
+    by: str = ""
+    note: str = ""
+    attempt: int = 0
+    """The attempt whose agent asks; 0 is asked before an attempt."""
+
+
+@dataclass(slots=True)
+class StepState:
+    """One step of one execution."""
+
+    id: str
+    spec: Step
+    status: StepStatus = StepStatus.PENDING
+    unmet: int = 0
+    """Prerequisites that are not settled yet."""
+    after: list[StepState] = field(default_factory=list, repr=False, compare=False)
+    """Steps that wait for this one."""
+    clouded: bool = False
+    """A prerequisite settled without completing: whether this one may run is to be looked at."""
+    attempts: int = 0
+    """Attempts ever started, across every restart."""
+    failures: dict[Category, int] | None = None
+    """Failed attempts by category, across every restart."""
+    attempt_at: float | None = None
+    """When the current attempt started."""
+    input: Any = None
+    output: Any = None
+    error: Failure | None = None
+    skipped_because: str | None = None
+    by_condition: bool = False
+    """Skipped because a `when` was false, not because something failed."""
+    started_at: float | None = None
+    finished_at: float | None = None
+    waiting_for: str | None = None
+    """`retry`, `approval`, `outcome`, `quota` or `budget`."""
+    waiting_since: float | None = None
+    until: float | None = None
+    question: str = ""
+    scope: str = ""
+    """Which limit has no room, when it waits for budget."""
+    approval: Approval | None = None
+    """The last question."""
+    answers: dict[str, Approval] | None = None
+    """Every answered one, by the digest of what was asked: the same is not asked twice."""
+    agent: AgentState | None = None
+    effect: str = Effect.REPEATABLE
+    reduced: int = 0
+    last_output: str = ""
+    parent: StepState | None = None
+    index: int | None = None
+    item: Any = None
+    children: list[StepState] | None = None
+    open_children: int = 0
+
+    @property
+    def settled(self) -> bool:
+        return self.status.settled
+
+    @property
+    def asks(self) -> bool:
+        """Only a person's word lets it go on. A budget that others hold comes free by itself: then there is a time."""
+        match self.waiting_for:
+            case "approval":
+                return self.approval is not None and self.approval.allow is None
+            case "budget":
+                return self.until is None
+            case _:
+                return self.waiting_for == "outcome"
+
+    @property
+    def asks_in_attempt(self) -> bool:
+        """Its agent waits for a person's word on something it wants to do."""
+        return self.waiting_for == "approval" and self.asks and self.approval is not None and self.approval.attempt > 0

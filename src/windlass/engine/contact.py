@@ -1,0 +1,66 @@
+"""One attempt's line to its driver: what happened goes in, a person's answer comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from windlass.core import events as ev
+from windlass.core.approval import digest_of
+from windlass.core.state import State, StepState
+from windlass.ports import Answer
+
+__all__ = ["AttemptContact", "Listener"]
+
+
+class Listener(Protocol):
+    """The driver, as an attempt sees it."""
+
+    @property
+    def state(self) -> State: ...
+
+    def hear(self, event: ev.Event, *, soon: bool = True) -> None: ...
+
+    def written(self) -> asyncio.Future[None]:
+        """Done when everything heard so far is on disk."""
+        ...
+
+    def asked(self, step: str, digest: str) -> asyncio.Future[Answer]:
+        """The answer, when it comes."""
+        ...
+
+    def question(self, step: StepState, digest: str, tool: str, input: Any) -> ev.ApprovalAsked: ...
+
+
+_AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.RuntimeFellBack, ev.BudgetWarned)
+"""What somebody waits for; the rest may wait a moment for company."""
+
+
+class AttemptContact:
+    """What `ports.Contact` promises, for one attempt."""
+
+    def __init__(self, driver: Listener, step: StepState) -> None:
+        self._driver = driver
+        self._one_at_a_time = asyncio.Lock()
+        self.step = step
+
+    @property
+    def state(self) -> State:
+        return self._driver.state
+
+    def tell(self, event: ev.Event) -> None:
+        self._driver.hear(event, soon=isinstance(event, _AT_ONCE))
+
+    async def record(self, event: ev.Event) -> None:
+        self._driver.hear(event)
+        await self._driver.written()
+
+    async def ask(self, tool: str, input: Any) -> Answer:
+        digest = digest_of(self.step.id, tool, input)
+        async with self._one_at_a_time:
+            answered = (self.step.answers or {}).get(digest)
+            if answered is not None:
+                return Answer(bool(answered.allow), answered.note)
+            answer = self._driver.asked(self.step.id, digest)
+            self._driver.hear(self._driver.question(self.step, digest, tool, input))
+            return await answer

@@ -1,0 +1,44 @@
+"""What another process asked of an execution, as the event that it amounts to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.core import events as ev
+from windlass.core.state import State
+from windlass.ports import Message
+
+__all__ = ["event_of"]
+
+
+def event_of(state: State, message: Message, now: float) -> ev.Event | None:
+    """What a message amounts to, or None when it no longer fits the state."""
+    body = message.body
+    by = str(body.get("by", ""))
+    match body.get("kind"):
+        case "pause" | "interrupt" | "cancel" as kind:
+            return ev.ControlRequested(now, kind, by, bool(body.get("now")))
+        case "approve":
+            step = state.steps.get(str(body["step"]))
+            asked = step.approval if step is not None else None
+            if step is None or asked is None or asked.digest != body["digest"] or asked.allow is not None:
+                return None
+            if now >= asked.expires_at:
+                return None  # too late: unanswered in time, it fails closed
+            note = str(body.get("note", ""))
+            return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note)
+        case "decide":
+            step = state.questions.get(str(body["step"]))
+            if step is None or step.waiting_for != "outcome":
+                return None
+            return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"))
+        case "budget":
+            return _budget_answer(now, by, body)
+        case _:
+            return None
+
+
+def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswered:
+    step, scope, note = str(body.get("step", "")), str(body.get("scope", "execution")), str(body.get("note", ""))
+    usd, tokens = body.get("usd"), body.get("tokens")
+    return ev.BudgetAnswered(now, bool(body["allow"]), by, step, scope, usd, tokens, note)
