@@ -46,6 +46,8 @@ class Conversation(Protocol):
 
 async def serve(conversation: Conversation, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Everything that one client asks on one connection."""
+    # `drain` then waits until all is sent: what a reply says before it breaks is never lost with the connection.
+    writer.transport.set_write_buffer_limits(high=0)
     try:
         while (request := await read_request(reader, writer)) is not None:
             await _answer(conversation, Exchange(request, reader, writer))

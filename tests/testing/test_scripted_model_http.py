@@ -1,0 +1,107 @@
+"""The house around a scripted model: listings, probes, clients that speak wrongly, connections, loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from wire_client import ANTHROPIC, OPENAI, ask, connect, send
+
+from windlass.testing import Reply, ScriptedModel
+
+
+def test_models_are_listed_in_the_words_of_the_one_who_asks() -> None:
+    with ScriptedModel([], models=("a", "b")) as model:
+        ours = send(model, "GET", "/v1/models", **{"anthropic-version": "2023-06-01"}).json
+        theirs = send(model, "GET", "/v1/models").json
+        one = send(model, "GET", "/v1/models/b").json
+    assert [(m["type"], m["id"]) for m in ours["data"]] == [("model", "a"), ("model", "b")]
+    assert (ours["has_more"], ours["first_id"], ours["last_id"]) == (False, "a", "b")
+    assert theirs["object"] == "list"
+    assert [(m["object"], m["id"]) for m in theirs["data"]] == [("model", "a"), ("model", "b")]
+    assert one["id"] == "b"
+    model.check()
+
+
+def test_a_look_at_the_door_is_answered_politely() -> None:
+    with ScriptedModel([]) as model:
+        assert send(model, "GET", "/").status == 200
+        probe = send(model, "HEAD", "/api/hello")
+        assert (probe.status, probe.body) == (200, b"")
+    model.check()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("POST", "/v1/responses", "{}", 404, "POST /v1/responses: a scripted model does not know this path"),
+        ("POST", ANTHROPIC, "{", 400, "its body is no JSON"),
+        ("POST", OPENAI, "[]", 400, "its body is no JSON object"),
+        ("POST", ANTHROPIC, '{"messages": [{}]}', 400, "model: field required"),
+        ("POST", OPENAI, '{"model": "m", "messages": []}', 400, "messages: at least one message is required"),
+    ],
+)
+def test_a_client_that_speaks_wrongly_is_told_and_noted(
+    method: str, path: str, body: str, status: int, said: str
+) -> None:
+    with ScriptedModel([]) as model:
+        answer = send(model, method, path, body)
+    assert answer.status == status
+    assert said in answer.json["error"]["message"]
+    (error,) = model.errors
+    assert said in error
+    with pytest.raises(AssertionError, match=r"not content"):
+        model.check()
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"hello there\r\n\r\n", "this is no HTTP/1.1 request"),
+        (b"POST /v1/messages HTTP/1.1\r\ncontent-length: 99\r\n\r\n{}", "cannot be read"),
+        (b"POST /v1/messages HTTP/1.1\r\ncontent-length: many\r\n\r\n", "cannot be read"),
+        (b"POST /v1/mess", "ended within a request"),
+    ],
+)
+def test_what_is_no_http_is_noted_and_the_server_goes_on(raw: bytes, said: str) -> None:
+    with ScriptedModel([Reply.say("still here")]) as model:
+        host, port = model.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(raw)
+            line.shutdown(socket.SHUT_WR)
+            assert line.recv(1000) == b""
+        assert ask(model, ANTHROPIC).json["content"][0]["text"] == "still here"
+    (error,) = model.errors
+    assert said in error
+
+
+def test_one_connection_serves_many_requests_in_chunks_and_after_a_continue() -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 5000}]}).encode()
+    with ScriptedModel([Reply.say("a"), Reply.say("b"), Reply.say("c")]) as model:
+        line = connect(model)
+        line.request(
+            "POST", ANTHROPIC, iter([body[:10], body[10:]]), {"transfer-encoding": "chunked"}, encode_chunked=True
+        )
+        assert b'"a"' in line.getresponse().read()
+        first = line.sock
+        line.request("POST", ANTHROPIC, body)
+        assert b'"b"' in line.getresponse().read()
+        assert line.sock is first
+        first.sendall(b"POST /v1/messages HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(body))
+        assert first.recv(1000).startswith(b"HTTP/1.1 100")
+        first.sendall(body)
+        assert b'"c"' in first.recv(10000)
+        line.close()
+    assert [len(received.text) for received in model.requests] == [5000] * 3
+
+
+def test_it_listens_on_loopback_only() -> None:
+    with ScriptedModel([]) as model:
+        port = int(model.url.rpartition(":")[2])
+        listening = [
+            line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"
+        ]
+        ours = [address for address in listening if int(address.partition(":")[2], 16) == port]
+    assert ours == [f"0100007F:{port:04X}"]
