@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -13,12 +14,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from windlass.cli.budget import By, Page, as_json, as_text, look_up, register
+from windlass.cli.budget import By, Page, Period, as_json, as_text, look_up, register
 from windlass.cli.session import Stop
-from windlass.core.budget import Amount, ScopeName, day_of, month_of
+from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, month_of
 from windlass.journal.ledger import HEADINGS, SqliteLedger
 from windlass.journal.memory_ledger import MemoryLedger
-from windlass.ports import Charge, Usage
+from windlass.ports import Charge, Spending, Usage
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -243,3 +244,20 @@ def test_an_unknown_heading_is_refused_with_those_that_there_are() -> None:
     said = run("--by", "week").output
     for heading in HEADINGS:
         assert heading in said
+
+
+def test_e1_the_documentation_shows_what_is_printed() -> None:
+    whole: dict[ScopeName, Amount] = limits(execution=Amount(2.5), day=Amount(10.0, 5_000_000), month=Amount(150.0))
+    today = Spending("2026-11-15", 1.2, 2, 45_100, 3_110, 14, 0.25)
+    month = Spending("2026-11", 31.07, 2, 1_100_400, 104_000, 301, 0.25)
+    before = Spending("2026-11-14", 4.86, 0, 210_034, 18_950, 31)
+    held = Amount(0.25, 0)
+    shown = Page(
+        Period("2026-11-15", today, Standing(Scope("day", whole["day"]), Amount(1.7, 48_210), held)),
+        Period("2026-11", month, Standing(Scope("month", whole["month"]), Amount(31.57, 1_204_400), held)),
+        whole,
+        By.DAY,
+        [today, before],
+    )
+    page = (Path(__file__).parents[2] / "docs" / "budget.md").read_text(encoding="utf-8")
+    assert "$ windlass budget\n" + "\n".join(as_text(shown)) + "\n```" in page
