@@ -1,0 +1,139 @@
+"""Which `claude` there is, and whether it is one that works.
+
+The user's setting comes first, then `claude` on PATH, then the one that the claude-agent-sdk wheel carries; a setting
+that does not work is said to be so and never passed over. Nothing of the SDK is imported to find it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from windlass.ports import Health
+from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
+from windlass.runners.claude.environment import probing
+
+__all__ = ["INSTALL", "MINIMUM", "VERBATIM", "Binaries", "Binary"]
+
+MINIMUM = (2, 0, 0)
+"""Older ones do not speak the protocol of the SDK."""
+VERBATIM = (2, 1, 248)
+"""Older ones expand @paths and slash commands in every prompt, also in text that nobody typed."""
+
+INSTALL = "pip install 'windlass[agents]' or npm i -g @anthropic-ai/claude-code"
+_NEEDS_SDK = "pip install 'windlass[agents]'"
+
+PATIENCE = 20.0
+"""Seconds for `claude --version`. It takes 0.1; a cold disk and a busy machine take longer."""
+_MOST = 64 * 1024
+_VERSION = re.compile(r"\s*(\d+)\.(\d+)\.(\d+)\S*\s+\(Claude Code\)")
+
+
+class Binary(NamedTuple):
+    path: str
+    origin: str
+    """Where it was found, in a person's words."""
+    version: tuple[int, int, int]
+
+    @property
+    def label(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def detail(self) -> str:
+        return f"claude {self.label} at {self.path} ({self.origin})"
+
+
+class Binaries:
+    """Finds the binary and remembers what a file has said of its version, until the file changes."""
+
+    def __init__(self, supervisor: Supervisor, path: str | None, env: Mapping[str, str]) -> None:
+        self._supervisor, self._path, self._env = supervisor, path, env
+        self._known: dict[tuple[str, int, int], tuple[int, int, int]] = {}
+
+    async def find(self) -> Binary | Health:
+        """The binary to use, or why there is none."""
+        package = importlib.util.find_spec("claude_agent_sdk")
+        if package is None:
+            return Health(False, "the Python package claude-agent-sdk is not installed", _NEEDS_SDK)
+        located = self._locate(list(package.submodule_search_locations or ()))
+        if isinstance(located, Health):
+            return located
+        path, origin = located
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            return Health(False, f"{path} ({origin}) cannot be looked at: {error.strerror}", INSTALL)
+        key = (path, status.st_mtime_ns, status.st_size)
+        if key not in self._known:
+            version = await self._ask(path, origin)
+            if isinstance(version, Health):
+                return version
+            self._known[key] = version
+        binary = Binary(path, origin, self._known[key])
+        if binary.version < MINIMUM:
+            needed = ".".join(map(str, MINIMUM))
+            return Health(False, f"{binary.detail} is too old: {needed} or later is needed", "claude update")
+        return binary
+
+    def _locate(self, package: list[str]) -> tuple[str, str] | Health:
+        if self._path is not None:
+            path = os.path.expanduser(self._path)
+            found = shutil.which(path, path=self._env.get("PATH"))
+            if found is None:
+                detail = f"the settings name {self._path} as claude, and there is no such program"
+                return Health(False, detail, "correct the path in the settings, or remove it to use the one on PATH")
+            return os.path.abspath(found), "from the settings"
+        if found := shutil.which("claude", path=self._env.get("PATH", os.defpath)):
+            return os.path.abspath(found), "on PATH"
+        for folder in package:
+            bundled = os.path.join(folder, "_bundled", "claude")
+            if os.access(bundled, os.X_OK):
+                return bundled, "carried by claude-agent-sdk"
+        return Health(False, "there is no claude: not on PATH, and none came with claude-agent-sdk", INSTALL)
+
+    async def _ask(self, path: str, origin: str) -> tuple[int, int, int] | Health:
+        where = f"{path} ({origin})"
+        process: Process | None = None
+        try:
+            process = await self._supervisor.spawn([path, "--version"], cwd="/", env=probing(self._env))
+            async with asyncio.timeout(PATIENCE):
+                said = await _beginning(process.stdout)
+                if len(said) > _MOST:
+                    await process.stop(grace=0)
+                ended = await process.wait()
+        except SpawnError as error:
+            return Health(False, error.message, "; ".join(error.advice) or INSTALL)
+        except TimeoutError:
+            return Health(False, f"{where} says nothing to --version for {PATIENCE:g} s", f"try it: {path} --version")
+        except ProcessLost as error:
+            return Health(False, f"{where}: {error.message}", f"try it: {path} --version")
+        finally:
+            if process is not None:
+                await process.stop(grace=0)  # returns at once if it has ended
+        text = said.decode("utf-8", errors="replace")
+        if match := _VERSION.match(text):
+            major, minor, patch = (int(number) for number in match.groups())
+            return major, minor, patch
+        return Health(False, _strange(where, text, ended), f"try it: {path} --version")
+
+
+async def _beginning(stream: asyncio.StreamReader) -> bytes:
+    """All of the output, or a little more than `_MOST` of it."""
+    said = b""
+    while len(said) <= _MOST and (chunk := await stream.read(_MOST)):
+        said += chunk
+    return said
+
+
+def _strange(where: str, text: str, ended: Exit) -> str:
+    how = f"was ended by signal {ended.signal}" if ended.code is None else f"ended with exit code {ended.code}"
+    first = text.strip().splitlines()[0][:80] if text.strip() else ""
+    if ended.killed:
+        return f"{where} is no Claude Code: it floods its output, beginning with {first!r}"
+    return f"{where} is no Claude Code that works: to --version it says {first!r} and {how}"

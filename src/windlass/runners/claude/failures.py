@@ -1,0 +1,116 @@
+"""What the end of a turn means: a success, an interruption, or a `Failure` with the next thing to do (C3, A7).
+
+The result's `is_error` decides, never its subtype or the exit code: an API error says "success", an interrupt exits
+with 0. Without a result, the way the process ended is all there is.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from windlass.errors import Category, Failure
+from windlass.process import Exit
+from windlass.runners.claude.messages import Listener
+from windlass.runners.claude.wire import Wire
+from windlass.runners.failures import of_status
+
+__all__ = ["RUNTIME", "Verdict", "cut_off", "of_result", "without_result"]
+
+RUNTIME = "claude-code"
+
+_STATUSES = {
+    "authentication_failed": 401,
+    "oauth_org_not_allowed": 403,
+    "billing_error": 402,
+    "rate_limit": 429,
+    "overloaded": 529,
+    "model_not_found": 404,
+    "invalid_request": 400,
+}
+"""What the runtime's word for an error means where it does not tell the status."""
+
+_DOCTOR = "look at it with: windlass doctor"
+
+
+class Verdict(NamedTuple):
+    failure: Failure | None
+    metadata: Mapping[str, Any] = {}
+
+
+def cut_off(result: Mapping[str, Any] | None) -> bool:
+    """Whether an answer was on its way when the turn ended: what it cost is in no figure."""
+    return result is None or result.get("terminal_reason") == "aborted_streaming"
+
+
+def of_result(result: Mapping[str, Any], listener: Listener, *, now: float) -> Verdict:
+    """What a result means."""
+    text = _words(result)
+    if result.get("stop_reason") == "refusal":
+        return Verdict(_refused(text))
+    if not result.get("is_error"):
+        return Verdict(None)
+    if "No conversation found" in text:
+        lost = Failure(Category.TRANSIENT, f"{RUNTIME}: {text}", advice=("the step starts anew, in a new session",))
+        return Verdict(lost, {"session_lost": True})
+    match result.get("subtype"), result.get("terminal_reason"):
+        case "error_max_turns", _:
+            advice = ("allow more: max_turns: in the plan or the role", "give the step less to do")
+            return Verdict(Failure(Category.LOGIC, f"{RUNTIME}: {text}", advice=advice))
+        case "error_max_budget_usd", _:
+            advice = ("allow more: budget: in the plan", "windlass budget shows what was spent")
+            return Verdict(Failure(Category.RESOURCE, f"{RUNTIME}: {text}", advice=advice), {"budget": True})
+        case _, "prompt_too_long":
+            return Verdict(of_status(413, text, runtime=RUNTIME, now=now))
+        case _:
+            return Verdict(_of_api(result, text, listener, now))
+
+
+def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float) -> Failure:
+    if listener.error_kind == "max_output_tokens":
+        advice = ("ask for less in one answer, or set CLAUDE_CODE_MAX_OUTPUT_TOKENS",)
+        return Failure(Category.LOGIC, f"{RUNTIME}: {text}", advice=advice)
+    status = result.get("api_error_status")
+    if not isinstance(status, int):
+        status = _STATUSES.get(listener.error_kind)
+    return of_status(status, text, runtime=RUNTIME, now=now, resets_at=listener.resets_at)
+
+
+def _refused(text: str) -> Failure:
+    said = f": {text}" if text else ""
+    return Failure(Category.LOGIC, f"{RUNTIME}: the model refused this{said}", advice=("word the task otherwise",))
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    errors = [error for error in result.get("errors") or () if isinstance(error, str)]
+    text = result.get("result")
+    return "; ".join(errors) or (text if isinstance(text, str) else "") or str(result.get("subtype") or "")
+
+
+def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
+    """What it means that the runtime is gone and has not said what came of it."""
+    stderr, garbage = str(wire.stderr), str(wire.garbage)
+    said = f"; it says: {stderr[-600:]}" if stderr else ""
+    if wire.flood:
+        text = f"{RUNTIME}: its output is no conversation: {wire.flood}, beginning with {garbage[:80]!r}"
+        return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
+    if ended.code is None:
+        return _killed(ended.signal or 0, listener, said)
+    if garbage and not listener.session:
+        text = f"{RUNTIME}: it ended with exit code {ended.code} and spoke no protocol, but {garbage[:200]!r}{said}"
+        return Failure(Category.CONFIGURATION, text, advice=(_DOCTOR,), elsewhere=True)
+    if "unknown option" in stderr or "error: option" in stderr:
+        text = f"{RUNTIME}: this version does not take our arguments{said}"
+        return Failure(Category.CONFIGURATION, text, advice=("claude update", _DOCTOR), elsewhere=True)
+    text = f"{RUNTIME}: it ended with exit code {ended.code} and no result while {listener.last}{said}"
+    return Failure(Category.TRANSIENT, text, advice=(_DOCTOR,), elsewhere=True)
+
+
+def _killed(number: int, listener: Listener, said: str) -> Failure:
+    name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
+    text = f"{RUNTIME}: it was ended from outside by {name} while {listener.last}{said}"
+    if number == signal.SIGKILL:
+        advice = ("the system may have run out of memory: run fewer steps at a time",)
+        return Failure(Category.RESOURCE, text, advice=advice, elsewhere=True)
+    return Failure(Category.TRANSIENT, text, elsewhere=True)

@@ -1,0 +1,244 @@
+"""What comes over the wire, as the host is told of it: text, tools, usage, notes; and what the end is judged by.
+
+`Listener.hear` takes one message as the runtime wrote it. Nothing in here trusts its shape: what is missing or of
+another type is passed over, because a newer runtime may say things this one does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.ports import Host
+from windlass.runners.claude.spending import Spending, count
+
+__all__ = ["Listener", "summarise"]
+
+MOST_TEXT = 1 << 20
+"""Characters kept of what was said before a failure: the last ones."""
+_LINE = 200
+_TELLING = (
+    "file_path",
+    "notebook_path",
+    "path",
+    "command",
+    "pattern",
+    "url",
+    "query",
+    "skill",
+    "description",
+    "prompt",
+)
+"""What of a tool's input a person wants to see, most telling first."""
+
+
+def summarise(input: Any) -> str:
+    """One line about what a tool is used on."""
+    given = _table(input)
+    chosen = next((given[name] for name in _TELLING if isinstance(given.get(name), str) and given[name]), "")
+    line = " ".join(chosen.split())
+    return line if len(line) <= _LINE else line[: _LINE - 1] + "…"
+
+
+class Listener:
+    def __init__(self, host: Host, spending: Spending, session: str) -> None:
+        """`session` is what the host knows already."""
+        self._host, self._spending, self._told = host, spending, session
+        self.over = asyncio.Event()
+        """The runtime has given its result, and no further turn is to come."""
+        self.result: dict[str, Any] | None = None
+        self.session = ""
+        """As the runtime itself says it; empty until then."""
+        self.version = ""
+        self.model = ""
+        self.error_kind = ""
+        """The runtime's own word for the last error of the API: `rate_limit`, `max_output_tokens`, …"""
+        self.resets_at: float | None = None
+        """When the quota comes back that a request was rejected for."""
+        self.adjustments: list[str] = []
+        self.denied: set[str] = set()
+        """Uses of tools whose denial was told already, by their ids."""
+        self.background: list[str] = []
+        """Commands that still run in the background."""
+        self.last = "it has said nothing yet"
+        """What it did last, for the words about an end that came from outside."""
+        self._state: str | None = None
+        self._said: list[str] = []
+        self._length = 0
+        self._saying: list[str] = []
+        self._streamed: set[str] = set()
+        self._call = ("", "")
+
+    @property
+    def said(self) -> str:
+        """What the agent said so far. A message that was cut off and said again counts once."""
+        return "\n".join((*self._said, *(["".join(self._saying)] if self._saying else [])))
+
+    def hear(self, message: Mapping[str, Any]) -> None:
+        match message.get("type"):
+            case "stream_event":
+                if message.get("parent_tool_use_id") is None:
+                    self._stream(_table(message.get("event")))
+            case "assistant":
+                self._assistant(message)
+            case "system":
+                self._system(message)
+            case "rate_limit_event":
+                self._rate_limit(_table(message.get("rate_limit_info")))
+            case "result":
+                self._spending.bill(message)
+                self.result = dict(message)
+                for denial in map(_table, _list(message.get("permission_denials"))):
+                    self.deny(
+                        _text(denial.get("tool_use_id")), _text(denial.get("tool_name")), denial.get("tool_input")
+                    )
+                self._consider()
+            case _:
+                pass  # the tools' results, and what later versions say
+
+    def deny(self, use: str, tool: str, input: Any, reason: str = "") -> None:
+        """A tool was not used that the agent wanted to use."""
+        if use not in self.denied:
+            self.denied.add(use)
+            why = f": {reason}" if reason else ""
+            self._adjust(f"{tool or 'a tool'} {summarise(input)}".rstrip() + f" was denied{why}")
+
+    # -- the parts of a message, as they come ----------------------------------------------------------
+
+    def _stream(self, event: Mapping[str, Any]) -> None:
+        match event.get("type"):
+            case "message_start":
+                begun = _table(event.get("message"))
+                self._call = (_text(begun.get("id")), _text(begun.get("model")))
+                self._streamed.add(self._call[0])
+                self._saying.clear()  # the last one was cut off, and this one says it again
+                self._used(*self._call, _table(begun.get("usage")))
+            case "content_block_start":
+                if _table(event.get("content_block")).get("type") == "text" and (self._saying or self._said):
+                    self._host.text("\n")
+                    if self._saying:
+                        self._saying.append("\n")
+            case "content_block_delta":
+                delta = _table(event.get("delta"))
+                if text := _text(delta.get("text")):
+                    self.last = "it was writing an answer"
+                    self._saying.append(text)
+                    self._host.text(text)
+            case "message_delta":
+                self._used(*self._call, _table(event.get("usage")))
+            case "message_stop":
+                self._keep("".join(self._saying))
+                self._saying.clear()
+            case _:
+                pass
+
+    def _assistant(self, message: Mapping[str, Any]) -> None:
+        if message.get("is_api_error_message") or message.get("error"):
+            self.error_kind = _text(message.get("error"))
+            return  # the runtime's own words about an error, which the result repeats
+        said = _table(message.get("message"))
+        call, model = _text(said.get("id")), _text(said.get("model"))
+        main = message.get("parent_tool_use_id") is None
+        self._used(call, model, _table(said.get("usage")))
+        for block in map(_table, _list(said.get("content"))):
+            if block.get("type") == "tool_use":
+                name, input = _text(block.get("name")), block.get("input")
+                line = summarise(input)
+                self.last = f"it was using {name} {line}".rstrip()
+                self._host.acted(name, line, input)
+            elif block.get("type") == "text" and main and call not in self._streamed:
+                text = _text(block.get("text"))
+                self._host.text(text if not self._said else f"\n{text}")
+                self._keep(text)
+
+    def _used(self, call: str, model: str, figures: Mapping[str, Any]) -> None:
+        self._spending.asked = True
+        if self._spending.saw(call, model, count(figures)):
+            self._host.usage(self._spending.live())
+
+    def _keep(self, text: str) -> None:
+        if text:
+            self._said.append(text[-MOST_TEXT:])
+            self._length += len(self._said[-1])
+            while self._length > MOST_TEXT and len(self._said) > 1:
+                self._length -= len(self._said.pop(0))
+
+    # -- what the runtime says about itself ------------------------------------------------------------
+
+    def _system(self, message: Mapping[str, Any]) -> None:
+        match message.get("subtype"):
+            case "init":
+                self._begin(message)
+            case "status":
+                self._spending.asked |= message.get("status") == "requesting"
+            case "session_state_changed":
+                self._state = _text(message.get("state"))
+                self._consider()
+            case "api_retry":
+                self._retry(message)
+            case "model_fallback":
+                old, new = _text(message.get("original_model")), _text(message.get("fallback_model"))
+                self._adjust(f"model {new} instead of {old}: {_text(message.get('trigger')) or 'unavailable'}")
+                self._host.note(f"Claude Code goes on with {new} instead of {old}")
+            case "permission_denied":
+                reason = _text(message.get("decision_reason"))
+                self.deny(_text(message.get("tool_use_id")), _text(message.get("tool_name")), None, reason)
+            case "background_tasks_changed":
+                tasks = map(_table, _list(message.get("tasks")))
+                self.background = [_text(task.get("description")) or "a command" for task in tasks]
+            case "informational" | "model_refusal_fallback":
+                if text := _text(message.get("content")):
+                    self._host.note(text)
+            case _:
+                pass
+
+    def _begin(self, message: Mapping[str, Any]) -> None:
+        self.version = _text(message.get("claude_code_version"))
+        self.model = _text(message.get("model"))
+        self.session = _text(message.get("session_id")) or self._told
+        if self.session != self._told:
+            self._told = self.session
+            self._host.session(self.session)
+        self._spending.asked = True
+
+    def _retry(self, message: Mapping[str, Any]) -> None:
+        status = message.get("error_status") or _text(message.get("error")) or "no answer"
+        delay = message.get("retry_delay_ms")
+        wait = f" in {delay / 1000:.1f} s" if isinstance(delay, int | float) else ""
+        attempt, most = message.get("attempt"), message.get("max_retries")
+        self.last = f"it was retrying after {status}"
+        self._host.note(f"Claude Code asks the model again{wait} after {status} ({attempt} of {most})")
+
+    def _rate_limit(self, info: Mapping[str, Any]) -> None:
+        resets, kind = info.get("resetsAt"), _text(info.get("rateLimitType")).replace("_", "-") or "usage"
+        match info.get("status"):
+            case "rejected":
+                self.resets_at = float(resets) if isinstance(resets, int | float) else None
+            case "allowed_warning":
+                used = info.get("utilization")
+                share = f"{used:.0%} of " if isinstance(used, int | float) else "most of "
+                self._host.note(f"{share}the {kind} limit of this account is used")
+            case _:
+                self.resets_at = None
+
+    def _adjust(self, text: str) -> None:
+        if text not in self.adjustments:
+            self.adjustments.append(text)
+
+    def _consider(self) -> None:
+        """A result ends a turn; where the runtime tells its state, only `idle` says that none follows."""
+        if self.result is not None and self._state in (None, "idle"):
+            self.over.set()
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

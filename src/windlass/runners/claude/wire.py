@@ -1,0 +1,156 @@
+"""The wire to one `claude`: the SDK's `Transport` over a process that we own (A8).
+
+The SDK speaks the control protocol (permissions, interrupt) over it and starts nothing itself. All other messages go,
+as they came, to `hear`: the SDK's own message classes leave out what we bill by. Lines have no limit that an agent's
+JSON could reach; what is no JSON, or never ends, is counted and ends the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from windlass.process import Process
+
+__all__ = ["Tail", "Wire"]
+
+CHUNK = 64 * 1024
+LONGEST = 64 << 20
+"""Bytes of one line. Images and large files come as one."""
+MOST_GARBAGE = 1 << 20
+"""Bytes that are no JSON: a stray warning is passed over, a flood of them is not."""
+MOST = 8 << 30
+"""Bytes in all. An agent that works for days stays far below."""
+
+_CONTROL = frozenset({"control_request", "control_response", "control_cancel_request"})
+
+
+class Tail:
+    """The last of a stream, for the words of an error."""
+
+    def __init__(self, size: int = 4096) -> None:
+        self._size = size
+        self._kept = b""
+
+    def add(self, data: bytes) -> None:
+        self._kept = (self._kept + data[-self._size :])[-self._size :]
+
+    def __str__(self) -> str:
+        return self._kept.decode("utf-8", errors="replace").strip()
+
+
+class Wire:
+    """Satisfies `claude_agent_sdk.Transport`, which it cannot inherit from without importing the SDK."""
+
+    def __init__(self, spawn: Callable[[], Awaitable[Process]], hear: Callable[[dict[str, Any]], None]) -> None:
+        self._spawn, self._hear = spawn, hear
+        self.process: Process | None = None
+        self.ended = asyncio.Event()
+        """Nothing more will be heard."""
+        self.flood = ""
+        """Why we stopped listening, if we did."""
+        self.error: Exception | None = None
+        """What `hear` raised."""
+        self.garbage = Tail(400)
+        self.stderr = Tail()
+        self._strange = 0
+        self._total = 0
+        self._draining: asyncio.Task[None] | None = None
+
+    # -- what the SDK calls ------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        self.process = await self._spawn()
+        self._draining = asyncio.create_task(self._drain(self.process.stderr))
+
+    async def write(self, data: str) -> None:
+        if self.process is None or self.process.stdin is None:
+            raise RuntimeError("the wire is not connected")
+        try:
+            await self.process.stdin.write(data.encode())
+        except BrokenPipeError:
+            return  # it has ended, which the reader tells, with the reason
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        try:
+            async for line in self._lines():
+                message = self._parse(line)
+                if message is None:
+                    continue
+                if message.get("type") in _CONTROL:
+                    yield message
+                else:
+                    self._hear(message)
+        except Exception as error:  # ours, out of `hear`: `Turn` tells it; the SDK would only log it
+            self.error = error
+        finally:
+            self.ended.set()
+
+    async def end_input(self) -> None:
+        self.hang_up()
+
+    async def close(self) -> None:
+        self.hang_up()
+
+    def is_ready(self) -> bool:
+        return self.process is not None and not self.ended.is_set()
+
+    # -- what the turn calls -----------------------------------------------------------------------
+
+    def hang_up(self) -> None:
+        """The end of the input: it writes its session down and ends."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+
+    async def rest(self) -> None:
+        """After its end: have all of stderr."""
+        if self._draining is not None:
+            await self._draining
+
+    # -- lines -------------------------------------------------------------------------------------
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        assert self.process is not None
+        pending: list[bytes] = []
+        size = 0
+        while chunk := await self.process.stdout.read(CHUNK):
+            self._total += len(chunk)
+            first, *more = chunk.split(b"\n")
+            pending.append(first)
+            size += len(first)
+            if more:
+                yield b"".join(pending)
+                for line in more[:-1]:
+                    yield line
+                pending, size = [more[-1]], len(more[-1])
+            if size > LONGEST:
+                self.flood = f"more than {LONGEST >> 20} MiB without the end of a line"
+            elif self._strange > MOST_GARBAGE:
+                self.flood = f"more than {MOST_GARBAGE >> 20} MiB that are no JSON"
+            elif self._total > MOST:
+                self.flood = f"more than {MOST >> 30} GiB of output"
+            if self.flood:
+                self.garbage.add(b"".join(pending)[:200])
+                return
+        if size:
+            yield b"".join(pending)  # cut off in the middle, or without its last newline
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        line = line.strip()
+        if not line:
+            return None
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if isinstance(message, dict):
+            return message
+        self._strange += len(line)
+        self.garbage.add(line[:200] + b"\n")
+        return None
+
+    async def _drain(self, stream: asyncio.StreamReader) -> None:
+        while chunk := await stream.read(CHUNK):
+            self.stderr.add(chunk)

@@ -1,0 +1,72 @@
+"""The `claude-code` runtime: the real `claude`, driven through the claude-agent-sdk (A2).
+
+`ClaudeCodeRunner` is the port's methods; what it is made of is in `claude/`. The SDK is imported by the first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from windlass.errors import Category, Failure
+from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
+from windlass.prices import Prices
+from windlass.process import Supervisor
+from windlass.runners.claude.binary import VERBATIM, Binaries
+from windlass.runners.claude.environment import credentials
+from windlass.runners.claude.failures import RUNTIME
+from windlass.runners.claude.turn import Turn
+
+__all__ = ["ClaudeCodeRunner"]
+
+
+class ClaudeCodeRunner:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        path: str | None = None,
+        env: Mapping[str, str],
+        now: Callable[[], float],
+        prices: Prices | None = None,
+    ) -> None:
+        """`path` is the user's own choice of a binary; `env` the engine's environment, to pick from."""
+        self._supervisor, self._env, self._now, self._prices = supervisor, env, now, prices
+        self._binaries = Binaries(supervisor, path, env)
+        self._turns: dict[str, Turn] = {}
+
+    @property
+    def name(self) -> str:
+        return RUNTIME
+
+    async def available(self) -> Health:
+        found = await self._binaries.find()
+        if isinstance(found, Health):
+            return found
+        warnings = []
+        if not credentials(self._env):
+            warnings.append("no key or login found: set ANTHROPIC_API_KEY, or log in with: claude /login")
+        if found.version < VERBATIM:
+            warnings.append("it expands @paths in prompts: claude update")
+        return Health(True, "; ".join((found.detail, *warnings)))
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        begun = self._now()
+        found = await self._binaries.find()
+        if isinstance(found, Health):
+            advice = (found.advice,) if found.advice else ()
+            failure = Failure(Category.CONFIGURATION, f"{RUNTIME}: {found.detail}", advice=advice, elsewhere=True)
+            nothing = Usage(usd=0.0, source="runtime")
+            return AgentResult(failure=failure, usage=nothing, session=request.session, duration=self._now() - begun)
+        turn = Turn(self._supervisor, found, request, host, env=self._env, now=self._now, prices=self._prices)
+        self._turns[request.id] = turn
+        try:
+            return await turn.run()
+        finally:
+            del self._turns[request.id]
+
+    async def interrupt(self, request: str) -> None:
+        if turn := self._turns.get(request):
+            turn.interrupt()
+
+    async def close(self) -> None:
+        """Nothing is kept warm: each turn's process ends with it."""
