@@ -44,7 +44,7 @@ def test_an_anthropic_text_streams_as_the_real_api_streams_it() -> None:
     assert start["usage"] == {**read, "output_tokens": 1}
     deltas = [data["delta"] for name, data in events if name == "content_block_delta"]
     assert deltas == [{"type": "text_delta", "text": text} for text in ("all", " is", " well")]
-    assert events[-2][1]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
+    assert events[-2][1]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None, "stop_details": None}
     assert events[-2][1]["usage"] == {**read, "output_tokens": 7}
 
 
@@ -135,7 +135,9 @@ def chunks(answer: Answer) -> list[Any]:
 
 
 def test_an_openai_text_streams_as_chunks_with_the_usage_last_when_it_is_asked_for() -> None:
-    with ScriptedModel([Reply.say("all is well", tokens_in=30, tokens_out=7, cache_read=12)] * 2) as model:
+    with ScriptedModel(
+        [Reply.say("all is well", tokens_in=30, tokens_out=7, cache_read=12, cache_write=3)] * 2
+    ) as model:
         plain = chunks(ask(model, OPENAI, stream=True))
         counted = chunks(ask(model, OPENAI, stream=True, stream_options={"include_usage": True}))
     assert {chunk["object"] for chunk in counted} == {"chat.completion.chunk"}
@@ -150,7 +152,7 @@ def test_an_openai_text_streams_as_chunks_with_the_usage_last_when_it_is_asked_f
     assert counted[-1]["usage"]["prompt_tokens"] == 30
     assert counted[-1]["usage"]["completion_tokens"] == 7
     assert counted[-1]["usage"]["total_tokens"] == 37
-    assert counted[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 12}
+    assert counted[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 12, "cache_write_tokens": 3}
     assert [chunk["usage"] for chunk in counted[:-1]] == [None] * (len(counted) - 1)
 
 

@@ -16,6 +16,7 @@ from windlass.testing.scripted.reply import Reply
 __all__ = ["error", "error_frame", "listing", "message", "model", "stream"]
 
 STOPS = {"end": "end_turn", "tool": "tool_use", "length": "max_tokens", "refusal": "refusal"}
+NO_STOP: dict[str, Any] = {"stop_reason": None, "stop_sequence": None, "stop_details": None}
 ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -34,7 +35,7 @@ def message(reply: Reply, received: Received) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.text else []
     for index, use in enumerate(reply.uses):
         content.append({"type": "tool_use", "id": _use_id(received, index), "name": use.name, "input": use.input})
-    return _message(received, content, STOPS[reply.stop], {**_read(reply), "output_tokens": reply.tokens_out})
+    return _message(received, content, _stop(reply), {**_read(reply), "output_tokens": reply.tokens_out})
 
 
 def stream(reply: Reply, received: Received) -> Stream:
@@ -52,7 +53,8 @@ def error_frame(status: int, text: str) -> bytes:
 
 
 def model(name: str) -> dict[str, Any]:
-    return {"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"}
+    made = {"created_at": "2025-01-01T00:00:00Z", "lifecycle": "active"}
+    return {"type": "model", "id": name, "display_name": name, **made}
 
 
 def listing(names: Sequence[str]) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def listing(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _opening(reply: Reply, received: Received) -> Iterator[bytes]:
-    empty = _message(received, [], None, {**_read(reply), "output_tokens": 1})
+    empty = _message(received, [], NO_STOP, {**_read(reply), "output_tokens": 1})
     yield _event({"type": "message_start", "message": empty})
     if reply.text:
         yield _event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
@@ -90,23 +92,26 @@ def _rest(reply: Reply, received: Received) -> Iterator[bytes]:
             delta = {"type": "input_json_delta", "partial_json": piece}
             yield _event({"type": "content_block_delta", "index": index, "delta": delta})
         yield _event({"type": "content_block_stop", "index": index})
-    end = {"stop_reason": STOPS[reply.stop], "stop_sequence": None}
     usage = {**_read(reply), "output_tokens": reply.tokens_out}
-    yield _event({"type": "message_delta", "delta": end, "usage": usage})
+    yield _event({"type": "message_delta", "delta": _stop(reply), "usage": usage})
     yield _event({"type": "message_stop"})
 
 
-def _message(received: Received, content: list[dict[str, Any]], stop: str | None, usage: Any) -> dict[str, Any]:
+def _message(received: Received, content: list[dict[str, Any]], stop: dict[str, Any], usage: Any) -> dict[str, Any]:
     return {
         "id": f"msg_{received.number:04}",
         "type": "message",
         "role": "assistant",
         "model": received.model,
         "content": content,
-        "stop_reason": stop,
-        "stop_sequence": None,
+        **stop,
         "usage": usage,
     }
+
+
+def _stop(reply: Reply) -> dict[str, Any]:
+    details = {"type": "refusal", "category": None, "explanation": None} if reply.stop == "refusal" else None
+    return {**NO_STOP, "stop_reason": STOPS[reply.stop], "stop_details": details}
 
 
 def _read(reply: Reply) -> dict[str, int]:

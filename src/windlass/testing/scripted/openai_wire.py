@@ -103,12 +103,12 @@ def _envelope(received: Received, kind: str) -> dict[str, Any]:
 
 
 def _usage(reply: Reply) -> dict[str, Any]:
-    """This API counts what came from a cache among the rest, and does not say what went into one."""
+    """This API counts what came from a cache or went into one among the rest."""
     return {
         "prompt_tokens": reply.all_tokens_in,
         "completion_tokens": reply.tokens_out,
         "total_tokens": reply.all_tokens_in + reply.tokens_out,
-        "prompt_tokens_details": {"cached_tokens": reply.cache_read},
+        "prompt_tokens_details": {"cached_tokens": reply.cache_read, "cache_write_tokens": reply.cache_write},
         "completion_tokens_details": {"reasoning_tokens": 0},
     }
 

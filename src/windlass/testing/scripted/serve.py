@@ -91,22 +91,27 @@ def _wire(request: Request) -> Any:
 
 async def _body(conversation: Conversation, exchange: Exchange, wire: Wire) -> dict[str, Any] | None:
     """The request's JSON; what is wrong with it is noted and answered."""
-    try:
-        body = json.loads(exchange.request.body)
-    except ValueError as error:
-        why = f"its body is no JSON: {error}"
-    else:
-        why = _shape(body)
-        if not why:
-            return dict(body)
+    body, why = _decoded(exchange.request)
+    if not why:
+        return dict(body)
     what = f"{exchange.request.method} {exchange.request.path}: {why}"
     conversation.wrong(what)
     await exchange.answer(400, WIRES[wire].error(400, what, 0))
     return None
 
 
+def _decoded(request: Request) -> tuple[Any, str]:
+    """The body, and what the real API would refuse of it first, or nothing."""
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+        return None, f"its body is compressed ({encoding}), and a scripted model reads only plain ones"
+    try:
+        body = json.loads(request.body)
+    except ValueError as error:
+        return None, f"its body is no JSON: {error}"
+    return body, _shape(body)
+
+
 def _shape(body: Any) -> str:
-    """What the real API would refuse first, or nothing."""
     if not isinstance(body, dict):
         return "its body is no JSON object"
     if not isinstance(body.get("model"), str):
