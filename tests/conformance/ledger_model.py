@@ -46,6 +46,10 @@ class Model:
     def release(self, execution: str) -> None:
         self._runs = [run for run in self._runs if run["usage"] is not None or run["charge"].execution != execution]
 
+    def abandon(self, execution: str, at: float) -> None:
+        for run in [run for run in self._runs if run["usage"] is None and run["charge"].execution == execution]:
+            run["usage"] = Usage()
+
     def spent(self, by: str, since: float) -> list[Spending]:
         runs = [run for run in self._runs if run["began"] >= since]
         return [

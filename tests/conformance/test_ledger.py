@@ -218,6 +218,26 @@ async def test_e1_release_gives_up_what_an_execution_holds_and_nothing_else(ledg
     assert await stands(ledger) == (1.5, 4.0)
 
 
+async def test_e1_what_the_dead_have_left_is_unknown_and_no_longer_waited_for(ledger: AnyLedger) -> None:
+    await ledger.reserve(charge("x", "a"), NOON, Amount(6.0, 500), [TEN])
+    await ledger.reserve(charge("x", "b"), NOON, Amount(usd=1.0), [TEN])
+    await ledger.settle(charge("x", "b"), NOON, cost(1.0))
+    await ledger.reserve(charge("y", "a"), NOON, Amount(usd=2.0), [TEN])
+    waiting = await ledger.reserve(charge("z"), NOON, Amount(usd=7.0), [TEN])
+    assert waiting is not None
+    assert waiting.busy
+    await ledger.abandon("x", NOON + 60)
+    assert await stands(ledger) == (7.0, 2.0), "it counts as before"
+    waiting = await ledger.reserve(charge("z"), NOON, Amount(usd=7.0), [TEN])
+    assert waiting is not None
+    assert not waiting.busy
+    assert [one[:3] for one in await ledger.spent("execution")] == [("x", 1.0, 1), ("y", 0.0, 0)]
+    await ledger.release("x")
+    assert await stands(ledger) == (7.0, 2.0)
+    await ledger.settle(charge("x", "a"), NOON + 90, cost(0.5))
+    assert await stands(ledger) == (1.5, 2.0), "somebody found out after all"
+
+
 # -- spent -------------------------------------------------------------------------------------------
 
 
@@ -301,6 +321,7 @@ _acts = st.one_of(
     st.tuples(st.just("reserve"), _charges, _times, _amounts, _scopes),
     st.tuples(st.just("settle"), _charges, _times, _usages),
     st.tuples(st.just("release"), st.sampled_from("xy")),
+    st.tuples(st.just("abandon"), st.sampled_from("xy"), _times),
 )
 
 

@@ -4,9 +4,10 @@ One row for each run of an attempt. A reservation is decided and written in one 
 processes can take the same room, and it is fsynced when `reserve` returns. The file is opened on first use, for most
 executions never spend anything, and used in a thread of the ledger's own: SQLite waits there for other processes.
 
-Nothing here knows whether an attempt still lives. A reservation of a process that died stands and counts, like unknown
-spending, until its execution is taken up again (the engine settles what was cut off and releases the rest) or the day
-or month is over: charges count for the day in which they began.
+Nothing here knows whether an attempt still lives. A reservation of a process that died stands and counts, and whoever
+waits for it waits in vain, until somebody who knows says so: `settle` for an attempt whose usage is known, `abandon`
+for all that an execution left behind (unknown spending, which counts the same but is no longer waited for), `release`
+for what was never begun. At the latest it is over with its day and month: charges count for the day they began in.
 """
 
 from __future__ import annotations
@@ -129,6 +130,15 @@ class SqliteLedger:
     async def release(self, execution: str) -> None:
         def write(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM charges WHERE execution = ? AND settled = 0", (execution,))
+
+        await self._writing(write)
+
+    async def abandon(self, execution: str, at: float) -> None:
+        """Whoever ran its attempts is dead: what they spent will never be known."""
+
+        def write(db: sqlite3.Connection) -> None:
+            sql = "UPDATE charges SET settled = 1, ended = ? WHERE execution = ? AND settled = 0"
+            db.execute(sql, (at, execution))
 
         await self._writing(write)
 

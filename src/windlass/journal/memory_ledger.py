@@ -53,6 +53,12 @@ class MemoryLedger:
     async def release(self, execution: str) -> None:
         self._rows = [row for row in self._rows if row.charge.execution != execution or row.usage is not None]
 
+    async def abandon(self, execution: str, at: float) -> None:
+        """Whoever ran its attempts is dead: what they spent will never be known."""
+        for row in self._rows:
+            if row.charge.execution == execution and row.usage is None:
+                row.usage = Usage()
+
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
         checked_heading(by)
         found: dict[str, Spending] = {}
