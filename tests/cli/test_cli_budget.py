@@ -190,6 +190,15 @@ async def test_e1_the_table_stands_in_columns_and_names_what_has_no_name(story: 
     ]
 
 
+async def test_e1_a_long_list_is_cut_for_people_and_whole_for_programs(story: Story) -> None:
+    for number in range(25):
+        await story.ledger.settle(Charge(f"x{number:02d}", "a", 1), NOON, Usage(usd=float(number), source="runtime"))
+    shown = await page(story, By.EXECUTION)
+    assert [text[:3] for text in as_text(shown)[-21:-1]] == [f"x{number:02d}" for number in range(24, 4, -1)]
+    assert as_text(shown)[-1].startswith("… and 5 more")
+    assert len(as_json(shown)["by"]) == 25
+
+
 # -- the command -------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,8 @@ from windlass.settings import BudgetSettings
 __all__ = ["Book", "By", "Page", "Period", "as_json", "as_text", "limits_of", "look_up", "register"]
 
 RECENT_DAYS, RECENT_MONTHS = 7, 12
+MOST_ROWS = 20
+"""Rows that people are shown; programs get all."""
 
 
 class By(StrEnum):
@@ -224,14 +226,16 @@ def _table(page: Page) -> list[str]:
         when = {By.DAY: f"in the last {RECENT_DAYS} days", By.MONTH: "so far"}.get(page.by, "this month")
         return [f"nothing spent {when}"]
     cells = [(page.by.value, "cost", "tokens in", "tokens out", "attempts")]
-    for row in page.rows:
+    for row in page.rows[:MOST_ROWS]:
         figures = (f"{row.tokens_in:,}", f"{row.tokens_out:,}", f"{row.attempts:,}")
         cells.append((row.heading or "(not named)", _cost(row), *figures))
     widths = [max(len(line[column]) for line in cells) for column in range(5)]
-    return [
+    lines = [
         "  ".join([line[0].ljust(widths[0]), line[1].ljust(widths[1]), *map(str.rjust, line[2:], widths[2:])])
         for line in cells
     ]
+    more = len(page.rows) - MOST_ROWS
+    return [*lines, f"… and {more} more; all of them: --json"] if more > 0 else lines
 
 
 def _cost(spending: Spending) -> str:
