@@ -102,7 +102,8 @@ def test_one_connection_serves_many_requests_in_chunks_and_after_a_continue() ->
         first.sendall(body)
         answer = first.recv(10000)
         while b'"c"' not in answer:
-            assert (piece := first.recv(10000)), answer
+            piece = first.recv(10000)
+            assert piece, answer
             answer += piece
         line.close()
     assert [len(received.text) for received in model.requests] == [5000] * 3
