@@ -86,12 +86,25 @@ class PriceSettings(_Table):
     cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
-class PermissionSettings(_Table):
-    """What agents may do unasked. A role or step may only be stricter."""
+class RolePermissionSettings(_Table):
+    """What agents of one role may do unasked."""
 
-    mode: Literal["ask", "allow", "deny"] = "ask"
+    mode: Literal["ask", "allow", "deny"] | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+
+
+class PermissionSettings(_Table):
+    """What agents may do unasked. A role's own file may only be stricter."""
+
+    mode: Literal["ask", "allow", "deny"] = "ask"
+    """What becomes of a request that no list decides."""
+    allow: tuple[str, ...] = ()
+    """Tools that need no question, by the runtime's own names: `Read`, `Bash(git log:*)`, `files.*`."""
+    deny: tuple[str, ...] = ()
+    """Tools that are refused unasked."""
+    roles: dict[str, RolePermissionSettings] = {}
+    """The same for one role."""
 
 
 class Settings(BaseModel):

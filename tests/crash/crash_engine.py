@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from windlass.assembly import Workshop
+from windlass.assembly.workshop import Workshop
 from windlass.clock import Clock, SystemClock
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
@@ -15,6 +15,7 @@ from windlass.journal.memory_ledger import MemoryLedger
 from windlass.ports import Journal, Tool
 from windlass.process import Supervisor
 from windlass.tools.registry import Registry
+from windlass.trust import Trust
 
 __all__ = ["engine_on"]
 
@@ -27,7 +28,7 @@ def engine_on(journal: Journal, home: Path, tools: Iterable[Tool] = (), clock: C
         performer,
         clock or SystemClock(),
         home=home,
-        workshop=Workshop(registry),
+        workshop=Workshop(registry, Trust(home / "user")),
         archive=CheckpointFolder(home / "executions"),
         ledger=MemoryLedger(),
     )

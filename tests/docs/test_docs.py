@@ -24,6 +24,7 @@ from windlass.plan.model import Approve, Effect, Importance, Limits, Plan, Retry
 from windlass.plan.template import _env
 from windlass.settings import Settings
 from windlass.tools.registry import Registry
+from windlass.trust import Trust
 
 PAGES = pages()
 OWN_PAGES = [page for page in PAGES if "examples" not in page.parts]
@@ -79,8 +80,9 @@ def test_every_plan_in_the_docs_passes_the_checks(block: Block, project: Any) ->
         if other.info == "python" and other.file:
             project.file(other.file, other.text)
     plan = project.file("plan.yaml", block.text)
-    workshop = Workshop(Registry(built_in_tools()), ask=lambda _folder, _files: True)
-    assert workshop.read(plan).warnings == ()
+    trust = Trust(plan.parent / "user", lambda _folder, _files: True)
+    workshop = Workshop(Registry(built_in_tools()), trust)
+    assert workshop.read(plan, plan.parent).warnings == ()
 
 
 def test_the_plans_of_the_examples_pass_plan_check(windlass: Any) -> None:

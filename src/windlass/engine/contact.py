@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from windlass.core import events as ev
 from windlass.core.approval import digest_of
 from windlass.core.state import State, StepState
-from windlass.ports import Answer
+from windlass.ports import Answer, Toolbox
 
 __all__ = ["AttemptContact", "Listener"]
 
@@ -39,8 +39,9 @@ _AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.RuntimeFellBack, ev.BudgetWarned)
 class AttemptContact:
     """What `ports.Contact` promises, for one attempt."""
 
-    def __init__(self, driver: Listener, step: StepState) -> None:
+    def __init__(self, driver: Listener, step: StepState, tools: Toolbox) -> None:
         self._driver = driver
+        self.tools = tools
         self._one_at_a_time = asyncio.Lock()
         self.step = step
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
+from windlass.engine.agents.tool import AgentTool
 from windlass.engine.crew import Crew
 from windlass.engine.driver import Driver, World, head_of
 from windlass.engine.execution import Execution
@@ -36,6 +37,7 @@ from windlass.engine.recovery import Findings, examine
 from windlass.engine.sourced import Sourced
 from windlass.errors import CannotResume, PlanInvalid, UsageError, WindlassError
 from windlass.ids import new_id
+from windlass.plan.check import ToolCatalog
 from windlass.plan.load import bind_inputs, check_plan
 from windlass.plan.model import Plan
 from windlass.ports import Archive, Journal, Ledger, Message, Tool
@@ -47,7 +49,9 @@ __all__ = ["Engine"]
 class Workshop(Protocol):
     """Where plans are read from files, and the tools that they bring are loaded."""
 
-    def read(self, path: Path) -> Sourced: ...
+    def read(self, path: Path, workdir: Path) -> Sourced: ...
+
+    def catalog(self, tools: Iterable[Tool], workdir: Path) -> ToolCatalog: ...
 
     def of_source(self, source: ev.Source) -> list[Tool]: ...
 
@@ -65,6 +69,7 @@ class Engine(Observer):
         workshop: Workshop,
         archive: Archive,
         ledger: Ledger,
+        agents: AgentTool | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
         checkpoint_each_step: bool = False,
@@ -72,6 +77,7 @@ class Engine(Observer):
         super().__init__(journal)
         self.home = home
         self.ledger = ledger
+        self.agents = agents
         self.settings = settings or Settings()
         self._keeper = Keeper(journal, archive, clock, busy=lambda: len(self._crew) > 0)
         self._each_step = checkpoint_each_step
@@ -112,15 +118,20 @@ class Engine(Observer):
         """Interrupt what runs here and let go of everything. What is unfinished can be resumed."""
         await self._crew.close()
         await self._keeper.close()
+        if self.agents is not None:
+            await self.agents.close()
         await self.performer.processes.close()
         await self.ledger.close()
         await self.journal.close()
 
     # -- starting and going on -------------------------------------------------------------------
 
-    def read(self, path: Path | str) -> Sourced:
-        """A plan file, checked whole. Raises `PlanInvalid` with every problem in it."""
-        return self._workshop.read(Path(path))
+    def read(self, path: Path | str, workdir: Path | str | None = None) -> Sourced:
+        """A plan file, checked whole. Raises `PlanInvalid` with every problem in it.
+
+        Roles and skills of its agents are looked for in `workdir`.
+        """
+        return self._workshop.read(Path(path), Path(workdir or os.getcwd()))
 
     async def create(
         self,
@@ -148,7 +159,7 @@ class Engine(Observer):
 
         With `hold`, it stays while only a person can go on; without, it is then paused.
         """
-        sourced = self.read(plan) if isinstance(plan, Path | str) else _sourced(plan)
+        sourced = self.read(plan, workdir) if isinstance(plan, Path | str) else _sourced(plan)
         created = self._created(sourced, inputs, workdir)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
@@ -178,7 +189,7 @@ class Engine(Observer):
         opening: list[ev.Event] = []
         file = state.source.path
         if findings.changed and accept_changes and file is not None and os.path.exists(file):
-            sourced = self.read(file)
+            sourced = self.read(file, workdir or state.workdir)
             tools, findings.tools = list(sourced.tools), []  # what it needs was checked with it
             raw = msgspec.Raw(sourced.plan.encoded)
             opening.append(ev.ExecutionReplanned(self.clock.now(), raw, sourced.source))
@@ -349,7 +360,7 @@ class Engine(Observer):
     ) -> ev.ExecutionCreated:
         plan = sourced.plan
         if sourced.source.path is None and plan.digest not in self._checked:
-            problems = check_plan(plan, self.performer.tools.extended(sourced.tools))
+            problems = check_plan(plan, self._workshop.catalog(sourced.tools, Path(workdir or os.getcwd())))
             if problems:
                 raise PlanInvalid(problems)
             self._checked.add(plan.digest)

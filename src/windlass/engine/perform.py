@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from windlass.core.events import AttemptStarted, StepWaiting
 from windlass.core.state import StepState
 from windlass.errors import Category, Failure, ToolError, classify
-from windlass.ports import Call, Contact, Tool
+from windlass.ports import Call, Contact, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
 
-__all__ = ["Held", "Outcome", "Performer", "Place", "Toolbox"]
+__all__ = ["Held", "Outcome", "Performer", "Place"]
 
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
@@ -74,24 +74,6 @@ class Outcome:
     @classmethod
     def failed(cls, failure: Failure, partial: Any = None) -> Outcome:
         return cls(partial, failure)
-
-
-class Toolbox(Protocol):
-    """Where tools are found."""
-
-    def get(self, name: str) -> Tool | None: ...
-
-    def nearest(self, name: str) -> str | None: ...
-
-    def names(self) -> list[str]: ...
-
-    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]: ...
-
-    def misnamed(self, name: str, given: Iterable[str]) -> list[str]: ...
-
-    def extended(self, tools: Iterable[Tool]) -> Toolbox:
-        """These and some more, for one execution."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from windlass.core.state import State
-from windlass.engine.perform import Toolbox
+from windlass.ports import Toolbox
 
 __all__ = ["Findings", "examine", "file_digest"]
 

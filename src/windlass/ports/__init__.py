@@ -21,7 +21,7 @@ from windlass.ports.runner import (
     ToolSpec,
     Usage,
 )
-from windlass.ports.tool import Answer, Call, Contact, Health, Tool
+from windlass.ports.tool import Answer, Call, Contact, Health, Tool, Toolbox
 
 __all__ = [
     "AgentRequest",
@@ -50,5 +50,6 @@ __all__ = [
     "Tool",
     "ToolReturn",
     "ToolSpec",
+    "Toolbox",
     "Usage",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from windlass.core.state import State, StepState
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
 
-__all__ = ["Answer", "Call", "Contact", "Health", "Tool"]
+__all__ = ["Answer", "Call", "Contact", "Health", "Tool", "Toolbox"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class Contact(Protocol):
 
     @property
     def step(self) -> StepState: ...
+
+    @property
+    def tools(self) -> Toolbox:
+        """The tools of this execution."""
+        ...
 
     def tell(self, event: Event) -> None:
         """Something happened; it is written down within a moment."""
@@ -176,4 +181,22 @@ class Tool(Protocol):
 
         Cancellation of the awaiting task means stop: clean up, then let it through.
         """
+        ...
+
+
+class Toolbox(Protocol):
+    """Where tools are found."""
+
+    def get(self, name: str) -> Tool | None: ...
+
+    def nearest(self, name: str) -> str | None: ...
+
+    def names(self) -> list[str]: ...
+
+    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]: ...
+
+    def misnamed(self, name: str, given: Iterable[str]) -> list[str]: ...
+
+    def extended(self, tools: Iterable[Tool]) -> Toolbox:
+        """These and some more, for one execution."""
         ...

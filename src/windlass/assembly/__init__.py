@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from windlass.assembly.agents import agent_tool, policy_of
+from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
-from windlass.core.decide import Policy
-from windlass.core.delegate import DEFAULT_RUNTIME
-from windlass.core.events import Source
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
-from windlass.engine.sourced import Sourced
-from windlass.errors import JournalError, UsageError
+from windlass.errors import JournalError
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryJournal
 from windlass.journal.memory_ledger import MemoryLedger
 from windlass.journal.sqlite import SqliteJournal
-from windlass.plan.load import load_plan, peek_tools
-from windlass.ports import Tool
+from windlass.ports import Runner, Tool
 from windlass.process import Supervisor
 from windlass.settings import Settings, find_home, load_settings, user_folder
 from windlass.tools.files import file_tools
-from windlass.tools.pyfiles import tools_in
 from windlass.tools.registry import Registry
 from windlass.tools.shell import Shell
 from windlass.trust import Ask, Trust
@@ -61,53 +56,18 @@ def child_environment(settings: Settings, env: Mapping[str, str] = os.environ) -
     return {name: env[name] for name in (*_CHILDREN_SEE, *settings.env_allow) if name in env}
 
 
-class Workshop:
-    """Reads plan files and brings their tools, asking for trust where it must."""
-
-    def __init__(self, registry: Registry, ask: Ask | None = None) -> None:
-        self._registry = registry
-        self._trust = Trust(user_folder(), ask)
-
-    def read(self, path: Path) -> Sourced:
-        """A plan file, checked whole, with the tools that it names."""
-        files = [(path.parent / name).resolve() for name in peek_tools(path)]
-        tools = self.load(files)
-        loaded = load_plan(path, tools=self._registry.extended(tools))
-        source = Source(
-            path=str(path.resolve()),
-            digest=loaded.digest,
-            tools={str(file): _digest(file) for file in files},
-        )
-        return Sourced(loaded.plan, source, tuple(tools), tuple(map(str, loaded.warnings)))
-
-    def of_source(self, source: Source) -> list[Tool]:
-        """The tools that an execution was started with, for as far as their files are still there."""
-        return self.load([Path(file) for file in source.tools if Path(file).is_file()])
-
-    def load(self, files: list[Path]) -> list[Tool]:
-        missing = [file for file in files if not file.is_file()]
-        if missing:
-            names = ", ".join(str(file) for file in missing)
-            raise UsageError(f"the plan names tools that are not there: {names}")
-        self._trust.require(files)
-        return [found for file in files for found in tools_in(file)]
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def open_engine(
     home: str | os.PathLike[str] | None = None,
     *,
     tools: Iterable[Tool] = (),
+    runners: Iterable[Runner] = (),
     ask: Ask | None = None,
     make: bool = True,
     **flags: Any,
 ) -> Engine:
     """An engine on the embedded default: SQLite in the home, no server. Close it when done.
 
-    `flags` are settings by name; `tools` are your own. `ask` answers whether a folder's code is trusted.
+    `flags` are settings by name; `tools` and `runners` are your own. `ask` answers whether a folder's code is trusted.
     Without `make`, a home that is not there is not made: it looks empty, and nothing is left behind.
     """
     folder = find_home(home)
@@ -116,11 +76,13 @@ def open_engine(
     if make or (folder.exists() and not folder.is_dir()):
         make_home(folder)
     kept = make or file.exists()
+    supervisor = Supervisor()
     journal = SqliteJournal(file) if kept else MemoryJournal()
     ledger = SqliteLedger(file) if kept else MemoryLedger()
-    registry = Registry([*built_in_tools(), *tools])
-    performer = Performer(registry, Supervisor(), child_environment(settings), folder / "executions", settings.grace)
-    policy = policy_of(settings)
+    trust = Trust(user_folder(), ask)
+    agents = agent_tool(settings, folder, ledger, trust, supervisor, runners)
+    registry = Registry([*built_in_tools(), agents, *tools])
+    performer = Performer(registry, supervisor, child_environment(settings), folder / "executions", settings.grace)
     return Engine(
         journal,
         performer,
@@ -128,21 +90,11 @@ def open_engine(
         home=folder,
         ledger=ledger,
         settings=settings,
-        policy=policy,
-        workshop=Workshop(registry, ask),
+        policy=policy_of(settings),
+        agents=agents,
+        workshop=Workshop(registry, trust),
         archive=CheckpointFolder(folder / "executions", settings.checkpoints_kept),
         checkpoint_each_step=settings.checkpoint_each_step,
-    )
-
-
-def policy_of(settings: Settings) -> Policy:
-    return Policy(
-        settings.approval_expiry,
-        settings.pause_expiry,
-        settings.on_pause_expiry,
-        settings.runtime or DEFAULT_RUNTIME,
-        settings.fallback,
-        settings.wait_for_quota,
     )
 
 

@@ -1,0 +1,103 @@
+"""The runtimes for agents, made when they are first needed, and the tool that uses them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from windlass.agents import Briefing
+from windlass.clock import SystemClock
+from windlass.core.decide import Policy
+from windlass.core.delegate import DEFAULT_RUNTIME
+from windlass.engine.agents.tool import AgentTool
+from windlass.plan.model import RUNTIMES
+from windlass.ports import Ledger, Runner
+from windlass.prices import Prices
+from windlass.process import Supervisor
+from windlass.settings import RuntimeSettings, Settings
+from windlass.trust import Trust
+
+__all__ = ["Runtimes", "agent_tool", "policy_of"]
+
+
+def policy_of(settings: Settings) -> Policy:
+    return Policy(
+        settings.approval_expiry,
+        settings.pause_expiry,
+        settings.on_pause_expiry,
+        settings.runtime or DEFAULT_RUNTIME,
+        settings.fallback,
+        settings.wait_for_quota,
+    )
+
+
+class Runtimes(Mapping[str, Runner]):
+    """Runners by name. A plan without agents pays for none of them."""
+
+    def __init__(self, make: Mapping[str, Callable[[], Runner]]) -> None:
+        self._make = dict(make)
+        self._made: dict[str, Runner] = {}
+
+    def __getitem__(self, name: str) -> Runner:
+        if name not in self._made:
+            self._made[name] = self._make[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._make
+
+    async def close(self) -> None:
+        for runner in self._made.values():
+            await runner.close()
+
+
+def agent_tool(
+    settings: Settings, home: Path, ledger: Ledger, trust: Trust, supervisor: Supervisor, own: Iterable[Runner]
+) -> AgentTool:
+    """`own` are the caller's runners; one of a known name takes its place."""
+    clock = SystemClock()
+    prices = Prices({name: price.model_dump(exclude_none=True) for name, price in settings.prices.items()})
+
+    def told(name: str) -> RuntimeSettings:
+        return settings.runtimes.get(name) or RuntimeSettings()  # type: ignore[call-overload]
+
+    def claude_code() -> Runner:
+        from windlass.runners.claude_code import ClaudeCodeRunner
+
+        path = told("claude-code").path
+        return ClaudeCodeRunner(supervisor, path=path, env=os.environ, now=clock.now, prices=prices)
+
+    def open_code() -> Runner:
+        from windlass.runners.opencode import OpenCodeRunner
+
+        path = told("open-code").path
+        return OpenCodeRunner(supervisor, path=path, env=os.environ, now=clock.now, prices=prices, home=home)
+
+    def cli() -> Runner:
+        from windlass.runners.standalone import StandaloneRunner
+
+        mine = told("cli")
+        return StandaloneRunner(
+            env=os.environ, now=clock.now, prices=prices, default_model=mine.model, base_url=mine.base_url
+        )
+
+    known: dict[str, Callable[[], Runner]] = {"claude-code": claude_code, "open-code": open_code, "cli": cli}
+    assert known.keys() == RUNTIMES.keys()
+    for runner in own:
+        known[runner.name] = lambda runner=runner: runner  # type: ignore[misc]
+    return AgentTool(
+        runners=Runtimes(known),
+        briefing=Briefing(),
+        ledger=ledger,
+        clock=clock,
+        settings=settings,
+        policy=policy_of(settings),
+        trusted=trust.has,
+    )

@@ -1,0 +1,81 @@
+"""Where plans are read from files, with the tools and roles that they name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from windlass.core.events import Source
+from windlass.engine.agents.tool import AgentTool
+from windlass.engine.sourced import Sourced
+from windlass.errors import UsageError
+from windlass.plan.check import ToolCatalog
+from windlass.plan.load import load_plan, peek_tools
+from windlass.plan.model import AGENT
+from windlass.ports import Tool
+from windlass.tools.pyfiles import tools_in
+from windlass.tools.registry import Registry
+from windlass.trust import Trust
+
+__all__ = ["Workshop"]
+
+
+class Workshop:
+    """Reads plan files and brings their tools, asking for trust where it must."""
+
+    def __init__(self, registry: Registry, trust: Trust) -> None:
+        self._registry = registry
+        self._trust = trust
+
+    def read(self, path: Path, workdir: Path) -> Sourced:
+        """A plan file, checked whole, with the tools that it names and the roles there are in `workdir`."""
+        files = [(path.parent / name).resolve() for name in peek_tools(path)]
+        tools = self.load(files)
+        loaded = load_plan(path, tools=self.catalog(tools, workdir))
+        source = Source(
+            path=str(path.resolve()),
+            digest=loaded.digest,
+            tools={str(file): _digest(file) for file in files},
+        )
+        return Sourced(loaded.plan, source, tuple(tools), tuple(map(str, loaded.warnings)))
+
+    def catalog(self, tools: Iterable[Tool], workdir: Path) -> ToolCatalog:
+        return _Catalog(self._registry.extended(tools), workdir)
+
+    def of_source(self, source: Source) -> list[Tool]:
+        """The tools that an execution was started with, for as far as their files are still there."""
+        return self.load([Path(file) for file in source.tools if Path(file).is_file()])
+
+    def load(self, files: list[Path]) -> list[Tool]:
+        missing = [file for file in files if not file.is_file()]
+        if missing:
+            names = ", ".join(str(file) for file in missing)
+            raise UsageError(f"the plan names tools that are not there: {names}")
+        self._trust.require(files)
+        return [found for file in files for found in tools_in(file)]
+
+
+class _Catalog:
+    """The tools, and the roles and skills of one folder, as a plan's checks ask for them."""
+
+    def __init__(self, registry: Registry, workdir: Path) -> None:
+        self._registry = registry
+        self._workdir = workdir
+
+    def names(self) -> list[str]:
+        return self._registry.names()
+
+    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        tool = self._registry.get(AGENT) if name == AGENT else None
+        if isinstance(tool, AgentTool):
+            return tool.misfits(arguments, self._workdir)
+        return self._registry.validate(name, arguments)
+
+    def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
+        return self._registry.misnamed(name, given)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

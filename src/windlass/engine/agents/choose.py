@@ -1,0 +1,48 @@
+"""Which runtime an attempt runs on (A6): the one that is named if it can be used, else the next of its family (A7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from windlass.core.agent import next_in_family
+from windlass.errors import Category, Failure, ToolError
+from windlass.plan.schema import nearest
+from windlass.ports import Health, Runner
+
+__all__ = ["Chosen", "choose"]
+
+
+class Chosen(NamedTuple):
+    runner: Runner
+    instead_of: str = ""
+    """The runtime that was named and cannot be used."""
+    because: str = ""
+
+
+async def choose(
+    runners: Mapping[str, Runner], named: str, *, fallback: bool, given_up: tuple[str, ...] = ()
+) -> Chosen:
+    """The runner for an attempt. Nobody who can take over is said at once, with what to do."""
+    runner = runners.get(named)
+    if runner is None:
+        near = nearest(named, runners)
+        hint = f"did you mean {near}?" if near else f"there are: {', '.join(runners)}"
+        raise ToolError(f"there is no runtime {named!r}; {hint}", category=Category.CONFIGURATION)
+    health = await runner.available()
+    if health.ok:
+        return Chosen(runner)
+    other = next_in_family(named, given_up) if fallback else None
+    instead = runners.get(other) if other is not None else None
+    if instead is None:
+        raise _nobody(named, health, "it has nothing to fall back to" if other is None else "")
+    second = await instead.available()
+    if not second.ok:
+        raise _nobody(named, health, f"{instead.name} cannot take over: {second.detail}", second.advice)
+    return Chosen(instead, named, health.detail)
+
+
+def _nobody(named: str, health: Health, why: str, *advice: str) -> ToolError:
+    message = f"{named} cannot be used: {health.detail}" + (f"; {why}" if why else "")
+    told = tuple(line for line in (health.advice, *advice, "windlass doctor") if line)
+    return ToolError.of(Failure(Category.CONFIGURATION, message, advice=told))

@@ -1,0 +1,116 @@
+"""The engine's side of a running agent: what it tells becomes events, what it asks becomes an approval."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.engine.agents.hands import Hands
+from windlass.engine.agents.permits import verdict
+from windlass.engine.agents.purse import Purse
+from windlass.engine.perform import Held
+from windlass.plan.model import Effect
+from windlass.ports import Answer, Call, Contact, Permissions, ToolReturn, ToolSpec, Usage
+
+__all__ = ["EngineHost"]
+
+LONGEST_INPUT = 8 * 1024
+"""Bytes of a tool's input that are kept with the note that it was used; approvals keep all of it."""
+LONGEST_SUMMARY = 300
+
+
+class EngineHost:
+    """What `ports.Host` promises, for one attempt."""
+
+    def __init__(
+        self,
+        *,
+        call: Call,
+        contact: Contact,
+        clock: Clock,
+        runtime: str,
+        role: str,
+        permissions: Permissions,
+        purse: Purse,
+        hands: Hands,
+        stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`stop` ends the agent's turn: it is called when the budget is passed."""
+        self._call, self._contact, self._clock = call, contact, clock
+        self._runtime, self._role = runtime, role
+        self._permissions = permissions
+        self._purse = purse
+        self._hands = hands
+        self._stop = stop
+        self._watching: asyncio.Task[None] | None = None
+        self.used = Usage()
+        """The last word on what the attempt used."""
+        self.told_text = False
+        self.held: Held | None = None
+        """Why it was stopped, when the budget was passed."""
+
+    def session(self, session: str) -> None:
+        now = self._clock.now()
+        self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, self._runtime, session))
+
+    def text(self, text: str) -> None:
+        self.told_text = True
+        self._call.output("agent", text)
+
+    def note(self, text: str) -> None:
+        self._call.output("note", text if text.endswith("\n") else text + "\n")
+
+    def acted(self, tool: str, summary: str, input: Any = None) -> None:
+        line = " ".join(summary.split())[:LONGEST_SUMMARY]
+        event = ev.AgentActed(self._clock.now(), self._call.step, self._call.attempt, tool, line, _kept(input))
+        self._contact.tell(event)
+
+    def usage(self, usage: Usage) -> None:
+        self.used = usage
+        self._contact.tell(self.reported())
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    def reported(self) -> ev.UsageReported:
+        now, call = self._clock.now(), self._call
+        return ev.UsageReported(now, call.step, call.attempt, self.used, self._runtime, self._role)
+
+    async def ask(self, tool: str, input: Any) -> Answer:
+        allowed = verdict(self._permissions, tool, input)
+        if allowed is not None:
+            return Answer(allowed, "" if allowed else "the settings deny it")
+        return await self._contact.ask(tool, input)
+
+    def tools(self) -> list[ToolSpec]:
+        return self._hands.specs()
+
+    def effect(self, tool: str, arguments: Mapping[str, Any]) -> Effect:
+        return self._hands.effect(tool, arguments)
+
+    async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
+        return await self._hands.use(tool, arguments, use_id)
+
+    async def watched(self) -> None:
+        """Let the last look at the budget come to its end."""
+        if self._watching is not None:
+            await self._watching
+
+    async def _watch(self) -> None:
+        seen = None
+        while seen != self.used and self.held is None:
+            seen = self.used
+            self.held = await self._purse.cover(seen)
+        if self.held is not None:
+            await self._stop()
+
+
+def _kept(input: Any) -> Any:
+    try:
+        return input if len(msgspec.json.encode(input)) <= LONGEST_INPUT else None
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,176 @@
+"""Minds the budget of one attempt: set aside before, watched while it runs, settled after (E1).
+
+An attempt sets aside a small amount and asks for more as it spends, so that attempts in parallel share what there is
+and cannot overrun together by more than the call each is in. What others hold comes free again: that is waited for.
+What is spent does not: then a person is asked, or it goes on with a warning where the settings say so (E3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.agent import Cost
+from windlass.core.budget import Amount, Refusal, Scope, ScopeName, day_start, month_start
+from windlass.engine.perform import Held
+from windlass.plan.model import Budget
+from windlass.ports import Charge, Contact, Ledger, Usage
+from windlass.settings import BudgetSettings, LimitSettings
+
+__all__ = ["Purse"]
+
+LEAST_USD = 0.001
+"""Room below this is none: no model call costs less."""
+TOKENS_AT_A_TIME = 20_000
+LOOK_AGAIN = 0.5
+"""Seconds between looks at whether others have settled."""
+
+
+@dataclass(slots=True)
+class Purse:
+    """One attempt's money."""
+
+    ledger: Ledger
+    limits: BudgetSettings
+    clock: Clock
+    contact: Contact
+    charge: Charge
+    held: Amount = field(default_factory=Amount)
+    """What is set aside."""
+    warned: bool = False
+
+    def scopes(self) -> list[Scope]:
+        """The limits that hold for this attempt; a person's later word comes before the plan's and the settings'."""
+        state, step, now = self.contact.state, self.contact.step, self.clock.now()
+        allowed, execution = state.allowed, self.charge.execution
+        named: list[tuple[ScopeName, Budget | LimitSettings | None, dict[str, str | float]]] = [
+            (
+                "step",
+                allowed.get(f"step:{step.id}") or step.spec.budget or self.limits.step,
+                {"execution": execution, "step": step.id},
+            ),
+            (
+                "execution",
+                allowed.get("execution") or state.plan.budget or self.limits.execution,
+                {"execution": execution},
+            ),
+            ("day", allowed.get("day") or self.limits.day, {"since": day_start(now)}),
+            ("month", allowed.get("month") or self.limits.month, {"since": month_start(now)}),
+        ]
+        return [
+            Scope(name, Amount(limit.usd, limit.tokens), **where)  # type: ignore[arg-type]
+            for name, limit, where in named
+            if limit is not None and (limit.usd is not None or limit.tokens is not None)
+        ]
+
+    async def open(self) -> Amount:
+        """Set something aside before the attempt begins, and say what it may spend at most. Raises `Held`."""
+        scopes = self.scopes()
+        if not scopes:
+            return Amount()
+        while True:
+            refusal = await self._grow(Amount(0.0, 0), scopes)
+            if refusal is None:
+                break
+            if _spent_up(refusal):
+                self._proceed_or_ask(refusal)
+                return Amount()
+            await asyncio.sleep(LOOK_AGAIN)
+        return _least([self._left(scope) for scope in scopes])
+
+    def _left(self, scope: Scope) -> Amount:
+        """What this execution's own spending leaves of a limit; a day's or month's is watched in the ledger alone."""
+        step = self.contact.step
+        match scope.name:
+            case "step":
+                cost = step.agent.cost if step.agent is not None else Cost()
+            case "execution":
+                cost = self.contact.state.cost
+            case _:
+                cost = Cost()
+        usd = None if scope.limit.usd is None else max(LEAST_USD, scope.limit.usd - cost.usd)
+        return Amount(usd, None if scope.limit.tokens is None else max(1, scope.limit.tokens - cost.tokens))
+
+    async def cover(self, usage: Usage) -> Held | None:
+        """Set aside enough for what is used by now and a bit more. A `Held` says that it must stop."""
+        used = Amount(usage.usd or 0.0, usage.tokens_in + usage.tokens_out)
+        if not self.held or (
+            (used.usd or 0.0) < (self.held.usd or 0.0) and (used.tokens or 0) < (self.held.tokens or 0)
+        ):
+            return None
+        scopes = self.scopes()
+        refusal = await self._grow(used, scopes)
+        if refusal is None or not _passed(refusal, used):
+            return None
+        if not _spent_up(refusal, used):
+            return Held("budget", _told(refusal), until=self.clock.now() + LOOK_AGAIN, scope=refusal.scope)
+        try:
+            self._proceed_or_ask(refusal)
+        except Held as held:
+            return held
+        return None
+
+    async def settle(self, usage: Usage) -> None:
+        await self.ledger.settle(self.charge, self.clock.now(), usage)
+
+    async def _grow(self, used: Amount, scopes: Sequence[Scope]) -> Refusal | None:
+        """Set aside what is used and the next bit; less than that where there is less room."""
+        want = Amount((used.usd or 0.0) + self.limits.reserve_usd, (used.tokens or 0) + TOKENS_AT_A_TIME)
+        for _ in range(4):  # each refusal makes one of the two smaller
+            refusal = await self.ledger.reserve(self.charge, self.clock.now(), want, scopes)
+            if refusal is None:
+                self.held = want
+                return None
+            room = refusal.limit - refusal.spent - refusal.reserved
+            if refusal.unit == "usd" and room >= max(LEAST_USD, used.usd or 0.0):
+                want = Amount(room, want.tokens)
+            elif refusal.unit == "tokens" and room >= max(1, used.tokens or 0):
+                want = Amount(want.usd, int(room))
+            else:
+                return refusal
+        return refusal
+
+    def _proceed_or_ask(self, refusal: Refusal) -> None:
+        if self.limits.on_overrun == "ask":
+            more = refusal.limit or (self.limits.reserve_usd if refusal.unit == "usd" else TOKENS_AT_A_TIME)
+            needed = max(refusal.limit, refusal.spent) + more
+            raise Held("budget", _told(refusal), scope=refusal.scope, needed=needed, unit=refusal.unit)
+        if not self.warned:
+            self.warned = True
+            message = f"{_told(refusal)}; it goes on, as the settings say"
+            self.contact.tell(ev.BudgetWarned(self.clock.now(), self.charge.step, message))
+
+
+def _spent_up(refusal: Refusal, used: Amount | None = None) -> bool:
+    """There is no room even once all others have settled."""
+    mine = (used.usd if refusal.unit == "usd" else used.tokens) if used is not None else None
+    least = LEAST_USD if refusal.unit == "usd" else 1
+    return refusal.limit - refusal.spent < max(least, mine or 0)
+
+
+def _passed(refusal: Refusal, used: Amount) -> bool:
+    """What is used already does not fit: it is more than a wish for the next call."""
+    mine = (used.usd if refusal.unit == "usd" else used.tokens) or 0
+    return refusal.spent + refusal.reserved + mine > refusal.limit
+
+
+def _least(limits: Sequence[Amount]) -> Amount:
+    usd = [limit.usd for limit in limits if limit.usd is not None]
+    tokens = [limit.tokens for limit in limits if limit.tokens is not None]
+    return Amount(min(usd, default=None), min(tokens, default=None))
+
+
+_OF = {"step": "this step", "execution": "this execution", "day": "today", "month": "this month"}
+
+
+def _told(refusal: Refusal) -> str:
+    limit, spent = _shown(refusal.limit, refusal.unit), _shown(refusal.spent, refusal.unit)
+    others = f", and {_shown(refusal.reserved, refusal.unit)} set aside by others" if refusal.reserved else ""
+    return f"the budget for {_OF[refusal.scope]} is {limit}; {spent} is spent{others}"
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"${value:,.2f}" if unit == "usd" else f"{value:,.0f} tokens"
