@@ -1,0 +1,102 @@
+"""What OpenCode's processes see of the environment, and what of a folder's own settings takes part (A3, A8).
+
+Allow-listed: the request's own variables, and by name what OpenCode and its providers need. A folder that is not
+trusted brings nothing of its own along: no opencode.json (providers, MCP commands), no .opencode (plugins, tools), no
+language servers or formatters out of its node_modules.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["NEEDED", "folder_settings", "legacy_environment", "modern_environment"]
+
+PREFIXES = ("OPENCODE_", "XDG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "GOOGLE_", "CLOUDFLARE_", "VERTEX_")
+NEEDED = frozenset(
+    {
+        *("HOME", "PATH", "LANG", "LC_ALL", "TMPDIR", "USER", "SHELL", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+        *("GEMINI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "OPENROUTER_API_KEY", "DEEPSEEK_API_KEY"),
+        *("XAI_API_KEY", "TOGETHER_API_KEY", "FIREWORKS_API_KEY", "CEREBRAS_API_KEY", "PERPLEXITY_API_KEY"),
+        *("MOONSHOT_API_KEY", "ZHIPU_API_KEY", "DASHSCOPE_API_KEY", "NVIDIA_API_KEY", "HF_TOKEN", "COHERE_API_KEY"),
+        *("GITHUB_TOKEN", "GITLAB_TOKEN", "AI_GATEWAY_API_KEY", "BASETEN_API_KEY", "DEEPINFRA_API_KEY"),
+        *("LOCAL_ENDPOINT", "VENICE_API_KEY", "OLLAMA_API_KEY", "SYNTHETIC_API_KEY"),
+    }
+)
+"""Names that are handed on; besides them everything that begins with one of PREFIXES."""
+
+OURS = {
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_SHARE": "1",
+    "OPENCODE_DISABLE_TERMINAL_TITLE": "1",
+    "OPENCODE_CLIENT": "windlass",
+}
+UNTRUSTED = {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
+NEVER = frozenset({"OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME", "OPENCODE_PID", "OPENCODE"})
+"""Of a server that the user or an OpenCode around us runs: not ours."""
+
+BASELINE = "**"
+"""Matches every permission like `*`, but comes after all that the user's settings say: who does not have rules of
+its own asks. A subagent inherits only what its parent's session denies, so without this it would act unasked."""
+
+
+def modern_environment(
+    engine: Mapping[str, str],
+    request: Mapping[str, str],
+    *,
+    trusted: bool,
+    config: Mapping[str, Any] | None = None,
+    permission: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """The environment of `opencode serve` and `opencode run`. `config` is merged into OPENCODE_CONFIG_CONTENT."""
+    env = {**_picked(engine, request), **OURS, **({} if trusted else UNTRUSTED)}
+    settings: dict[str, Any] = {"autoupdate": False, "share": "disabled"}
+    if not trusted:
+        settings |= {"lsp": False, "formatter": False}
+    # A question that was answered with no is not the end of the turn: the agent is told, and goes on.
+    settings["experimental"] = {"continue_loop_on_deny": True}
+    told = _merged(_parsed(env.get("OPENCODE_CONFIG_CONTENT", "")), settings)
+    env["OPENCODE_CONFIG_CONTENT"] = json.dumps(_merged(told, config or {}))
+    rules = _parsed(env.get("OPENCODE_PERMISSION", ""))
+    env["OPENCODE_PERMISSION"] = json.dumps({**rules, **(permission or {BASELINE: "ask"})})
+    return env
+
+
+def legacy_environment(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the older program."""
+    return _picked(engine, request)
+
+
+def folder_settings(workdir: Path, *, legacy: bool = False) -> list[Path]:
+    """Settings of OpenCode that the folder or one around it brings along."""
+    names = (".opencode.json",) if legacy else ("opencode.json", "opencode.jsonc", ".opencode")
+    places = [workdir] if legacy else [workdir, *workdir.parents]
+    return [place / name for place in places for name in names if (place / name).exists()]
+
+
+def _picked(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:
+    picked = {name: value for name, value in engine.items() if name in NEEDED or name.startswith(PREFIXES)}
+    # Who a run works for differs from run to run, and a server's environment is fixed when it starts.
+    asked = {name: value for name, value in request.items() if not name.startswith("WINDLASS_")}
+    return {name: value for name, value in {**picked, **asked}.items() if name not in NEVER}
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The user's own JSON, which may have comments; what cannot be read is OpenCode's to complain about."""
+    try:
+        found = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE) or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    both = {**base, **top}
+    for name in base.keys() & top.keys():
+        if isinstance(base[name], dict) and isinstance(top[name], dict):
+            both[name] = _merged(base[name], top[name])
+    return both

@@ -1,0 +1,176 @@
+"""What happens in a conversation, from OpenCode's events to the engine's host.
+
+`Reading` takes the parts and messages of one run, whichever contract brings them, tells the host what is new, and adds
+up what was used. Parts come again and again as they grow; each is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from windlass.core.events import Usage
+from windlass.ports import Host
+
+__all__ = ["Prices", "Reading", "summary"]
+
+DENIED = ("The user rejected permission", "The user has specified a rule which prevents")
+FOREMOST = ("command", "filePath", "path", "pattern", "url", "query", "description", "name", "prompt")
+"""The input that says most about a use of a tool, in this order."""
+WIDTH = 200
+
+
+class Prices(Protocol):
+    def cost(self, model: str, usage: Usage) -> float | None:
+        """What that usage of that model costs in dollars; None if nobody knows."""
+        ...
+
+
+class Reading:
+    """One run, as far as it has been told."""
+
+    def __init__(self, host: Host, prices: Prices | None = None, model: str = "") -> None:
+        self._host, self._prices = host, prices
+        self._texts: dict[str, dict[str, str]] = {}
+        """By message, then by part, in the order they came."""
+        self._told: dict[str, int] = {}
+        """How much of a text part the host knows."""
+        self._kinds: dict[str, str] = {}
+        self._begun: set[str] = set()
+        self._steps: dict[str, tuple[Usage, float]] = {}
+        self._acted: set[str] = set()
+        self.model = model
+        self.turns = 0
+        self.finish = ""
+        self.denied: list[str] = []
+
+    @property
+    def output(self) -> str:
+        """The text of the last message that has any."""
+        spoken = ["".join(parts.values()) for parts in self._texts.values()]
+        return next((text for text in reversed(spoken) if text.strip()), "")
+
+    @property
+    def last_output(self) -> str:
+        """The text of the last message, be it empty."""
+        return "".join(next(reversed(self._texts.values())).values()) if self._texts else ""
+
+    @property
+    def acted(self) -> bool:
+        return bool(self._acted)
+
+    def message(self, info: Mapping[str, Any]) -> None:
+        """An assistant's message began or changed."""
+        if info.get("role") != "assistant" or info.get("summary"):
+            return
+        self._texts.setdefault(str(info.get("id")), {})
+        self.finish = str(info.get("finish") or self.finish)
+        if info.get("modelID"):
+            self.model = f"{info.get('providerID')}/{info.get('modelID')}"
+
+    def delta(self, message: str, part: str, field: str, text: str) -> None:
+        """A piece of a part, as it is spoken."""
+        if field != "text" or self._kinds.get(part) != "text" or message not in self._texts:
+            return
+        parts = self._texts[message]
+        parts[part] = parts.get(part, "") + text
+        self._tell(part, parts[part])
+
+    def part(self, part: Mapping[str, Any], *, main: bool = True) -> None:
+        """A part began or changed. What a subagent says is between it and the agent; what it does is told."""
+        key, kind = str(part.get("id")), str(part.get("type"))
+        self._kinds[key] = kind
+        match kind:
+            case "text" if main and not part.get("synthetic") and not part.get("ignored"):
+                self._text(str(part.get("messageID")), key, str(part.get("text") or ""))
+            case "tool":
+                self._tool(part)
+            case "step-start":
+                self._begun.add(str(part.get("messageID")))
+            case "step-finish":
+                self._step(key, part, main)
+
+    def usage(self, *, complete: bool = True) -> Usage:
+        """What was used so far. Incomplete: the stream of a step was cut, so that its tokens are known to nobody."""
+        told = [usage for usage, _ in self._steps.values()]
+        total = Usage(
+            tokens_in=sum(usage.tokens_in for usage in told),
+            tokens_out=sum(usage.tokens_out for usage in told),
+            cache_read=sum(usage.cache_read for usage in told),
+            cache_write=sum(usage.cache_write for usage in told),
+            model=self.model,
+        )
+        if not told or (not complete and self._begun):
+            return total
+        # OpenCode reports 0 for a model whose price it does not know, so 0 says nothing.
+        cost = sum(cost for _, cost in self._steps.values())
+        if cost > 0:
+            return _priced(total, cost, "runtime")
+        known = self._prices.cost(self.model, total) if self._prices else None
+        return total if known is None else _priced(total, known, "prices")
+
+    def expect(self, message: str) -> None:
+        """A message of the assistant's that no event announced."""
+        self._texts.setdefault(message, {})
+
+    def _text(self, message: str, key: str, text: str) -> None:
+        if message not in self._texts:
+            return  # the user's own message comes as parts too
+        parts = self._texts[message]
+        if len(text) >= len(parts.get(key, "")):
+            parts[key] = text
+            self._tell(key, text)
+
+    def _tell(self, key: str, text: str) -> None:
+        known = self._told.get(key, 0)
+        if len(text) > known:
+            self._told[key] = len(text)
+            self._host.text(text[known:])
+
+    def _tool(self, part: Mapping[str, Any]) -> None:
+        key, tool = str(part.get("id")), str(part.get("tool"))
+        state = part.get("state")
+        state = state if isinstance(state, Mapping) else {}
+        if state.get("status") in ("running", "completed", "error") and key not in self._acted:
+            self._acted.add(key)
+            self._host.acted(tool, summary(state.get("input"), str(state.get("title") or "")), state.get("input"))
+        if state.get("status") == "error" and str(state.get("error")).startswith(DENIED):
+            self.denied.append(tool)
+
+    def _step(self, key: str, part: Mapping[str, Any], main: bool) -> None:
+        tokens = part.get("tokens")
+        tokens = tokens if isinstance(tokens, Mapping) else {}
+        cache = tokens.get("cache")
+        cache = cache if isinstance(cache, Mapping) else {}
+        read, written = _count(cache.get("read")), _count(cache.get("write"))
+        used = Usage(
+            tokens_in=_count(tokens.get("input")) + read + written,
+            tokens_out=_count(tokens.get("output")) + _count(tokens.get("reasoning")),
+            cache_read=read,
+            cache_write=written,
+        )
+        cost = part.get("cost")
+        if key not in self._steps and main:
+            self.turns += 1
+        if main:
+            self.finish = str(part.get("reason") or "")
+        self._begun.discard(str(part.get("messageID")))
+        self._steps[key] = (used, float(cost) if isinstance(cost, int | float) else 0.0)
+        self._host.usage(self.usage())
+
+
+def summary(input: Any, title: str = "") -> str:
+    """One line for people about what a tool is used on."""
+    said = input if isinstance(input, Mapping) else {}
+    best = next((str(said[name]) for name in FOREMOST if said.get(name)), "") or title
+    best = best or next((str(value) for value in said.values() if isinstance(value, str)), "")
+    line = " ".join(best.split())
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+
+
+def _priced(usage: Usage, usd: float, source: Any) -> Usage:
+    return Usage(usage.tokens_in, usage.tokens_out, usage.cache_read, usage.cache_write, usd, source, usage.model)
+
+
+def _count(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and value > 0 else 0

@@ -1,0 +1,394 @@
+"""One turn on a server: a session, a prompt, and the events that follow until the session is idle again (A3).
+
+`ServedTurn.run` opens or continues a session, listens, puts the prompt, and waits for the first of its ends: idle, an
+error, an interrupt, the server's death or silence. It gives the server back clean: after an abort nothing of the
+session runs on, and a server that keeps something of it running is retired. What the events mean is in `reading`;
+who may do what is in `asking`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from windlass.errors import Category, Failure
+from windlass.ports import AgentRequest, AgentResult, Host
+from windlass.runners.open_code import failures
+from windlass.runners.open_code.asking import Desk
+from windlass.runners.open_code.models import Unknown, find_model
+from windlass.runners.open_code.permissions import rules
+from windlass.runners.open_code.reading import Prices, Reading
+from windlass.runners.open_code.server import Server
+
+__all__ = ["ServedTurn"]
+
+SILENCE = 45.0
+"""Seconds without any event, though a server sends a sign of life every ten, after which it is asked how it is."""
+ABORTING = 2.0
+"""Seconds in which an aborted session must be idle. It takes hundredths."""
+LONG_WAIT = 60.0
+"""OpenCode may wait this long for a retry of its own; beyond it the engine waits, and is seen to."""
+RECONNECTIONS = 3
+
+
+class Stopped(Exception):
+    """The turn cannot go on; the failure says why."""
+
+    def __init__(self, failure: Failure, *, session_lost: bool = False) -> None:
+        super().__init__(failure.message)
+        self.failure, self.session_lost = failure, session_lost
+
+
+class ServedTurn:
+    """One request on one server."""
+
+    def __init__(
+        self,
+        server: Server,
+        request: AgentRequest,
+        host: Host,
+        *,
+        now: Callable[[], float],
+        prices: Prices | None,
+        retries: int,
+    ) -> None:
+        self._server, self._request, self._host = server, request, host
+        self._now, self._retries = now, retries
+        self._directory = str(request.workdir)
+        self._session = request.session
+        self._reading = Reading(host, prices, request.model or "")
+        self._desk: Desk | None = None
+        self._family: set[str] = set()
+        """The session and those of its subagents."""
+        self._adjustments: list[str] = []
+        self._error: Mapping[str, Any] | None = None
+        self._stopped: Failure | None = None
+        self._prompted = False
+        self._interrupted = False
+        self._idle = asyncio.Event()
+        self._connected = asyncio.Event()
+
+    @property
+    def session(self) -> str | None:
+        return self._session
+
+    async def run(self) -> AgentResult:
+        import httpx2
+
+        lost = False
+        try:
+            await self._work()
+        except Stopped as stopped:
+            self._stopped, lost = stopped.failure, stopped.session_lost
+        except httpx2.HTTPError as error:
+            self._stopped = await self._unanswered(error)
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.create_task(self._clean_up()))
+            raise
+        await self._clean_up()
+        return self._result(lost)
+
+    async def interrupt(self) -> None:
+        """End the turn now; `run` returns what there was."""
+        self._interrupted = True
+        if self._prompted:
+            await self._abort()
+        self._idle.set()
+
+    # -- the turn --------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        model = await self._model()
+        await self._open()
+        listening = asyncio.create_task(self._listen())
+        dying = asyncio.create_task(self._mourn())
+        over = asyncio.create_task(self._idle.wait())
+        ends: set[asyncio.Task[Any]] = {listening, dying, over}
+        try:
+            connected = asyncio.create_task(self._connected.wait())
+            await asyncio.wait({connected, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            connected.cancel()
+            if self._connected.is_set() and not self._interrupted:
+                await self._prompt(model)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for failing in (listening, dying):
+                if failing.done():
+                    failing.result()
+        finally:
+            for task in ends:
+                task.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+            if self._desk is not None:
+                await self._desk.close()
+
+    async def _model(self) -> dict[str, str] | None:
+        if self._request.model is None:
+            return None
+        found = await find_model(self._server, self._directory, self._request.model)
+        if isinstance(found, Unknown):
+            raise Stopped(found.failure)
+        if found.name != self._request.model:
+            self._adjustments.append(f"the model {self._request.model} is {found.name} here")
+        return {"providerID": found.provider, "modelID": found.model}
+
+    async def _open(self) -> None:
+        """Begin a session, or find the one to go on with, in the folder that it is bound to."""
+        server, request = self._server, self._request
+        if self._session is not None:
+            answer = await server.call("GET", f"/session/{self._session}", directory=self._directory)
+            if answer.status_code == 404 or answer.status_code == 400:
+                raise Stopped(failures.session_lost(self._session), session_lost=True)
+            self._directory = str(_answered(answer).get("directory") or self._directory)
+        own = _answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
+        policy = rules(request.permissions, own)
+        body: dict[str, Any] = {"permission": [rule.plain() for rule in policy]}
+        if self._session is None:
+            body["title"] = f"windlass {request.id}"
+            created = _answered(await server.call("POST", "/session", directory=self._directory, body=body))
+            self._session = str(created["id"])
+        else:
+            _answered(await server.call("PATCH", f"/session/{self._session}", directory=self._directory, body=body))
+        self._family.add(self._session)
+        self._desk = Desk(server, self._directory, self._host, policy)
+        self._host.session(self._session)
+
+    async def _prompt(self, model: dict[str, str] | None) -> None:
+        body: dict[str, Any] = {"parts": [{"type": "text", "text": self._request.brief.prompt}]}
+        if self._request.brief.system:
+            body["system"] = self._request.brief.system
+        if model is not None:
+            body["model"] = model
+        self._prompted = True
+        answer = await self._server.call(
+            "POST", f"/session/{self._session}/prompt_async", directory=self._directory, body=body
+        )
+        if answer.status_code == 404:
+            assert self._session is not None
+            raise Stopped(failures.session_lost(self._session), session_lost=True)
+        if answer.is_error:
+            raise Stopped(_refused(answer.status_code, answer.text))
+
+    # -- what ends it ----------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Take events until the session is idle. A stream that ends is taken up again."""
+        import httpx2
+
+        for attempt in range(RECONNECTIONS + 1):
+            if attempt:
+                self._host.note("the stream of OpenCode's events broke and was taken up again")
+            try:
+                async for event in self._events(again=attempt > 0):
+                    self._take(event)
+                    if self._idle.is_set():
+                        return
+            except httpx2.HTTPError as error:
+                if not await self._server.healthy(ABORTING):
+                    raise Stopped(await self._unanswered(error)) from error
+        raise Stopped(failures.cut_off("the stream of its events broke again and again"))
+
+    async def _events(self, *, again: bool) -> AsyncIterator[Mapping[str, Any]]:
+        import httpx2
+
+        stream = self._server.client.stream(
+            "GET",
+            "/event",
+            params={"directory": self._directory},
+            timeout=httpx2.Timeout(SILENCE, read=SILENCE),
+        )
+        async with stream as response:
+            if again and self._prompted:
+                await self._catch_up()
+            async for line in response.aiter_lines():
+                if not line.startswith("data:"):
+                    continue
+                try:
+                    event = json.loads(line[5:])
+                except ValueError:
+                    continue  # no event of ours: each is one line of JSON
+                if isinstance(event, Mapping):
+                    yield event
+
+    async def _catch_up(self) -> None:
+        """What was said while nobody listened: is the session idle by now?"""
+        answer = await self._server.call("GET", "/session/status", directory=self._directory)
+        status = _answered(answer).get(self._session or "")
+        if isinstance(status, Mapping) and status.get("type") in ("busy", "retry"):
+            return
+        answer = await self._server.call("GET", f"/session/{self._session}/message", directory=self._directory)
+        messages = answer.json() if answer.status_code == 200 else []
+        last = next((i for i in reversed(range(len(messages))) if messages[i]["info"].get("role") == "user"), 0)
+        for message in messages[last:]:
+            self._reading.message(message["info"])
+            self._error = message["info"].get("error") or self._error
+            for part in message["parts"]:
+                self._reading.part(part)
+        self._idle.set()
+
+    async def _mourn(self) -> None:
+        how = await asyncio.shield(self._server.ended)
+        raise Stopped(failures.died("its server", f"died in the middle of the turn ({how})", self._server.last_words))
+
+    async def _unanswered(self, error: Exception) -> Failure:
+        """A request to the server failed: it is dead, or it hangs and is ended."""
+        if self._server.alive and await self._server.healthy(ABORTING):
+            return failures.cut_off(f"its server did not answer a request ({type(error).__name__} {error})")
+        if self._server.alive:
+            await self._server.stop(0)
+            return failures.hangs("its server", ABORTING)
+        return failures.died("its server", f"died ({await self._server.ended})", self._server.last_words)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        kind, told = event.get("type"), event.get("properties")
+        told = told if isinstance(told, Mapping) else {}
+        if kind == "server.connected":
+            self._connected.set()
+        elif kind == "session.created":
+            info = told.get("info") or {}
+            if info.get("parentID") in self._family:
+                self._family.add(str(info.get("id")))
+        elif self._concerns(told):
+            self._happened(str(kind), told)
+
+    def _concerns(self, told: Mapping[str, Any]) -> bool:
+        part, info = told.get("part") or {}, told.get("info") or {}
+        return (told.get("sessionID") or part.get("sessionID") or info.get("sessionID")) in self._family
+
+    def _happened(self, kind: str, told: Mapping[str, Any]) -> None:
+        main = self._session in (
+            told.get("sessionID"),
+            (told.get("part") or {}).get("sessionID"),
+            (told.get("info") or {}).get("sessionID"),
+        )
+        assert self._desk is not None
+        match kind:
+            case "message.updated" if main:
+                self._reading.message(told.get("info") or {})
+            case "message.part.updated":
+                part = told.get("part") or {}
+                self._desk.saw(part)
+                self._reading.part(part, main=main)
+                self._count_turns()
+            case "message.part.delta" if main:
+                self._reading.delta(
+                    str(told.get("messageID")), str(told.get("partID")), str(told.get("field")), str(told.get("delta"))
+                )
+            case "permission.asked":
+                self._desk.asked(told)
+            case "question.asked":
+                self._desk.question(told)
+            case "session.error" if main:
+                self._error = told.get("error") or {"name": "UnknownError"}
+            case "session.status" if main:
+                self._status(told.get("status") or {})
+            case "session.idle" if main and self._prompted:
+                self._idle.set()
+
+    def _status(self, status: Mapping[str, Any]) -> None:
+        if status.get("type") != "retry":
+            return
+        attempt, message = int(status.get("attempt") or 1), str(status.get("message") or "no reason given")
+        next_at = float(status["next"]) / 1000 if isinstance(status.get("next"), int | float) else None
+        wait = (next_at or 0.0) - self._now()
+        if wait > LONG_WAIT or attempt > self._retries:
+            self._stopped = failures.of_retries(attempt, message, next_at, self._now())
+            self._idle.set()
+        else:
+            self._host.note(f"OpenCode tries again in {max(wait, 0):.0f} s (attempt {attempt}): {message}")
+
+    def _count_turns(self) -> None:
+        limit = self._request.max_turns
+        if limit is not None and self._reading.turns >= limit and self._reading.finish == "tool-calls":
+            self._stopped = failures.too_many_turns(limit)
+            self._idle.set()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def _clean_up(self) -> None:
+        """Leave nothing of this session running."""
+        if self._prompted and self._server.alive:
+            await self._abort()
+        if self._server.leftovers():
+            # Whose they are cannot be told while others work here, so the server ends with its last run.
+            self._server.retired = True
+            if self._server.users <= 1:
+                await self._server.stop(0)
+
+    async def _abort(self) -> None:
+        """Abort the session, and see that it is idle. A server that cannot do that is ended."""
+        import httpx2
+
+        try:
+            async with asyncio.timeout(ABORTING):
+                await self._server.call("POST", f"/session/{self._session}/abort", directory=self._directory)
+                while True:
+                    answer = await self._server.call("GET", "/session/status", directory=self._directory)
+                    status = _answered(answer).get(self._session or "")
+                    if not isinstance(status, Mapping) or status.get("type") == "idle":
+                        return
+                    await asyncio.sleep(0.01)
+        except (TimeoutError, httpx2.HTTPError, Stopped):
+            await self._server.stop(0)
+
+    def _result(self, lost: bool) -> AgentResult:
+        failure = self._stopped
+        reading = self._reading
+        if failure is None and not self._interrupted:
+            failure = self._judged()
+        if self._interrupted:
+            failure = None
+        adjustments = [*self._adjustments, *(self._desk.adjustments if self._desk else ())]
+        adjustments += [f"{tool} was denied" for tool in dict.fromkeys(reading.denied)]
+        if self._request.temperature is not None:
+            adjustments.append("OpenCode takes no temperature for one request: its own setting was used")
+        if reading.finish == "length":
+            adjustments.append("the answer was cut short at the model's limit of tokens")
+        return AgentResult(
+            output=reading.output if failure or self._interrupted else reading.last_output,
+            failure=failure,
+            usage=reading.usage(complete=failure is None and not self._interrupted),
+            session=None if lost else self._session,
+            interrupted=self._interrupted,
+            adjustments=tuple(dict.fromkeys(adjustments)),
+            metadata={
+                "contract": "serve",
+                "version": self._server.version,
+                "turns": reading.turns,
+                "directory": self._directory,
+                **({"model": reading.model} if reading.model else {}),
+                **({"session_lost": True} if lost else {}),
+            },
+        )
+
+    def _judged(self) -> Failure | None:
+        """What the session's own end says."""
+        if self._error is not None:
+            return failures.of_error(self._error, self._now())
+        if self._reading.finish == "content-filter":
+            return failures.refused(self._reading.last_output or "no reason given")
+        if not self._reading.last_output.strip() and not self._reading.acted:
+            return failures.nothing_said(f"finish {self._reading.finish or 'unknown'!r}")
+        return None
+
+
+def _answered(answer: Any) -> dict[str, Any]:
+    """The JSON object of an answer, or the failure that it means."""
+    if answer.status_code >= 400:
+        raise Stopped(_refused(answer.status_code, answer.text))
+    try:
+        found = answer.json()
+    except ValueError:
+        raise Stopped(
+            failures.cut_off(f"its server answered with something else than JSON: {answer.text[:200]!r}")
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _refused(status: int, text: str) -> Failure:
+    category = Category.TRANSIENT if status >= 500 else Category.LOGIC
+    said = " ".join(text.split())[:300]
+    return Failure(category, f"{failures.NAME}: its server answered {status}: {said}", elsewhere=True)

@@ -1,0 +1,230 @@
+"""`opencode serve`: servers that are kept warm, shared by all runs with the same environment (A3, A8).
+
+`Server` is one process and the way to talk to it. `Pool` starts it when the first run comes, hands it to all that want
+the same, replaces it when it has died or was retired, and ends it. It listens on loopback, on a port that it finds
+itself, behind a password that only we and it know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.errors import Failure
+from windlass.process import Process, ProcessLost, SpawnError, Supervisor
+from windlass.runners.open_code import failures
+from windlass.runners.open_code.leftovers import left_beneath
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Pool", "Server", "ServerError"]
+
+log = logging.getLogger("windlass.runners.opencode")
+
+STARTING = 60.0
+"""Seconds in which a server must be up. It takes four; a busy machine takes longer."""
+FIRST_ANSWER = 2.0
+"""A request that comes while the server still starts may never be answered: it is given up soon and put again."""
+ANSWER = 30.0
+"""Seconds in which a server that is up must answer."""
+STOPPING = 1.0
+LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
+PROBE_MARK = "windlass-probe"
+
+
+class ServerError(Exception):
+    """There is no server to work with."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Server:
+    """One server process."""
+
+    def __init__(self, process: Process, password: str, version: str) -> None:
+        self.process = process
+        self.version = version
+        self.users = 0
+        self.retired = False
+        """It gets no new runs, and is ended with its last one."""
+        self.leaves_project_settings_out = True
+        self._password = password
+        self._words: deque[str] = deque(maxlen=20)
+        self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._readers = [asyncio.create_task(self._read(reader)) for reader in (process.stdout, process.stderr)]
+        self.ended = asyncio.create_task(self._end())
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def alive(self) -> bool:
+        return not self.ended.done()
+
+    @property
+    def last_words(self) -> str:
+        return " / ".join(self._words)
+
+    @property
+    def client(self) -> httpx2.AsyncClient:
+        assert self._client is not None, "the server is not up yet"
+        return self._client
+
+    async def up(self) -> None:
+        """Wait until it answers. ServerError: it does not."""
+        import httpx2
+
+        try:
+            async with asyncio.timeout(STARTING):
+                await asyncio.wait({self._address, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+                if not self._address.done():
+                    raise ServerError(
+                        failures.died("the server", f"did not start: {await self.ended}", self.last_words)
+                    )
+                self._client = httpx2.AsyncClient(
+                    base_url=self._address.result(),
+                    auth=("opencode", self._password),
+                    trust_env=False,  # a proxy is not asked for loopback
+                    timeout=ANSWER,
+                    verify=False,  # there is no TLS on loopback, and loading certificates takes longer than a turn
+                    limits=httpx2.Limits(max_connections=None),
+                )
+                while not await self.healthy(FIRST_ANSWER):
+                    if not self.alive:
+                        raise ServerError(failures.died("the server", f"did not start: {await self.ended}"))
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise ServerError(failures.hangs("the server that was started", STARTING)) from None
+
+    async def healthy(self, within: float = ANSWER) -> bool:
+        import httpx2
+
+        try:
+            return (await self.client.get("/global/health", timeout=within)).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    async def call(
+        self, method: str, path: str, *, directory: str, body: Any = None, timeout: float = ANSWER
+    ) -> httpx2.Response:
+        """One request about a folder. httpx2.HTTPError: it was not answered."""
+        return await self.client.request(method, path, params={"directory": directory}, json=body, timeout=timeout)
+
+    def leftovers(self) -> set[int]:
+        return left_beneath(self.process.pid) if self.alive else set()
+
+    async def stop(self, grace: float = STOPPING) -> None:
+        """End it and everything that it started."""
+        self.retired = True
+        try:
+            await self.process.stop(grace)
+        except ProcessLost as lost:
+            log.warning("opencode serve: %s", lost)
+        await self.ended
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _end(self) -> str:
+        try:
+            end = await self.process.wait()
+        except ProcessLost as lost:
+            return lost.message
+        await asyncio.gather(*self._readers)
+        return f"exit code {end.code}" if end.signal is None else f"killed by signal {end.signal}"
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        """Read all that it writes, so that a full pipe never stops it; keep the last words."""
+        rest = b""
+        while piece := await reader.read(65536):
+            *lines, rest = (rest + piece).split(b"\n")
+            rest = rest[-65536:]
+            for line in (line.decode(errors="replace").strip() for line in lines):
+                if (found := LISTENING.search(line)) and not self._address.done():
+                    self._address.set_result(found[1])
+                elif line:
+                    self._words.append(line.replace(self._password, "…"))
+
+
+class Pool:
+    """The servers of one engine process, one for each environment that runs ask for."""
+
+    def __init__(self, supervisor: Supervisor, home: Path) -> None:
+        self._supervisor, self._home = supervisor, home
+        self._starting: dict[tuple[Any, ...], asyncio.Task[Server]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def borrow(self, path: str, version: str, env: Mapping[str, str]) -> Server:
+        """A server that is up, for this environment. Give it back."""
+        key = (path, version, *sorted(env.items()))
+        while True:
+            task = self._starting.get(key)
+            if task is None or (task.done() and not _usable(task)):
+                task = self._starting[key] = asyncio.create_task(self._start(path, version, env))
+            # Shared: a run that is cancelled while it waits does not take the server from the others.
+            server = await asyncio.shield(task)
+            if server.alive and not server.retired:
+                server.users += 1
+                return server
+
+    def give_back(self, server: Server) -> None:
+        server.users -= 1
+        if server.retired and server.users <= 0 and server.alive:
+            task = asyncio.create_task(server.stop())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        starting, self._starting = list(self._starting.values()), {}
+        for task in starting:
+            if not task.done():
+                task.cancel()
+        found = await asyncio.gather(*starting, return_exceptions=True)
+        await asyncio.gather(*(server.stop() for server in found if isinstance(server, Server)), *self._ending)
+
+    async def _start(self, path: str, version: str, env: Mapping[str, str]) -> Server:
+        password = secrets.token_urlsafe(24)
+        self._home.mkdir(parents=True, exist_ok=True)
+        try:
+            process = await self._supervisor.spawn(
+                [path, "serve", "--hostname", "127.0.0.1", "--port", "0"],
+                cwd=str(self._home),
+                env={**env, "OPENCODE_SERVER_PASSWORD": password},
+            )
+        except SpawnError as error:
+            raise ServerError(Failure(error.category, error.message, advice=error.advice, elsewhere=True)) from error
+        server = Server(process, password, version)
+        try:
+            await server.up()
+            if "OPENCODE_DISABLE_PROJECT_CONFIG" in env:
+                server.leaves_project_settings_out = await self._leaves_project_settings_out(server)
+        except BaseException:
+            await asyncio.shield(server.stop(0))
+            raise
+        return server
+
+    async def _leaves_project_settings_out(self, server: Server) -> bool:
+        """Whether this version can be told to: a folder of ours has settings, and they must not show."""
+        import httpx2
+
+        folder = self._home / "probe"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "opencode.json").write_text(f'{{"username": "{PROBE_MARK}"}}\n')
+        try:
+            answer = await server.call("GET", "/config", directory=str(folder))
+        except httpx2.HTTPError:
+            return False
+        return answer.status_code == 200 and PROBE_MARK not in answer.text
+
+
+def _usable(task: asyncio.Task[Server]) -> bool:
+    if task.cancelled() or task.exception() is not None:
+        return False
+    server = task.result()
+    return server.alive and not server.retired

@@ -1,0 +1,131 @@
+"""OpenCode as a runner: the real `opencode`, by whichever contract it speaks (A3, A7, A8).
+
+The map of `open_code/`: `probe` finds the program and its contract; `server` keeps servers warm and `serve` does a turn
+on one (`models`, `asking`, `leftovers` help it); `oneshot` is a process for each turn; `legacy` is the older program;
+`reading` turns events into what the host is told; `permissions` and `environment` say what an agent may do and see;
+`failures` words what goes wrong. The engine's own tools are not offered to OpenCode: it has its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from windlass.errors import Category, Failure, WindlassError
+from windlass.ports import AgentRequest, AgentResult, Health, Host
+from windlass.process import Supervisor
+from windlass.runners.open_code import failures
+from windlass.runners.open_code.environment import folder_settings, modern_environment
+from windlass.runners.open_code.probe import Contract, Probe, Program
+from windlass.runners.open_code.reading import Prices
+from windlass.runners.open_code.serve import ServedTurn
+from windlass.runners.open_code.server import Pool, Server, ServerError
+
+__all__ = ["OpenCodeRunner"]
+
+RETRIES = 3
+"""Retries that OpenCode may make by itself before the engine takes over."""
+
+
+class _Turn(Protocol):
+    async def run(self) -> AgentResult: ...
+    async def interrupt(self) -> None: ...
+
+
+class OpenCodeRunner:
+    """The `Runner` for OpenCode."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        path: str | None = None,
+        env: Mapping[str, str],
+        now: Callable[[], float],
+        home: Path,
+        prices: Prices | None = None,
+        contract: Contract | None = None,
+        retries: int = RETRIES,
+    ) -> None:
+        """`env` is the engine's whole environment, of which what is needed is picked. `home` is a folder of ours."""
+        self._supervisor, self._env, self._now, self._prices = supervisor, env, now, prices
+        self._home, self._retries = home, retries
+        own = modern_environment(env, {}, trusted=False)
+        self._probe = Probe(supervisor, path, own, home, contract)
+        self._pool = Pool(supervisor, home)
+        self._turns: dict[str, _Turn | None] = {}
+        """By request; None while the turn is being prepared."""
+        self._interrupted: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        return failures.NAME
+
+    async def available(self) -> Health:
+        self._home.mkdir(parents=True, exist_ok=True)
+        found = await self._probe.program()
+        if isinstance(found, Health):
+            return found
+        return Health(True, f"OpenCode {found.version} ({found.path}, by {found.contract})")
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        began = asyncio.get_running_loop().time()
+        self._turns[request.id] = None
+        try:
+            result = await self._run(request, host)
+        except ServerError as error:
+            result = AgentResult(failure=error.failure, session=request.session)
+        except WindlassError as error:
+            failure = Failure(error.category, f"{self.name}: {error.message}", advice=error.advice, elsewhere=True)
+            result = AgentResult(failure=failure, session=request.session)
+        finally:
+            self._turns.pop(request.id, None)
+            self._interrupted.discard(request.id)
+        return dataclasses.replace(result, duration=asyncio.get_running_loop().time() - began)
+
+    async def interrupt(self, request: str) -> None:
+        if request not in self._turns:
+            return
+        self._interrupted.add(request)
+        turn = self._turns[request]
+        if turn is not None:
+            await turn.interrupt()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _run(self, request: AgentRequest, host: Host) -> AgentResult:
+        self._home.mkdir(parents=True, exist_ok=True)
+        program = await self._probe.program()
+        if isinstance(program, Health):
+            advice = (program.advice,) if program.advice else ()
+            failure = Failure(Category.CONFIGURATION, f"{self.name}: {program.detail}", advice=advice, elsewhere=True)
+            return AgentResult(failure=failure, session=request.session)
+        return await self._serve(program, request, host)
+
+    async def _serve(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
+        env = modern_environment(self._env, request.env, trusted=request.trusted)
+        server = await self._pool.borrow(program.path, program.version, env)
+        try:
+            if (failure := self._distrusted(server, request)) is not None:
+                return AgentResult(failure=failure, session=request.session)
+            turn = ServedTurn(server, request, host, now=self._now, prices=self._prices, retries=self._retries)
+            return await self._follow(request, turn)
+        finally:
+            self._pool.give_back(server)
+
+    async def _follow(self, request: AgentRequest, turn: _Turn) -> AgentResult:
+        if request.id in self._interrupted:
+            return AgentResult(session=request.session, interrupted=True)
+        self._turns[request.id] = turn
+        return await turn.run()
+
+    def _distrusted(self, server: Server, request: AgentRequest) -> Failure | None:
+        """A version that cannot leave a folder's own settings out does not work in a folder that has some."""
+        if request.trusted or server.leaves_project_settings_out:
+            return None
+        found = folder_settings(request.workdir)
+        return failures.untrusted_settings(str(found[0]), server.version) if found else None

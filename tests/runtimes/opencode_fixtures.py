@@ -1,0 +1,140 @@
+"""A real OpenCode for tests, with a home of its own, that talks to a scripted model.
+
+`Bench` is one runner and its user: a fresh HOME, settings whose only provider is the scripted model at a fixed port, and
+requests in folders of their own. Servers take seconds to start, so a module's tests share one bench and each test serves
+its own script at that port.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windlass.ports import AgentRequest, Brief, Permissions
+from windlass.process import Supervisor
+from windlass.runners.opencode import OpenCodeRunner
+from windlass.testing import Reply, ScriptedModel
+
+__all__ = ["ALLOWED", "MODEL", "Bench", "free_port", "needs_opencode", "opencode_binary", "settings"]
+
+MODEL = "scripted/scripted"
+ALLOWED = Permissions(mode="allow")
+HERE = Path(__file__).resolve().parents[2]
+
+
+def opencode_binary() -> str | None:
+    """The program under test: WINDLASS_TEST_OPENCODE, or what `make dev` has installed."""
+    if told := os.environ.get("WINDLASS_TEST_OPENCODE"):
+        return told
+    installed = HERE / ".venv" / "opencode" / "opencode"
+    return str(installed) if installed.exists() else None
+
+
+needs_opencode = pytest.mark.skipif(opencode_binary() is None, reason="no OpenCode: make dev installs it")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def settings(base_url: str, **more: Any) -> dict[str, Any]:
+    """Settings with one provider that needs no network, and nothing else."""
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Scripted",
+        "options": {"baseURL": base_url, "apiKey": "sk-scripted"},
+        "models": {"scripted": {"name": "Scripted", "limit": {"context": 1_000_000, "output": 32_000}}},
+    }
+    return {
+        "$schema": "https://opencode.ai/config.json",
+        "provider": {"scripted": provider},
+        "enabled_providers": ["scripted"],
+        "model": MODEL,
+        "small_model": MODEL,
+        **more,
+    }
+
+
+class Bench:
+    """One runner with a user of its own."""
+
+    def __init__(
+        self, base: Path, *, binary: str | None = None, supervisor: Supervisor | None = None, **how: Any
+    ) -> None:
+        self.base = base
+        self.user = base / "user"
+        self.port = free_port()
+        for name in (".config/opencode", ".local/share", ".local/state", ".cache", "tmp"):
+            (self.user / name).mkdir(parents=True)
+        self.configure()
+        self.supervisor = supervisor or Supervisor()
+        self._how = {"path": binary or opencode_binary(), **how}
+        self.runner = self.another_runner()
+        self._count = 0
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.user),
+            "XDG_CONFIG_HOME": str(self.user / ".config"),
+            "XDG_DATA_HOME": str(self.user / ".local/share"),
+            "XDG_STATE_HOME": str(self.user / ".local/state"),
+            "XDG_CACHE_HOME": str(self.user / ".cache"),
+            "TMPDIR": str(self.user / "tmp"),
+            "LANG": "C.UTF-8",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+        }
+
+    def configure(self, **more: Any) -> None:
+        """The user's own settings."""
+        text = json.dumps(settings(f"http://127.0.0.1:{self.port}/v1", **more))
+        (self.user / ".config/opencode/opencode.json").write_text(text)
+
+    def another_runner(self, **how: Any) -> OpenCodeRunner:
+        words: dict[str, Any] = {"env": self.env, "now": time.time, "home": self.base / "ours", **self._how, **how}
+        return OpenCodeRunner(self.supervisor, **words)
+
+    def model(self, *script: Reply) -> ScriptedModel:
+        return ScriptedModel(script, port=self.port)
+
+    def request(self, prompt: str, *, workdir: Path | None = None, system: str = "", **how: Any) -> AgentRequest:
+        self._count += 1
+        folder = workdir or self.folder()
+        words: dict[str, Any] = {"model": MODEL, "permissions": ALLOWED, "env": {}, **how}
+        return AgentRequest(
+            id=f"execution:step:{self._count}",
+            task=prompt,
+            brief=Brief(system, prompt),
+            workdir=folder,
+            scratch=self.base / "scratch" / str(self._count),
+            **words,
+        )
+
+    def folder(self, files: Mapping[str, str] | None = None) -> Path:
+        """A new folder to work in."""
+        self._count += 1
+        folder = self.base / f"work-{self._count}"
+        folder.mkdir()
+        for name, text in (files or {}).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return folder
+
+    async def close(self) -> None:
+        await self.runner.close()
+        await self.supervisor.close()
+        shutil.rmtree(self.user / ".cache", ignore_errors=True)
