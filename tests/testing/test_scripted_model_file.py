@@ -27,6 +27,7 @@ EVERY_KIND = """
 - use:
     - {tool: Read}
     - {tool: Write, input: {b: [x]}}
+  invented: true
 - error: 529
   message: overloaded
   headers: {retry-after: 2}
@@ -50,7 +51,7 @@ def test_a_file_has_the_words_of_reply(tmp_path: Path) -> None:
     expected = [
         Reply.say("hello", tokens_in=30, tokens_out=4, cache_read=3, cache_write=2, when="needle"),
         Reply.use("Write", {"a": 1}, text="so"),
-        Reply.use("Read").and_use("Write", {"b": ["x"]}),
+        Reply.use("Read", invented=True).and_use("Write", {"b": ["x"]}),
         Reply.error(529, "overloaded", headers={"retry-after": "2"}, times=2),
         Reply.error(500, after="so far"),
         Reply.drop("half"),

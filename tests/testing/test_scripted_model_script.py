@@ -92,6 +92,17 @@ def test_check_names_the_replies_that_nobody_asked_for() -> None:
     assert "entry 3 " not in str(unhappy.value)
 
 
+def test_a_tool_that_the_request_does_not_offer_is_an_error_unless_it_is_invented() -> None:
+    offers: Any = {"tools": [{"name": "Write"}, {"name": "Read"}]}
+    script = [Reply.use("Write").and_use("Raed"), Reply.use("Raed", invented=True), Reply.use("Later")]
+    with ScriptedModel(script) as model:
+        say(model, "x", **offers)
+        say(model, "x", **offers)
+        say(model, "you may search for Later", **offers)
+    (error,) = model.errors
+    assert error.endswith("the reply uses 'Raed'; the tools on offer are Write, Read")
+
+
 @pytest.mark.parametrize("wrong", [lambda r: 1 / 0, lambda r: "text"], ids=["raises", "gives no reply"])
 def test_a_function_that_fails_is_told_to_both_sides(wrong: Any) -> None:
     with ScriptedModel(wrong) as model:

@@ -212,7 +212,7 @@ def test_an_openai_error_has_its_shape_its_status_and_its_headers() -> None:
     ("reply", "anthropic", "openai"),
     [
         (Reply.say("x"), "end_turn", "stop"),
-        (Reply.use("t"), "tool_use", "tool_calls"),
+        (Reply.use("t", invented=True), "tool_use", "tool_calls"),
         (Reply.cut_short("x"), "max_tokens", "length"),
         (Reply.refuse("no"), "refusal", "content_filter"),
         (Reply.refuse(), "refusal", "content_filter"),

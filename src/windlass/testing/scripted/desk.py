@@ -99,11 +99,22 @@ class Desk:
         self.requests.append(received)
         reply = self._chooser.choose(received)
         if isinstance(reply, Reply):
+            self._note_unknown_tools(received, reply)
             return reply
         if reply is not None:
             raise TypeError(f"it gave {reply!r} instead of a Reply")
         self.errors.append(f"{_name(received)}: {NOTHING_LEFT}")
         return Reply.error(400, NOTHING_LEFT)
+
+    def _note_unknown_tools(self, received: Received, reply: Reply) -> None:
+        """A misspelt tool would be used in vain, and the test would look as if all were well.
+
+        Tools that are only named in the text count as offered: Claude Code lets a model search for some of its tools.
+        """
+        for use in () if reply.invented else reply.uses:
+            if use.name not in received.tools and use.name not in received.text:
+                offered = ", ".join(received.tools) or "none"
+                self.errors.append(f"{_name(received)}: the reply uses {use.name!r}; the tools on offer are {offered}")
 
 
 def _entries(script: ReplyScript) -> Sequence[Reply] | Callable[[Received], Reply]:

@@ -66,6 +66,7 @@ class Reply:
     kind: Kind = "message"
     text: str = ""
     uses: tuple[ToolUse, ...] = ()
+    invented: bool = False
     stop: Stop = "end"
     status: int = 200
     message: str = ""
@@ -99,9 +100,20 @@ class Reply:
         return cls(text=text, **how)
 
     @classmethod
-    def use(cls, tool: str, input: Mapping[str, Any] | None = None, *, text: str = "", **how: Unpack[How]) -> Reply:
-        """Use a tool, by the name under which the request offers it; `text` is said before."""
-        return cls(text=text, uses=(ToolUse(tool, dict(input or {})),), stop="tool", **how)
+    def use(
+        cls,
+        tool: str,
+        input: Mapping[str, Any] | None = None,
+        *,
+        text: str = "",
+        invented: bool = False,
+        **how: Unpack[How],
+    ) -> Reply:
+        """Use a tool, by the name under which the request offers it; `text` is said before.
+
+        A name that the request does not offer is noted as an error of the script, unless it is `invented` on purpose.
+        """
+        return cls(text=text, uses=(ToolUse(tool, dict(input or {})),), invented=invented, stop="tool", **how)
 
     def and_use(self, tool: str, input: Mapping[str, Any] | None = None) -> Reply:
         """Use another tool in the same turn."""

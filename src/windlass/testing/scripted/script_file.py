@@ -128,7 +128,7 @@ def _text(value: Any, *, bare: bool = False) -> str:
 
 KINDS: dict[str, tuple[Callable[[Any, dict[str, Any]], Reply], dict[str, tuple[type, ...]]]] = {
     "say": (_say, {}),
-    "use": (_use, {"text": (str,)}),
+    "use": (_use, {"text": (str,), "invented": (bool,)}),
     "error": (_error, {"message": (str,), "headers": (dict,), "after": (str,)}),
     "drop": (_drop, {}),
     "garbage": (_garbage, {}),
