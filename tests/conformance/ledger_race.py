@@ -1,6 +1,7 @@
 """Run by tests: one process of several that spend from one day's limit until nothing is left, or so many rounds.
 
-It reserves and settles round after round, some attempts below what was set aside, and prints a line for each thing
+It reserves and settles round after round, some attempts below what was set aside (or all of them for nothing, so that
+nothing is ever used up), and prints a line for each thing
 once the ledger has acknowledged it: `reserved ATTEMPT`, `settled ATTEMPT USD`, and in the end `most USD`, the most that
 it ever saw counting against the limit.
 """
@@ -20,7 +21,7 @@ def tell(*words: object) -> None:
     print(*words, flush=True)
 
 
-async def spend(path: Path, name: str, limit: float, want: float, rounds: int) -> None:
+async def spend(path: Path, name: str, limit: float, want: float, rounds: int, free: bool) -> None:
     ledger = SqliteLedger(path)
     scope = Scope("day", Amount(usd=limit), since=1000.0)
     attempt, most = 0, 0.0
@@ -36,7 +37,7 @@ async def spend(path: Path, name: str, limit: float, want: float, rounds: int) -
         tell("reserved", attempt)
         ((_, spent, reserved),) = await ledger.standing([scope])
         most = max(most, (spent.usd or 0.0) + (reserved.usd or 0.0))
-        usd = want / 4 if attempt % 3 == 0 else want
+        usd = 0.0 if free else want / 4 if attempt % 3 == 0 else want
         await ledger.settle(charge, 1000.0 + attempt, Usage(10, 1, usd=usd, source="runtime"))
         tell("settled", attempt, usd)
     tell("most", most)
@@ -44,4 +45,5 @@ async def spend(path: Path, name: str, limit: float, want: float, rounds: int) -
 
 
 if __name__ == "__main__":
-    asyncio.run(spend(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])))
+    path, name, limit, want, rounds, free = sys.argv[1:]
+    asyncio.run(spend(Path(path), name, float(limit), float(want), int(rounds), free == "free"))

@@ -129,7 +129,9 @@ async def test_e1_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> N
     assert path.read_text() == "dear diary"
 
 
-async def test_e1_a_reservation_looks_at_no_more_of_the_file_than_its_scopes_need(file: SqliteLedger) -> None:
+async def test_e1_a_reservation_is_one_transaction_that_looks_at_no_more_than_its_scopes_need(
+    file: SqliteLedger,
+) -> None:
     await file.reserve(charge(), NOON, Amount(usd=1.0), [TEN])
     db = file._db
     assert db is not None
@@ -141,6 +143,9 @@ async def test_e1_a_reservation_looks_at_no_more_of_the_file_than_its_scopes_nee
         Scope("day", Amount(5.0), since=NOON),
     ]
     await file.reserve(charge(), NOON, Amount(usd=1.0), scopes)
+    kinds = [sql.split()[0] for sql in said]
+    assert kinds == ["BEGIN", *["SELECT"] * (1 + len(scopes)), "UPDATE", "COMMIT"]
+    assert said[0] == "BEGIN IMMEDIATE", "nobody else can take the room between the look and the taking"
     await file.settle(charge(), NOON, cost(1.0))
     await file.release("x")
     db.set_trace_callback(None)
@@ -161,12 +166,14 @@ LIMIT, WANT = 3.0, 1 / 64
 class Spender:
     """A process of `ledger_race.py`."""
 
-    def __init__(self, path: Path, name: str, limit: float = LIMIT, rounds: int = 10**9, **env: str) -> None:
+    def __init__(
+        self, path: Path, name: str, limit: float = LIMIT, rounds: int = 10**9, free: bool = False, **env: str
+    ) -> None:
         self.name = name
         self._lines: list[str] = []
         script = Path(__file__).with_name("ledger_race.py")
         self.process = subprocess.Popen(
-            [sys.executable, *map(str, (script, path, name, limit, WANT, rounds))],
+            [sys.executable, *map(str, (script, path, name, limit, WANT, rounds, "free" if free else "paid"))],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **env},
@@ -221,6 +228,15 @@ async def test_e1_eight_processes_use_a_days_limit_up_and_never_pass_it(
     assert attempts == {
         name: done for name, lines in said.items() if (done := sum(words[0] == "settled" for words in lines))
     }
+
+
+async def test_e1_eight_processes_at_the_edge_of_a_limit_never_step_over_it(spender: Callable[..., Spender]) -> None:
+    """There is room for three, and it comes free again at once: every reservation is one for the last place."""
+    spenders = [spender(f"p{number}", limit=3 * WANT, rounds=60, free=True) for number in range(8)]
+    said = [one.ended() for one in spenders]
+    assert [one.process.returncode for one in spenders] == [0] * 8
+    assert [sum(words[0] == "settled" for words in lines) for lines in said] == [60] * 8
+    assert max(float(lines[-1][1]) for lines in said) <= 3 * WANT
 
 
 async def test_e1_kill_9_among_spenders_leaves_a_ledger_that_holds(
