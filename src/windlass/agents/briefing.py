@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from windlass.agents.catalogue import Catalogue
 from windlass.agents.context import gather
-from windlass.agents.prompt import compose
+from windlass.agents.prompt import compose, continuation
 from windlass.agents.roles import Role
 from windlass.agents.rules import Rules
 from windlass.agents.skills import Skill
@@ -80,6 +80,23 @@ class Briefing:
             reads_rules_itself=reads_rules_itself,
             notes=notes,
         )
+
+    def go_on(self, *, role: str, workdir: Path, reason: str = "", answer: str = "") -> Brief:
+        """What to say next in a conversation that broke off."""
+        return continuation(role=self.role(role, workdir) if role else None, reason=reason, answer=answer)
+
+    def problems(self, workdir: Path, role: str, skills: Sequence[str]) -> list[str]:
+        """What is wrong with the names of a role and skills, before anything runs."""
+        catalogue = self.catalogue(workdir)
+        found: list[str] = []
+        for kind, look, names in (("role", catalogue.role, [role]), ("skills", catalogue.skill, skills)):
+            for name in names:
+                try:
+                    if name and name != ALL_SKILLS:
+                        look(name)
+                except UsageError as error:
+                    found.append(f"`{kind}`: {error.message}")
+        return found
 
 
 def _skills(

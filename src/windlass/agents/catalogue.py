@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windlass.agents.places import Places
-from windlass.agents.reading import Unreadable
+from windlass.agents.reading import Unreadable, shown_path
 from windlass.agents.rolefiles import built_in_roles, find_roles
 from windlass.agents.roles import ALIASES, Role, Unusable, key_of
 from windlass.agents.rules import Rules, find_rules
@@ -98,7 +98,7 @@ class Catalogue:
         try:
             return skill_text(skill)
         except Unreadable as error:
-            problem = Problem(f"cannot be read: {error.why}", str(skill.path), error.line)
+            problem = Problem(f"cannot be read: {error.why}", shown_path(skill.path), error.line)
             raise UsageError(
                 f"the skill {skill.name!r} cannot be used: {problem}", advice=("mend that file",)
             ) from error
@@ -127,7 +127,7 @@ class Catalogue:
         for skill in find_skills(self.places.skills(), self._skill_problems.append):
             first = counts.setdefault(skill.name, skill)
             if first.path != skill.path:
-                shadowed.append(Shadowed(skill.name, str(skill.path), str(first.path)))
+                shadowed.append(Shadowed(skill.name, shown_path(skill.path), shown_path(first.path)))
         return counts, shadowed
 
 

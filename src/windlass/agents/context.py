@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windlass.agents.globbing import MAX_MATCHES, is_pattern, match_files, split_pattern
-from windlass.agents.reading import Piece, Unreadable, read_ends
+from windlass.agents.reading import Piece, Unreadable, read_ends, shown_path
 from windlass.errors import Problem
 from windlass.plan.schema import nearest
 
@@ -87,14 +87,15 @@ def _text(piece: Piece, shown: str, notes: list[str]) -> str:
         notes.append(f"{shown} is binary ({piece.size:,} bytes), so its contents were not given to the agent")
         return f"[a binary file of {piece.size:,} bytes: not shown]"
     if not piece.left_out:
-        return _decoded(piece.head, shown, notes)
+        return _decoded((piece.head,), shown, notes)[0]
     # Cut at line ends where there are some near, and never inside a character.
     head = piece.head[: piece.head.rfind(b"\n") + 1] or _whole_end(piece.head)
     tail = piece.tail[piece.tail.find(b"\n") + 1 :] if b"\n" in piece.tail[:-1] else _whole_start(piece.tail)
     left_out = piece.size - len(head) - len(tail)
     notes.append(f"{shown} has {piece.size:,} bytes: {left_out:,} from its middle were not given to the agent")
     mark = f"[… {left_out:,} of {piece.size:,} bytes are left out here …]\n"
-    return _decoded(head, shown, notes) + ("" if head.endswith(b"\n") else "\n") + mark + _decoded(tail, shown, [])
+    first, last = _decoded((head, tail), shown, notes)
+    return first + ("" if first.endswith("\n") else "\n") + mark + last
 
 
 def _whole_end(data: bytes) -> bytes:
@@ -109,12 +110,12 @@ def _whole_start(data: bytes) -> bytes:
     return data[start:]
 
 
-def _decoded(data: bytes, shown: str, notes: list[str]) -> str:
+def _decoded(pieces: tuple[bytes, ...], shown: str, notes: list[str]) -> list[str]:
     try:
-        return data.decode("utf-8-sig")
+        return [data.decode("utf-8-sig") for data in pieces]
     except UnicodeDecodeError:
         notes.append(f"{shown} is not UTF-8 text: what could not be read was replaced by \ufffd")
-        return data.decode("utf-8-sig", "replace")
+        return [data.decode("utf-8-sig", "replace") for data in pieces]
 
 
 class _Finder:
@@ -196,7 +197,7 @@ class _Finder:
 
     def _shown(self, path: str) -> str:
         base = str(self.workdir)
-        return path[len(base) :].lstrip("/") if self._within(path, base) else path
+        return shown_path(path[len(base) :].lstrip("/") if self._within(path, base) else path)
 
     @staticmethod
     def _within(path: str, folder: str) -> bool:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from windlass.agents.places import Place
-from windlass.agents.reading import Unreadable, decode_strictly, read_head, stays_inside
+from windlass.agents.reading import Unreadable, decode_strictly, read_head, shown_path, stays_inside
 from windlass.errors import PlanInvalid, Problem
 from windlass.plan.schema import kind_of
 from windlass.plan.yamlread import Document, read
@@ -49,7 +48,7 @@ def read_config(place: Place) -> Config | None:
     """The file, or None where there is none."""
     if not os.path.lexists(place.path):
         return None
-    file = str(place.path)
+    file = shown_path(place.path)
     if place.boundary is not None and not stays_inside(place.path, place.boundary):
         return Config(problems=(Problem("is a link that leaves the project, so it is not followed", file),))
     try:
@@ -92,7 +91,8 @@ def _without_comments(text: str) -> str:
     """JSON of JSONC, every line where it was."""
 
     def blank(piece: re.Match[str]) -> str:
-        return piece[0] if piece[0][0] == '"' else re.sub(r"[^\n]", " ", piece[0])
+        unclosed = piece[0].startswith("/*") and (len(piece[0]) < 4 or not piece[0].endswith("*/"))
+        return piece[0] if piece[0][0] == '"' or unclosed else re.sub(r"[^\n]", " ", piece[0])
 
     return _PIECE.sub(blank, text)
 
@@ -102,8 +102,9 @@ def resolve_reference(prompt: str, place: Place) -> str:
 
     def content(found: re.Match[str]) -> str:
         named = found[1].strip()
-        path = Path(os.path.expanduser(named)) if place.boundary is None else Path(named)
-        target = place.path.parent / path
+        target = place.path.parent / named
+        if place.home is not None and named.startswith("~/"):
+            target = place.home / named[2:]
         if place.boundary is not None and os.path.lexists(target) and not stays_inside(target, place.boundary):
             raise Unreadable(f"{{file:{named}}} leaves the project")
         try:

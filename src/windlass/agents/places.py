@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from windlass.agents.reading import stays_inside
+from windlass.agents.reading import shown_path, stays_inside
 from windlass.errors import Problem
 from windlass.settings import user_folder
 
@@ -45,6 +45,8 @@ class Place:
     boundary: Path | None = None
     """What a project's files must not leave, links followed. The user's own may lead anywhere."""
     is_config: bool = False
+    home: Path | None = None
+    """What `~` means in a file there; nothing in a project's."""
 
 
 class Places:
@@ -55,7 +57,7 @@ class Places:
         self.folders = _up_to_git_root(self.workdir)
         """The project's, nearest first."""
         self.root = self.folders[-1]
-        home = Path(env.get("HOME") or Path.home())
+        self._home = home = Path(env.get("HOME") or Path.home())
         config = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
         self._windlass = user_folder(env)
         self._claude = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude")
@@ -73,8 +75,8 @@ class Places:
         yield Place(self._claude / "agents", "claude-code", "user")
         yield Place(self._opencode / "agent", "open-code", "user")
         yield Place(self._opencode / "agents", "open-code", "user")
-        yield Place(self._opencode / "opencode.json", "open-code", "user", is_config=True)
-        yield Place(self._opencode / "opencode.jsonc", "open-code", "user", is_config=True)
+        yield Place(self._opencode / "opencode.json", "open-code", "user", is_config=True, home=self._home)
+        yield Place(self._opencode / "opencode.jsonc", "open-code", "user", is_config=True, home=self._home)
 
     def skills(self) -> Iterator[Place]:
         for folder in self.folders:
@@ -112,15 +114,13 @@ def walk(place: Place, wanted: Callable[[str], bool], complain: Callable[[Proble
     found: list[Path] = []
     try:
         start = os.stat(place.path)
-    except FileNotFoundError:
-        return []
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # where something above it is a file, there is no such place either
     except OSError as error:
-        if isinstance(error, NotADirectoryError):
-            return []  # something above it is a file: there is no such place
-        complain(Problem(f"cannot be looked into: {(error.strerror or '').lower()}", str(place.path)))
+        complain(_closed(place.path, error))
         return []
     if place.boundary is not None and not stays_inside(place.path, place.boundary):
-        complain(Problem("is a link that leaves the project, so it is not followed", str(place.path)))
+        complain(Problem("is a link that leaves the project, so it is not followed", shown_path(place.path)))
         return []
     seen = {(start.st_dev, start.st_ino)}
     entries = 0
@@ -131,26 +131,36 @@ def walk(place: Place, wanted: Callable[[str], bool], complain: Callable[[Proble
             with os.scandir(folder) as listing:
                 names = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
-            complain(Problem(f"cannot be looked into: {(error.strerror or '').lower()}", folder))
+            complain(_closed(folder, error))
             continue
         for entry in names:
             entries += 1
             if entries > MAX_ENTRIES or len(found) >= MAX_FILES:
                 text = f"holds more than {MAX_ENTRIES:,} names or {MAX_FILES:,} files: the rest is not looked at"
-                complain(Problem(text, str(place.path)))
+                complain(Problem(text, shown_path(place.path)))
                 return sorted(found)
             if entry.is_symlink() and not _may_follow(entry.path, place, complain, wanted(entry.name)):
                 continue
-            if entry.is_dir():
-                if entry.name in _SKIPPED or depth + 1 > MAX_DEPTH:
-                    continue
+            if not _is_folder(entry):
+                if wanted(entry.name):
+                    found.append(Path(entry.path))
+            elif entry.name not in _SKIPPED and depth < MAX_DEPTH:
                 identity = entry.stat()
                 if (identity.st_dev, identity.st_ino) not in seen:
                     seen.add((identity.st_dev, identity.st_ino))
                     queue.append((entry.path, depth + 1))
-            elif wanted(entry.name):
-                found.append(Path(entry.path))
     return sorted(found)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a loop of links: whoever wants to read it is told
+
+
+def _closed(path: str | Path, error: OSError) -> Problem:
+    return Problem(f"cannot be looked into: {(error.strerror or 'unknown').lower()}", shown_path(path))
 
 
 def _may_follow(path: str, place: Place, complain: Callable[[Problem], None], wanted: bool) -> bool:
@@ -158,5 +168,5 @@ def _may_follow(path: str, place: Place, complain: Callable[[Problem], None], wa
         return True
     if wanted or os.path.isdir(path):
         reason = "leaves the project" if os.path.exists(path) else "leads nowhere"
-        complain(Problem(f"is a link that {reason}, so it is not followed", path))
+        complain(Problem(f"is a link that {reason}, so it is not followed", shown_path(path)))
     return False

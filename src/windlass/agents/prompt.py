@@ -14,6 +14,7 @@ from typing import Any
 
 from windlass.agents.blocks import block, clean, neutral, shorten
 from windlass.agents.context import Context
+from windlass.agents.reading import shown_path
 from windlass.agents.roles import Role
 from windlass.agents.rules import Rules
 from windlass.agents.skills import Skill
@@ -66,9 +67,9 @@ def compose(
 
     for skill, text in skills:
         body = neutral(text)
-        add(Part("skill", skill.name, body), block("skill", body, name=skill.name, path=str(skill.path)))
+        add(Part("skill", skill.name, body), block("skill", body, name=skill.name, path=shown_path(skill.path)))
     if listed:
-        body = "\n".join(neutral(f"- {skill.name}: {skill.description} ({skill.path})") for skill in listed)
+        body = "\n".join(neutral(f"- {skill.name}: {skill.description} ({shown_path(skill.path)})") for skill in listed)
         head = "Read the file of one that fits before you begin:\n"
         add(Part("skill", "*", body), block("skills", head + body))
     if reads_rules_itself:

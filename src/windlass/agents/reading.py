@@ -7,11 +7,16 @@ is an `Unreadable` with a sentence for people.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Piece", "Unreadable", "decode_strictly", "read_ends", "read_head", "stays_inside"]
+__all__ = ["Piece", "Unreadable", "decode_strictly", "read_ends", "read_head", "shown_path", "stays_inside"]
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+"""How Python shows bytes that are no text."""
 
 
 class Unreadable(Exception):
@@ -45,6 +50,8 @@ def read_ends(path: str | os.PathLike[str], head: int, tail: int) -> Piece:
     try:
         # Without O_NONBLOCK, to open a pipe that nobody writes to would wait for ever.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:
+        raise Unreadable("that is no path") from error
     except OSError as error:
         raise Unreadable(_reason(error)) from error
     try:
@@ -83,11 +90,16 @@ def decode_strictly(data: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path as text that can be printed and kept, even if its bytes are not UTF-8."""
+    return _HALVES.sub("\ufffd", os.fspath(path))
+
+
 def stays_inside(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
     """Whether what a path leads to, all links followed, lies in a folder."""
     try:
         real, base = os.path.realpath(path, strict=True), os.path.realpath(folder)
-    except OSError:
+    except (OSError, ValueError):
         return False
     return Path(real).is_relative_to(base)
 

@@ -13,7 +13,7 @@ from typing import Any
 from windlass.agents.frontmatter import Matter, read_matter
 from windlass.agents.opencode import Config, read_config, resolve_reference
 from windlass.agents.places import Place, walk
-from windlass.agents.reading import Unreadable, read_head
+from windlass.agents.reading import Unreadable, read_head, shown_path
 from windlass.agents.roles import BadRole, Role, Unusable, make_role
 from windlass.errors import Problem
 from windlass.plan.schema import kind_of
@@ -46,14 +46,14 @@ def _of_folder(place: Place, complain: Complain) -> Iterator[Role | Unusable]:
     for path in walk(place, lambda name: name.endswith(".md"), complain):
         relative = path.relative_to(place.path).with_suffix("")
         # OpenCode names a role by its path beneath the folder, Claude Code by a key that it requires.
-        name = str(relative) if place.runtime == "open-code" else relative.name
+        name = shown_path(relative if place.runtime == "open-code" else relative.name)
         role = _of_file(path, name, place, complain)
         if role is not None:
             yield role
 
 
 def _of_file(path: Path, name: str, place: Place, complain: Complain) -> Role | Unusable | None:
-    source = "built-in" if place.origin == "built-in" else str(path)
+    source = "built-in" if place.origin == "built-in" else shown_path(path)
 
     def unusable(problem: Problem, named: str = name) -> Unusable:
         complain(problem)
@@ -118,7 +118,7 @@ def _of_config(place: Place, complain: Complain) -> Iterator[Role | Unusable]:
 
 
 def _of_entry(name: str, entry: Any, config: Config, place: Place, complain: Complain) -> Role | Unusable | None:
-    source = str(place.path)
+    source = shown_path(place.path)
 
     def line_of(key: str) -> int | None:
         return config.line_of("agent", name, key)

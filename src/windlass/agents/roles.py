@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from windlass.agents.places import Origin
 from windlass.plan.schema import kind_of
@@ -116,14 +116,19 @@ def make_role(
     if not prompt.strip():
         raise BadRole("prompt", "the role has no text: say after the frontmatter who the agent is and what it does")
     tools, switched_off = _tools(found)
-    mode, denied = _permission(found)
-    widened = (f"`{mode}`: a role cannot give itself rights; the plan and the user's settings do",)
+    permission = _permission(found)
+    mode = permission.mode
+    if permission.only is not None:
+        tools = permission.only if tools is None else tuple(tool for tool in tools if tool in permission.only)
+    ignored = list(permission.ignored)
+    if mode.lower() in _WIDENS:
+        ignored.append(f"`{mode}`: a role cannot give itself rights; the plan and the user's settings do")
     return Role(
         name=named,
         description=" ".join(found.text("description").split())[:_DESCRIPTION_LENGTH],
         prompt=prompt.strip(),
         tools=tools,
-        disallowed=tuple(dict.fromkeys((*switched_off, *denied))),
+        disallowed=tuple(dict.fromkeys((*switched_off, *permission.denied))),
         model=_model(found.text("model")),
         permission_mode=mode,
         max_turns=found.number("maxTurns", "max_turns", "steps", whole=True, least=1, most=100_000),
@@ -132,7 +137,7 @@ def make_role(
         source=source,
         runtime=runtime,
         origin=origin,
-        ignored=widened if mode.lower() in _WIDENS else (),
+        ignored=tuple(ignored),
     )
 
 
@@ -166,11 +171,17 @@ def _tools(found: _Keys) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     return None, (*disallowed, *(name for name, on in tools.items() if not on))
 
 
-def _permission(found: _Keys) -> tuple[str, tuple[str, ...]]:
-    """The mode as written, and what OpenCode's `permission` map denies."""
-    mode = found.first("permissionMode", "permission_mode")
-    if mode is None:
-        mode = ""
+class _Permission(NamedTuple):
+    mode: str
+    """As written."""
+    denied: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
+    ignored: tuple[str, ...] = ()
+
+
+def _permission(found: _Keys) -> _Permission:
+    """Claude Code's `permissionMode` and OpenCode's `permission`, of which only what it denies counts."""
+    mode = found.first("permissionMode", "permission_mode") or ""
     permission = found.first("permission")
     if isinstance(permission, str):
         mode, permission = mode or permission, None
@@ -178,20 +189,32 @@ def _permission(found: _Keys) -> tuple[str, tuple[str, ...]]:
         known = "default, plan, dontAsk, acceptEdits, bypassPermissions, ask, deny"
         raise BadRole("permissionMode", f"{kind_of(mode)} is not a permission mode; they are: {known}")
     if permission is None:
-        return mode, ()
+        return _Permission(mode)
     if not isinstance(permission, dict):
         raise BadRole("permission", f"`permission` must be a mapping of tools, not {kind_of(permission)}")
+    return _of_map(mode, permission)
+
+
+def _of_map(mode: str, permission: dict[str, Any]) -> _Permission:
+    """In such a map the later rule wins: after `"*": deny`, what follows are the only tools."""
     denied: list[str] = []
+    only: list[str] | None = None
+    ignored: list[str] = []
     for tool, rule in permission.items():
-        rules = rule.items() if isinstance(rule, dict) else [("*", rule)]
-        for pattern, word in rules:
+        rules = rule if isinstance(rule, dict) else {"*": rule}
+        for word in rules.values():
             if word not in _STRICTNESS:
                 raise BadRole("permission", f"`permission.{tool}` must say allow, ask or deny, not {kind_of(word)}")
-            if word == "deny":
-                denied.append(tool if pattern == "*" else f"{tool}({pattern})")
-    if "*" in denied:
-        return "deny", tuple(name for name in denied if name != "*")
-    return mode, tuple(denied)
+        if tool == "*":
+            only = [] if rules.get("*") == "deny" else only
+            continue
+        refused = [pattern for pattern, word in rules.items() if word == "deny"]
+        denied += [tool if pattern == "*" else f"{tool}({pattern})" for pattern in refused]
+        if "*" in refused and len(refused) < len(rules):
+            ignored.append(f"`permission.{tool}`: it is denied as a whole; exceptions from that cannot be made")
+        if only is not None and "*" not in refused:
+            only.append(tool)
+    return _Permission(mode, tuple(denied), None if only is None else tuple(only), tuple(ignored))
 
 
 class _Keys:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from windlass.agents.globbing import is_pattern, match_files, split_pattern
 from windlass.agents.opencode import read_config
 from windlass.agents.places import Places
-from windlass.agents.reading import Unreadable, decode_strictly, read_head, stays_inside
+from windlass.agents.reading import Unreadable, decode_strictly, read_head, shown_path, stays_inside
 
 __all__ = ["MAX_ALL_RULES", "MAX_RULES", "Rule", "Rules", "find_rules"]
 
@@ -46,7 +46,7 @@ def find_rules(places: Places) -> Rules:
         if real in seen:
             continue
         seen.add(real)
-        shown = os.path.relpath(path, places.root)
+        shown = shown_path(os.path.relpath(path, places.root))
         if not stays_inside(path, places.root):
             notes.append(f"the rules in {shown} lead out of the project, so they were left out")
             continue

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from windlass.agents.frontmatter import MAX_FRONTMATTER, read_matter
 from windlass.agents.places import Origin, Place, walk
-from windlass.agents.reading import Unreadable, read_head
+from windlass.agents.reading import Unreadable, read_head, shown_path
 from windlass.errors import Problem
 from windlass.plan.schema import kind_of
 
@@ -53,11 +53,11 @@ def skill_text(skill: Skill) -> str:
     piece = read_head(skill.path, MAX_SKILL)
     if piece.left_out:
         raise Unreadable(f"it has {piece.size:,} bytes; {MAX_SKILL:,} are the most")
-    return read_matter(piece.head, str(skill.path)).text().strip()
+    return read_matter(piece.head, shown_path(skill.path)).text().strip()
 
 
 def _metadata(path: Path, origin: Origin, complain: Callable[[Problem], None]) -> Skill | None:
-    file = str(path)
+    file = shown_path(path)
     try:
         piece = read_head(path, _FIRST)
         if piece.left_out and b"\n---" not in piece.head.replace(b"\r", b"\n"):
