@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.clock import iso
+from windlass.core.agent import Cost
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import Failure
@@ -36,7 +37,8 @@ def snapshot(state: State) -> dict[str, Any]:
         "started_at": iso(state.started_at),
         "finished_at": iso(state.finished_at),
         "steps": [view for step in state.top_level() for view in _with_items(step)],
-        "cost": {"usd": 0.0, "known": True, "tokens_in": 0, "tokens_out": 0},
+        "delegation": _delegation(state),
+        "cost": _cost(state.cost),
         "progress": progress(state),
         "eta": None,
         "lacks": list(state.lacks),
@@ -65,16 +67,62 @@ def step_view(step: StepState) -> dict[str, Any]:
         "started_at": iso(began),
         "finished_at": iso(ended),
         "duration_s": round(ended - began, 6) if began is not None and ended is not None else None,
-        "cost_usd": 0.0,
+        "cost_usd": _step_cost(step).shown_usd,
+        "agent": _agent(step),
     }
+
+
+def _step_cost(step: StepState) -> Cost:
+    own = step.agent.cost if step.agent is not None else Cost()
+    return sum((_step_cost(child) for child in step.children or ()), own)
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "usd": cost.shown_usd,
+        "known": not cost.unknown,
+        "tokens_in": cost.tokens_in,
+        "tokens_out": cost.tokens_out,
+    }
+
+
+def _agent(step: StepState) -> dict[str, Any] | None:
+    """Who worked on it, and on what."""
+    agent = step.agent
+    if agent is None:
+        return None
+    return {
+        "role": agent.role,
+        "runtime": agent.runtime,
+        "model": agent.model or None,
+        "session": agent.session,
+        "cost": _cost(agent.cost),
+    }
+
+
+def _delegation(state: State) -> list[dict[str, Any]]:
+    """The agents in the order of the work: who did what, and who was handed whose words (B2)."""
+    order = state.prepared.graph.order()
+    agents = [state.steps[name] for name in order if state.steps[name].spec.is_agent]
+    return [
+        {
+            "step": step.id,
+            "role": step.agent.role if step.agent is not None else step.spec.agent,
+            "runtime": step.agent.runtime if step.agent is not None else None,
+            "handed_over_by": [given["step"] for given in (step.input or {}).get("handoff", ())],
+            "status": str(step.status),
+            "output": step.output,
+        }
+        for step in agents
+    ]
 
 
 def _question(step: StepState) -> dict[str, Any] | None:
     """What a person is asked, while the step waits for it."""
-    if step.status is not StepStatus.WAITING or step.waiting_for == "retry":
+    if step.status is not StepStatus.WAITING or not step.asks:
         return None
-    if step.waiting_for == "outcome":
-        return {"kind": "outcome", "text": step.question}
+    if step.waiting_for in ("outcome", "budget"):
+        return {"kind": step.waiting_for, "text": step.question}
     if step.approval is None:
         return None
     asked = step.approval

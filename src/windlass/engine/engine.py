@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,23 +24,22 @@ from windlass.core.decide import Policy
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
+from windlass.engine.control import Control
 from windlass.engine.crew import Crew
 from windlass.engine.driver import Driver, World, head_of
 from windlass.engine.execution import Execution
 from windlass.engine.fork import fork_events
 from windlass.engine.keeper import Keeper
 from windlass.engine.lookup import find_plan_step, find_step
-from windlass.engine.mail import event_of
-from windlass.engine.observer import Observer
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import Findings, examine
 from windlass.engine.sourced import Sourced
-from windlass.errors import CannotResume, PlanInvalid, UsageError, WindlassError
+from windlass.errors import CannotResume, PlanInvalid, UsageError
 from windlass.ids import new_id
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import bind_inputs, check_plan
 from windlass.plan.model import Plan
-from windlass.ports import Archive, Journal, Ledger, Message, Tool
+from windlass.ports import Archive, Charge, Journal, Ledger, Tool
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
@@ -56,7 +55,7 @@ class Workshop(Protocol):
     def of_source(self, source: ev.Source) -> list[Tool]: ...
 
 
-class Engine(Observer):
+class Engine(Control):
     """Starts, drives, watches and controls the executions of one home."""
 
     def __init__(
@@ -74,7 +73,7 @@ class Engine(Observer):
         policy: Policy | None = None,
         checkpoint_each_step: bool = False,
     ) -> None:
-        super().__init__(journal)
+        super().__init__(journal, clock)
         self.home = home
         self.ledger = ledger
         self.agents = agents
@@ -82,7 +81,6 @@ class Engine(Observer):
         self._keeper = Keeper(journal, archive, clock, busy=lambda: len(self._crew) > 0)
         self._each_step = checkpoint_each_step
         self._workshop = workshop
-        self.clock = clock
         self.performer = performer
         self._world = World(journal, clock, policy or Policy(), self._committed)
         self._crew = Crew(journal, clock, lambda: self.driver, self._stands_still)
@@ -176,6 +174,7 @@ class Engine(Observer):
         workdir: str | None = None,
         take_over: bool = False,
         decisions: Sequence[ev.DecisionMade] = (),
+        budget: Sequence[ev.BudgetAnswered] = (),
     ) -> Execution:
         """Go on with a paused or orphaned execution, after checking that it can (D5).
 
@@ -197,7 +196,7 @@ class Engine(Observer):
         if findings.missing or findings.tools or unaccepted:
             raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
         opening.append(self._opening(state, workdir))
-        opening += self._answers(state, decisions)
+        opening += [*self._answers(state, decisions), *budget]
         waiting = [m for m in await self.journal.receive() if m.execution == state.id]
         driver = self._driver(state, tools, hold=hold)
         for message in waiting:
@@ -259,7 +258,16 @@ class Engine(Observer):
                 advice=(f"see how it stands: windlass status {state.id}",),
             )
         await self.journal.append(state.id, 0, events, head=head_of(state))
+        await self._take_over_charges(state, events)
         return state.id
+
+    async def _take_over_charges(self, state: State, events: Sequence[ev.Event]) -> None:
+        """What it spent on another machine counts here, too: its own limit goes on where it was."""
+        for event in events:
+            if isinstance(event, ev.UsageReported):
+                model = event.usage.model
+                charge = Charge(state.id, event.step, event.attempt, event.runtime, model, event.role)
+                await self.ledger.settle(charge, event.at, event.usage)
 
     async def forget(self, execution: str) -> None:
         """Remove an execution and its files for good. One that is being driven is refused."""
@@ -281,65 +289,6 @@ class Engine(Observer):
                 await self.cancel(head.id, by="paused for too long")
             dealt.append((head.id, state.on_expiry))
         return dealt
-
-    # -- control, from any process ---------------------------------------------------------------
-
-    async def pause(self, execution: str, *, now: bool = False, by: str = "", within: float | None = None) -> State:
-        """Let running attempts finish (or with `now` stop them), then stand still.
-
-        Returns when it stands still, or after `within` seconds with where it stands by then.
-        """
-        return await self._control(execution, "pause", now=now, by=by, within=within)
-
-    async def interrupt(self, execution: str, *, by: str = "", within: float | None = None) -> State:
-        """Stop running attempts and stand still."""
-        return await self._control(execution, "interrupt", now=True, by=by, within=within)
-
-    async def cancel(self, execution: str, *, by: str = "", within: float | None = None) -> State:
-        """Stop running attempts and end it for good."""
-        return await self._control(execution, "cancel", now=True, by=by, within=within)
-
-    async def approve(
-        self,
-        execution: str,
-        step: str,
-        *,
-        allow: bool = True,
-        by: str = "",
-        note: str = "",
-        digest: str | None = None,
-    ) -> None:
-        """Answer a request for approval. `digest` binds the answer to what the person has seen."""
-        state = await self.state(execution)
-        waiting = find_step(state, step)
-        asked = waiting.approval
-        if asked is None or asked.allow is not None or waiting.id not in state.questions:
-            raise UsageError(f"step {step} of {state.id} does not wait for approval")
-        if self.clock.now() >= asked.expires_at:
-            raise UsageError(
-                f"the time to answer step {step} of {state.id} is over: it counts as denied",
-                advice=(f"to be asked again: windlass fork {state.id} --from {step}",),
-            )
-        if digest is not None and digest != asked.digest:
-            raise UsageError(f"step {step} of {state.id} now asks for something else: look again")
-        body = {"kind": "approve", "step": step, "digest": asked.digest, "allow": allow}
-        await self._answer(state, {**body, "by": by, "note": note})
-
-    async def settle(
-        self,
-        execution: str,
-        step: str,
-        choice: Literal["again", "done", "fail"],
-        *,
-        by: str = "",
-        output: Any = None,
-    ) -> None:
-        """Say what became of an attempt whose outcome nobody saw."""
-        state = await self.state(execution)
-        if find_step(state, step).waiting_for != "outcome":
-            raise UsageError(f"step {step} of {state.id} has no unknown outcome to decide on")
-        body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output}
-        await self._answer(state, body)
 
     async def wait(self, execution: str) -> State:
         """Its state once it has finished or stands still."""
@@ -429,52 +378,6 @@ class Engine(Observer):
             if find_step(state, decision.step).waiting_for != "outcome":
                 raise UsageError(f"step {decision.step} has no unknown outcome to decide on")
         return list(decisions)
-
-    async def _control(
-        self,
-        execution: str,
-        kind: Literal["pause", "interrupt", "cancel"],
-        *,
-        now: bool,
-        by: str,
-        within: float | None,
-    ) -> State:
-        state = await self.state(execution)
-        if state.status.finished:
-            raise UsageError(f"execution {state.id} is already {state.status}")
-        if state.status is ExecutionStatus.PAUSED and kind != "cancel":
-            return state
-        body = {"kind": kind, "now": now, "by": by}
-        if state.id in self._crew:
-            self._crew.post(state.id, body)
-            return await self._obeyed(state.id, within)
-        if self.driven(state):
-            await self.journal.send(state.id, self.clock.now(), body)
-            return await self._obeyed(state.id, within)
-        # Nobody drives it: take it up just long enough to write the request down and obey it.
-        request = ev.ControlRequested(self.clock.now(), kind, by, now)
-        driver = self._driver(state, (), hold=False)
-        return await (await self._crew.drive(driver, [self._opening(state), request]))
-
-    async def _obeyed(self, execution: str, within: float | None) -> State:
-        """The request is made; now wait for what comes of it, but no longer than that."""
-        try:
-            async with asyncio.timeout(within):
-                return await self.wait(execution)
-        except TimeoutError:
-            return await self.state(execution)
-
-    async def _answer(self, state: State, body: dict[str, Any]) -> None:
-        if state.id in self._crew:
-            self._crew.post(state.id, body)
-        elif self.driven(state):
-            await self.journal.send(state.id, self.clock.now(), body)
-        else:
-            now = self.clock.now()
-            event = event_of(state, Message(0, state.id, now, body), now)
-            if event is None:
-                raise WindlassError(f"execution {state.id} no longer waits for that answer")
-            await self.journal.append(state.id, state.seq, [event])
 
     def _stands_still(self, execution: str, good: bool) -> None:
         self._tell(execution)
