@@ -7,7 +7,7 @@ nothing, and every failure of it says so by `elsewhere=False` (A7).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from windlass.errors import Category, Failure
@@ -111,7 +111,7 @@ class _Run:
         if self._task is not None:
             self._task.cancel()
 
-    async def until_done(self, work: Any) -> AgentResult:
+    async def until_done(self, work: Coroutine[Any, Any, AgentResult]) -> AgentResult:
         """In a task of its own, so that an interrupt can end the work without ending whoever waits for it."""
         self._task = asyncio.ensure_future(work)
         try:
@@ -147,7 +147,7 @@ class _Run:
         self._host.session(conversation.session)
         tally = Tally(prices, target.model, target.priced_as)
         self._loop = Loop(request, self._host, conversation, target=target, tally=tally, now=self._now)
-        async with open_model(target, silence) as model:
+        async with open_model(target, silence, self._loop.sent) as model:
             failure = await self._loop.run(model)
         return self.result(failure)
 

@@ -4,6 +4,7 @@
 - `wire`: the only file that speaks with a model: one request, streamed;
 - `conversation`: what was said so far, durable after every reply and every tool's result;
 - `toolbox`: the tools' names as model APIs allow them, arguments in, results out, marked as data;
+- `words`: text without half characters;
 - `tally`: tokens and dollars of one run;
 - `loop`: reply, tools, reply, … until the model is done or a limit is reached;
 - `failures`: what an exception of the model clients means.

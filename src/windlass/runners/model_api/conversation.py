@@ -21,6 +21,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from windlass.runners.model_api.toolbox import ModelCall
+from windlass.runners.model_api.words import clean
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
@@ -80,18 +81,22 @@ class Conversation:
         """The user's next words. `system` says from here on who the model is."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-        self.messages.append(ModelRequest(parts=[UserPromptPart(text)], instructions=system or None))
+        self.messages.append(ModelRequest(parts=[UserPromptPart(clean(text))], instructions=clean(system) or None))
 
     def reply(self, response: ModelResponse) -> None:
         """The model's reply. Calls with the same id (some local servers count from 0 each time) are told apart."""
-        from pydantic_ai.messages import ToolCallPart
+        from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
 
         seen: set[str] = set()
         parts = []
         for part in response.parts:
-            if isinstance(part, ToolCallPart):
+            if isinstance(part, TextPart | ThinkingPart):
+                part = dataclasses.replace(part, content=clean(part.content))
+            elif isinstance(part, ToolCallPart):
                 if part.tool_call_id in seen:
                     part = dataclasses.replace(part, tool_call_id=f"{part.tool_call_id}-{len(seen)}")
+                if isinstance(part.args, str):
+                    part = dataclasses.replace(part, args=clean(part.args))
                 seen.add(part.tool_call_id)
             parts.append(part)
         self.messages.append(dataclasses.replace(response, parts=parts))

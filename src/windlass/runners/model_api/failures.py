@@ -7,6 +7,7 @@ to see: connections, headers about quotas, error bodies. `elsewhere` is never se
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -99,9 +100,11 @@ def _unreachable(error: Any, target: Target) -> Failure:
 
 
 def _root(error: BaseException) -> str:
-    """The innermost reason: `[Errno 111] Connection refused` says more than `Connection error.`"""
+    """The innermost reason: `Connection refused` says more than `Connection error.`"""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
     return str(error) or type(error).__name__
 
 

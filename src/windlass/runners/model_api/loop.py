@@ -12,6 +12,7 @@ stopped: the model is told so, and what to do about it is its decision.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ class Loop:
         self._said: list[str] = []
         self._done = False
         self._warned = False
+        self._engine_error: Exception | None = None
         self.tally = tally
         self.turns = 0
         self.out_of_budget = False
@@ -102,7 +104,7 @@ class Loop:
                 self._conversation.messages,
                 self._toolbox.specs,
                 self._request.temperature,
-                self._host.text,
+                self._say,
             )
         except asyncio.CancelledError:
             self._settle(turn)
@@ -110,6 +112,8 @@ class Loop:
             self._conversation.keep_now()
             raise
         except Exception as error:  # whatever the clients stumble over is a failed request, not a bug to die of
+            if error is self._engine_error:
+                raise
             failure = of_exception(error, self._target, self._now())
         else:
             failure = _judge(turn, self._target)
@@ -121,6 +125,18 @@ class Loop:
             self._done = not self._conversation.pending() and turn.response.state != "suspended"
         await self._conversation.keep()
         return failure
+
+    def sent(self, body: bytes) -> None:
+        """Looks at a request as it goes out: the clients leave settings out that a model does not take."""
+        if self.turns == 1 and self._request.temperature is not None and json.loads(body).get("temperature") is None:
+            self.adjustments.append(f"temperature was left out: {self._target.model} takes none")
+
+    def _say(self, piece: str) -> None:
+        try:
+            self._host.text(piece)
+        except Exception as error:
+            self._engine_error = error  # the engine's own trouble, in the middle of a reply: not the model's
+            raise
 
     def _settle(self, turn: Turn) -> None:
         if turn.text:

@@ -1,8 +1,8 @@
 """Tokens and dollars of one run, turn by turn.
 
 Every turn is priced by itself, because some models cost more per token above a size of prompt. A turn that broke off
-after the model had begun was paid for by an unknown amount, so from then on the dollars of the run are unknown; the
-tokens stay what was seen of them. A request that was refused before the model began cost nothing.
+after the model had begun (or may have) was paid for by an unknown amount, so from then on the dollars of the run are
+unknown; the tokens stay what was seen of them. A request that was refused before the model began cost nothing.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from windlass.errors import Failure
 from windlass.ports import ToolReturn, ToolSpec
+from windlass.runners.model_api.words import clean
 
 __all__ = ["DATA_RULE", "RESULT_LIMIT", "BadCall", "ModelCall", "Toolbox", "result_text", "summary"]
 
@@ -67,10 +68,10 @@ class Toolbox:
             near = difflib.get_close_matches(call.name, self._known, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(self._known)) or 'no tools'}"
             return BadCall(f"there is no tool {call.name!r}; {hint}")
-        if isinstance(call.arguments, Mapping):
-            return name, dict(call.arguments)
         try:
-            arguments = json.loads(call.arguments or "{}")
+            raw = json.dumps(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
+            arguments = json.loads(raw or "{}", parse_constant=_no_number)
+            json.dumps(arguments, ensure_ascii=False).encode()  # half a character could be passed on to nobody
         except (ValueError, RecursionError) as error:
             return BadCall(
                 f"the arguments of {call.name} are not valid JSON ({error}); nothing was done, call it again"
@@ -78,6 +79,10 @@ class Toolbox:
         if not isinstance(arguments, dict):
             return BadCall(f"the arguments of {call.name} must be a JSON object; nothing was done, call it again")
         return name, arguments
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
 
 
 def _wire_names(names: Sequence[str]) -> dict[str, str]:
@@ -108,11 +113,11 @@ def result_text(tool: str, call: ModelCall, returned: ToolReturn) -> str:
 
 def _failure_text(tool: str, failure: Failure) -> str:
     advice = "".join(f"\n- {line}" for line in failure.advice)
-    return f"{tool} failed ({failure.category}): {_cut(failure.message)}{advice}"
+    return f"{tool} failed ({failure.category}): {_cut(clean(failure.message))}{clean(advice)}"
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _cut(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.ports import ToolSpec
 from windlass.runners.model_api.tally import Counted
 from windlass.runners.model_api.target import Provider, Target
+from windlass.runners.model_api.words import Joiner
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -49,16 +51,23 @@ def _import(names: Sequence[str]) -> None:
 
     for name in names:
         import_module(name)
+    # A model that takes no temperature gets none. The user is told so by the result, not by a warning on stderr.
+    warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
 
 
 @asynccontextmanager
-async def open_model(target: Target, silence: float) -> AsyncIterator[Model]:
-    """The model, ready to be asked; its connections are closed at the end."""
+async def open_model(target: Target, silence: float, sends: Callable[[bytes], None]) -> AsyncIterator[Model]:
+    """The model, ready to be asked; its connections are closed at the end. `sends` gets to see what is sent."""
     import httpx2
+
+    async def sending(request: httpx2.Request) -> None:
+        sends(request.content)
 
     # Proxies of the environment are for the world outside, never for a server on this machine.
     timeout = httpx2.Timeout(silence, connect=CONNECT)
-    async with httpx2.AsyncClient(timeout=timeout, trust_env=not target.local, follow_redirects=True) as http:
+    async with httpx2.AsyncClient(
+        timeout=timeout, trust_env=not target.local, follow_redirects=True, event_hooks={"request": [sending]}
+    ) as http:
         yield _anthropic(target, http, timeout) if target.provider == "anthropic" else _openai(target, http, timeout)
 
 
@@ -96,12 +105,13 @@ class Turn:
         self.response: ModelResponse | None = None
         """The reply, when it came whole."""
         self._stream: StreamedResponse | None = None
+        self._refused = False
 
     @property
     def counted(self) -> Counted | None:
-        """What it used; None when the model had not begun."""
+        """What it used; None when the model certainly never began. What is not certain was used in part."""
         if self._stream is None:
-            return None
+            return None if self._refused else Counted(whole=False)
         usage = self._stream.usage
         return Counted(
             tokens_in=usage.input_tokens,
@@ -120,6 +130,20 @@ class Turn:
         say: Callable[[str], None],
     ) -> None:
         """Send the conversation and read the reply to its end, or raise what the clients raise."""
+        try:
+            await self._read(model, messages, tools, temperature, say)
+        except Exception as error:
+            self._refused = _refused(error)
+            raise
+
+    async def _read(
+        self,
+        model: Model,
+        messages: Sequence[ModelMessage],
+        tools: Sequence[ToolSpec],
+        temperature: float | None,
+        say: Callable[[str], None],
+    ) -> None:
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
         from pydantic_ai.models import ModelRequestParameters
@@ -133,14 +157,16 @@ class Turn:
             instrument=False,
         ) as stream:
             self._stream = stream
+            joined = Joiner()
             async for event in stream:
                 match event:
                     case (
                         PartStartEvent(part=TextPart(content=piece))
                         | PartDeltaEvent(delta=TextPartDelta(content_delta=piece))
                     ) if piece:
-                        self.text += piece
-                        say(piece)
+                        if whole := joined(piece):
+                            self.text += whole
+                            say(whole)
         response = stream.get()
         if ended(response):
             self.response = response
@@ -150,6 +176,17 @@ def ended(response: ModelResponse) -> bool:
     """The model itself said why it stopped. A stream that just ends was cut off on its way, however cleanly."""
     details = response.provider_details or {}
     return response.finish_reason == "content_filter" or bool(details.get("finish_reason"))
+
+
+def _refused(error: Exception) -> bool:
+    """The model never saw the request: it was answered with an error, or it never left this machine."""
+    from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError, UserError
+
+    if isinstance(error, ModelHTTPError):
+        return not error.in_stream
+    if isinstance(error, ModelConnectionError):
+        return error.phase in ("connect", "pool")
+    return isinstance(error, UserError)
 
 
 def _definition(tool: ToolSpec) -> ToolDefinition:
