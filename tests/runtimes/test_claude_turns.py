@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from claude_fixtures import MODEL, claude_world
-from hosts import FakeHost
+from hosts import Asked, FakeHost
 
+from windlass.errors import Category
+from windlass.ports import Answer, Brief, Permissions
+from windlass.prices import Prices
+from windlass.runners.claude_code import ClaudeCodeRunner
 from windlass.testing.scripted_model import Reply
 
 
@@ -38,3 +45,170 @@ async def test_a2_a_turn_writes_a_real_file_and_tells_all_of_it_as_it_happens(tm
     assert (usage.source, usage.model) == ("runtime", MODEL)
     assert (host.usages[-1].tokens_in, host.usages[-1].tokens_out) == (served.tokens_in, served.tokens_out)
     assert "You are a tester." in world.model.requests[0].system
+
+
+def write(path: Path, text: str = "x", **how: Any) -> Reply:
+    return Reply.use("Write", {"file_path": str(path), "content": text}, **how)
+
+
+# --- permissions ------------------------------------------------------------------------------------
+
+
+async def test_a2_in_mode_ask_a_person_decides_about_exactly_this_use(tmp_path: Path) -> None:
+    yes, no = tmp_path / "work" / "yes.txt", tmp_path / "work" / "no.txt"
+    host = FakeHost(lambda asked: Answer(asked.input["file_path"] == str(yes), "not this one"))
+    async with claude_world(tmp_path, [write(yes), write(no), Reply.say("one of two")]) as world:
+        result = await world.runner.run(world.request(permissions=Permissions(mode="ask")), host)
+    world.model.check()
+    assert [(asked.tool, asked.input["file_path"]) for asked in host.asks] == [("Write", str(yes)), ("Write", str(no))]
+    assert (yes.exists(), no.exists()) == (True, False)
+    assert result.success
+    assert result.adjustments == (f"Write {no} was denied: not this one",)
+    assert "not this one" in world.model.requests[-1].tool_results[0]
+
+
+async def test_a2_mode_deny_denies_unasked_and_reading_needs_no_permission(tmp_path: Path) -> None:
+    target = tmp_path / "work" / "a.txt"
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "notes.txt").write_text("a line to read")
+    script = [
+        Reply.use("Read", {"file_path": str(tmp_path / "work" / "notes.txt")}),
+        write(target),
+        Reply.say("could not"),
+    ]
+    host = FakeHost()
+    async with claude_world(tmp_path, script) as world:
+        result = await world.runner.run(world.request(permissions=Permissions(mode="deny")), host)
+    assert "a line to read" in world.model.requests[1].tool_results[0]
+    assert not target.exists()
+    assert (host.asks, result.success) == ([], True)
+    assert result.adjustments == (f"Write {target} was denied: this step may not use it",)
+
+
+async def test_a2_lists_decide_without_a_question_and_deny_is_stronger(tmp_path: Path) -> None:
+    touched, other = tmp_path / "work" / "touched", tmp_path / "work" / "other"
+    script = [
+        Reply.use("Bash", {"command": f"touch {touched}", "description": "touch"}),
+        write(other),
+        Reply.say("done"),
+    ]
+    permissions = Permissions(mode="ask", allow=("Bash(touch:*)", "Write", "files.*"), deny=("Write",))
+    host = FakeHost()
+    async with claude_world(tmp_path, script) as world:
+        result = await world.runner.run(world.request(permissions=permissions), host)
+    assert (touched.exists(), other.exists(), host.asks) == (True, False, [])
+    assert "Write" not in world.model.requests[0].tools
+    assert result.adjustments == ("permission rule 'files.*' is none of Claude Code's: left out",)
+
+
+async def test_a2_a_role_with_few_tools_has_no_others_and_nobody_is_asked_to_choose(tmp_path: Path) -> None:
+    script = [Reply.say("one"), Reply.say("two")]
+    async with claude_world(tmp_path, script) as world:
+        few = Permissions(mode="allow", tools=("Read", "Bash(git log:*)"))
+        await world.runner.run(world.request(permissions=few), FakeHost())
+        await world.runner.run(world.request(), FakeHost())
+    first, second = world.model.requests
+    assert set(first.tools) == {"Read", "Bash"}
+    assert {"Write", "Bash"} <= set(second.tools)
+    assert not {"AskUserQuestion", "ScheduleWakeup"} & set(second.tools)
+
+
+async def test_a2_a_question_that_cannot_be_put_is_no_yes(tmp_path: Path) -> None:
+    target = tmp_path / "work" / "a.txt"
+
+    def broken(asked: Asked) -> Answer:
+        raise OSError("the journal is gone")
+
+    async with claude_world(tmp_path, [write(target), Reply.say("could not")]) as world:
+        request = world.request(permissions=Permissions(mode="ask"))
+        result = await world.runner.run(request, FakeHost(broken))
+    assert not target.exists()
+    assert result.adjustments == (f"Write {target} was denied: nobody could be asked: the journal is gone",)
+
+
+# --- prompts ----------------------------------------------------------------------------------------
+
+
+async def test_a2_long_prompts_arrive_whole_and_nothing_in_them_is_a_command(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the contents of the secret")
+    prompt = f"/help @{secret} " + "ä" * 1_000_000 + " the end"
+    system = "You are thorough. " * 20_000  # more than one argument of a command line can hold
+    async with claude_world(tmp_path, [Reply.say("read")]) as world:
+        result = await world.runner.run(world.request(brief=Brief(system, prompt)), FakeHost())
+    assert result.output == "read"
+    (received,) = world.model.requests
+    assert prompt in received.text
+    assert system.strip() in received.system
+    assert "the contents of the secret" not in received.text
+
+
+async def test_a2_what_claude_code_cannot_do_is_said(tmp_path: Path) -> None:
+    async with claude_world(tmp_path, [Reply.say("done")]) as world:
+        result = await world.runner.run(world.request(temperature=0.2), FakeHost())
+    assert result.adjustments == ("Claude Code takes no temperature: left out",)
+    assert result.metadata["version"].startswith("2.")
+    assert (result.metadata["model"], result.metadata["turns"]) == (MODEL, 1)
+
+
+# --- conversations ----------------------------------------------------------------------------------
+
+
+async def test_a2_a_resumed_turn_knows_the_first_and_bills_only_itself(tmp_path: Path) -> None:
+    script = [
+        Reply.say("the word is heron", tokens_in=1000, tokens_out=100),
+        Reply.say("it was heron", tokens_in=40, tokens_out=10),
+    ]
+    async with claude_world(tmp_path, script) as world:
+        first = await world.runner.run(world.request("remember a word"), FakeHost())
+        host = FakeHost()
+        second = await world.runner.run(world.request("which word?", session=first.session), host)
+    world.model.check()
+    assert second.session == first.session
+    assert host.sessions == [first.session]
+    told = world.model.requests[1].text
+    assert told.index("remember a word") < told.index("the word is heron") < told.index("which word?")
+    assert (second.usage.tokens_in, second.usage.tokens_out) == (40, 10)
+    assert second.usage.usd == pytest.approx((40 * 3 + 10 * 15) / 1e6)
+
+
+async def test_a2_a_conversation_that_is_gone_is_said_so_that_the_step_can_start_anew(tmp_path: Path) -> None:
+    async with claude_world(tmp_path) as world:
+        lost = "0190b6a0-0000-7000-8000-000000000000"
+        result = await world.runner.run(world.request("go on", session=lost), FakeHost())
+    assert world.model.requests == []
+    assert result.failure is not None
+    assert result.failure.category == Category.TRANSIENT
+    assert lost in result.failure.message
+    assert result.metadata["session_lost"] is True
+    assert result.usage.usd == 0.0
+
+
+async def test_a2_four_at_once_do_not_mix(tmp_path: Path) -> None:
+    script = [
+        Reply.use("Write", {"file_path": str(tmp_path / "work" / name), "content": name}, when=f"write {name}!")
+        for name in "abcd"
+    ]
+    spoken = [Reply.say(f"wrote {name}", when=f"write {name}!") for name in "abcd"]
+    async with claude_world(tmp_path, [*script, *spoken]) as world:
+        hosts = [FakeHost() for _ in "abcd"]
+        requests = [world.request(f"write {name}!", scratch=tmp_path / f"scratch-{name}") for name in "abcd"]
+        runs = zip(requests, hosts, strict=True)
+        results = await asyncio.gather(*(world.runner.run(request, host) for request, host in runs))
+        assert world.left() == []
+    world.model.check()
+    assert [result.output for result in results] == [f"wrote {name}" for name in "abcd"]
+    assert [host.said for host in hosts] == [f"wrote {name}" for name in "abcd"]
+    assert [(tmp_path / "work" / name).read_text() for name in "abcd"] == list("abcd")
+    assert len({result.session for result in results}) == 4
+
+
+async def test_e2_a_model_without_a_price_costs_what_our_prices_say_and_else_nobody_knows(tmp_path: Path) -> None:
+    script = [Reply.say("one", tokens_in=1000, tokens_out=10), Reply.say("two", tokens_in=1000, tokens_out=10)]
+    prices = Prices({"house-model": {"input": 1.0, "output": 2.0}})
+    async with claude_world(tmp_path, script, prices=prices) as world:
+        plain = ClaudeCodeRunner(world.supervisor, env=world.home.engine(world.model.url), now=time.time)
+        unknown = await plain.run(world.request(model="house-model"), FakeHost())
+        priced = await world.runner.run(world.request(model="house-model"), FakeHost())
+    assert (unknown.usage.usd, unknown.usage.source, unknown.usage.tokens_in) == (None, "unknown", 1000)
+    assert (priced.usage.usd, priced.usage.source) == (pytest.approx((1000 * 1 + 10 * 2) / 1e6), "prices")

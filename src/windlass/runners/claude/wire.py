@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
-from windlass.process import Process
+from windlass.process import Process, SpawnError
 
 __all__ = ["Tail", "Wire"]
 
@@ -62,7 +63,14 @@ class Wire:
     # -- what the SDK calls ------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        self.process = await self._spawn()
+        spawning = asyncio.ensure_future(self._spawn())
+        try:
+            self.process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            # It may run already: take hold of it, so that whoever cancels can wait for its end.
+            with suppress(SpawnError):
+                self.process = await spawning
+            raise
         self._draining = asyncio.create_task(self._drain(self.process.stderr))
 
     async def write(self, data: str) -> None:

@@ -1,0 +1,37 @@
+"""An engine in a process of its own that runs one turn, for a test that kills it. Arguments: folder, address."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+from claude_fixtures import ALLOW, MARK, MODEL, Home
+from hosts import FakeHost
+
+from windlass.ports import AgentRequest, Brief
+from windlass.process import Supervisor
+from windlass.runners.claude_code import ClaudeCodeRunner
+
+
+async def main(folder: Path, url: str) -> None:
+    home = Home(folder)
+    async with Supervisor() as supervisor:
+        runner = ClaudeCodeRunner(supervisor, env=home.engine(url), now=time.time)
+        request = AgentRequest(
+            id="run:step:1",
+            task="wait",
+            brief=Brief("", "wait"),
+            workdir=home.workdir,
+            scratch=home.scratch,
+            env={**home.base, MARK: os.environ[MARK]},
+            model=MODEL,
+            permissions=ALLOW,
+        )
+        await runner.run(request, FakeHost())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
