@@ -53,7 +53,8 @@ class Places:
     """The places of one working directory and one user."""
 
     def __init__(self, workdir: Path, env: Mapping[str, str]) -> None:
-        self.workdir = Path(os.path.abspath(workdir))
+        self.workdir = Path(os.path.realpath(workdir))
+        """Links followed: what stands above a link is not what stands around its target."""
         self.folders = _up_to_git_root(self.workdir)
         """The project's, nearest first."""
         self.root = self.folders[-1]

@@ -62,10 +62,10 @@ def show(
     if as_json:
         print_json({**_role_data(role), "system": system_prompt(role)})
     else:
-        sys.stdout.write(_visible(system_prompt(role)) + "\n")
-        say(f"{role.name}, from {_short(role.source)}{_limits(role)}")
+        say(_visible(f"{role.name}, from {_short(role.source)}{_limits(role)}"))
         for remark in role.ignored:
-            say(f"warning: {remark}")
+            say(_visible(f"warning: {remark}"))
+        sys.stdout.write(_visible(system_prompt(role)) + "\n")
     raise Stop(0)
 
 
@@ -155,6 +155,8 @@ def _role_data(role: Role) -> dict[str, Any]:
 
 
 def _as_data(catalogue: Catalogue) -> dict[str, Any]:
+    from windlass.agents.reading import shown_path
+
     return {
         "roles": [_role_data(role) for role in catalogue.roles()],
         "unusable": [
@@ -162,7 +164,12 @@ def _as_data(catalogue: Catalogue) -> dict[str, Any]:
             for role in catalogue.unusable()
         ],
         "skills": [
-            {"name": skill.name, "description": skill.description, "path": str(skill.path), "origin": skill.origin}
+            {
+                "name": skill.name,
+                "description": skill.description,
+                "path": shown_path(skill.path),
+                "origin": skill.origin,
+            }
             for skill in catalogue.skills()
         ],
         "shadowed": [
