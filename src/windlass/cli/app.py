@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli import control, demo, doctor, keep, look, plans, run
+from windlass.cli import agents, budget, control, demo, doctor, keep, look, plans, run
 from windlass.cli.session import Stop, remember_home, report_error
 from windlass.errors import WindlassError
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     name="windlass",
     help="Run plans of steps durably: what it says is done, is done.",
     epilog="Exit codes: 0 completed, 1 failed or partial, 2 usage or invalid plan, 3 stopped and can be resumed, "
-    "4 not permitted, 130 interrupted.",
+    "4 not permitted, 5 budget, 6 waiting for quota, 130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -44,7 +44,7 @@ def options(
         raise typer.Exit
 
 
-for group in (run, look, control, keep, plans, doctor, demo):
+for group in (run, look, control, budget, agents, keep, plans, doctor, demo):
     group.register(app)
 
 

@@ -1,10 +1,12 @@
-"""Asks the person at the terminal for approvals, while the execution goes on."""
+"""Asks the person at the terminal for approvals and about the budget, while the execution goes on."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+from collections.abc import Coroutine
+from typing import Any
 
 from windlass.cli.session import attended, say, who
 from windlass.cli.view import View
@@ -23,19 +25,42 @@ class Attendant:
         self._view = view
         self._yes = yes
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._money: dict[str, ev.StepWaiting] = {}
+        """Questions about the budget that nobody has said yes to."""
+        self._refused = False
         self._one_at_a_time = asyncio.Lock()
 
     def take(self, event: ev.Event) -> None:
         if isinstance(event, ev.ExecutionReplanned):
             # Whatever was open is asked anew, if it still is to be asked.
-            for step in list(self._asking):
-                self._asking.pop(step).cancel()
+            self._dismiss_all()
         elif isinstance(event, ev.ApprovalAsked) and (self._yes or attended()):
-            task = asyncio.get_running_loop().create_task(self._ask(event))
-            self._asking[event.step] = task
+            self._begin(event.step, self._ask(event))
+        elif isinstance(event, ev.StepWaiting) and event.reason == "budget" and event.until is None:
+            self._money[event.step] = event
+            self._begin(event.step, self._ask_for_money(event))
+        elif isinstance(event, ev.ExecutionPaused) and event.reason == "budget":
+            self._dismiss_all()  # it was asked then; when it goes on, it is asked again
+            self._refused = True
+        elif isinstance(event, ev.ExecutionResumed) and self._refused:
+            self._refused = False
+            for question in self._money.values():
+                self._begin(question.step, self._ask_for_money(question))
+        elif isinstance(event, ev.BudgetAnswered) and event.allow:
+            self._money.clear()
+            self._dismiss_all()
         elif isinstance(event, ev.ApprovalAnswered | ev.StepFailed) and event.step in self._asking:
             # Answered elsewhere, or too late: take the question off the screen.
             self._asking.pop(event.step).cancel()
+
+    def _begin(self, step: str, asking: Coroutine[Any, Any, None]) -> None:
+        if step in self._asking:
+            self._asking.pop(step).cancel()
+        self._asking[step] = asyncio.get_running_loop().create_task(asking)
+
+    def _dismiss_all(self) -> None:
+        for step in list(self._asking):
+            self._asking.pop(step).cancel()
 
     async def close(self) -> None:
         for task in self._asking.values():
@@ -57,6 +82,46 @@ class Attendant:
                 return
             allow, note = answer.startswith("y"), ""
         await self._engine.approve(self._execution, asked.step, allow=allow, by=who(), note=note, digest=asked.digest)
+
+    async def _ask_for_money(self, asked: ev.StepWaiting) -> None:
+        """More may be spent only if a person says so: `--yes` does not mean money. With nobody there it is a no."""
+        if not attended():
+            await self._engine.allow_budget(self._execution, allow=False, step=asked.step, scope=asked.scope, by=who())
+            return
+        offer = _amount(asked.needed, asked.unit)
+        async with self._one_at_a_time:
+            with self._view.aside():
+                say(f"\nStep {asked.step}: {asked.question}.")
+                sys.stderr.write(f"Go on, up to {offer} in all? [y]es, [n]o, or another amount: ")
+                sys.stderr.flush()
+                answer = (await _line()).strip().lower().lstrip("$")
+        limit = asked.needed if answer in ("y", "yes") else _number(answer)
+        usd = limit if asked.unit == "usd" else None
+        tokens = int(limit) if limit is not None and asked.unit == "tokens" else None
+        await self._engine.allow_budget(
+            self._execution,
+            allow=limit is not None,
+            usd=usd,
+            tokens=tokens,
+            scope=asked.scope,
+            step=asked.step,
+            by=who(),
+        )
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "more"
+    return f"${value:,.2f}" if unit == "usd" else f"{value:,.0f} tokens"
+
+
+def _number(text: str) -> float | None:
+    """An amount somebody typed; anything else is a no."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < 1e12 else None
 
 
 async def _line() -> str:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import typer
 
@@ -94,7 +94,7 @@ def budget(
 
     async def work(engine: Engine) -> int:
         limits = limits_of(engine.settings.budget)
-        page = await look_up(cast(Book, engine.ledger), engine.clock.now(), limits, by)
+        page = await look_up(engine.ledger, engine.clock.now(), limits, by)
         if json:
             print_json(as_json(page))
             return 0

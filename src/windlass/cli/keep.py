@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.run import Detach, ProgressOption, _send_off, see_through, start_driver
+from windlass.cli.detach import send_off, start_driver
+from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.core.transitions import ExecutionStatus
@@ -88,7 +89,7 @@ def fork(
         edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}
         new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced)
         if detach:
-            return await _send_off(engine, new, as_json, yes=yes)
+            return await send_off(engine, new, as_json, yes=yes)
         started = await engine.resume(new, hold=yes or attended(), keep_plan=True)
         return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
 

@@ -17,6 +17,7 @@ from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import progress, snapshot
 from windlass.engine.engine import Engine
+from windlass.engine.lookup import find_step
 from windlass.errors import UsageError
 from windlass.ports import Head
 
@@ -114,6 +115,7 @@ async def _head_view(engine: Engine, head: Head) -> dict[str, Any]:
 def logs(
     execution: Annotated[str, typer.Argument(metavar="ID")],
     step: Annotated[str | None, typer.Option("--step", help="Only this step")] = None,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Only what agents were told, word for word")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it goes on")] = False,
     as_json: AsJson = False,
     home: Home = None,
@@ -123,6 +125,8 @@ def logs(
     async def work(engine: Engine) -> int:
         head = await engine.find(execution)
         state: State | None = None
+        if prompt:
+            return await _prompts(engine, head.id, step, as_json)
         if follow:
             async for entry in engine.follow(head.id):
                 state = _log(entry.event, entry.seq, state, step, as_json)
@@ -130,12 +134,34 @@ def logs(
             for entry in await engine.journal.read(head.id):
                 state = _log(entry.event, entry.seq, state, step, as_json)
         if state is not None and step is not None:
-            from windlass.engine.lookup import find_step
-
             find_step(state, step)
         return 0
 
     raise Stop(with_engine(work, home))
+
+
+async def _prompts(engine: Engine, execution: str, step: str | None, as_json: bool) -> int:
+    """What was sent to each agent, exactly."""
+    if step is not None:
+        find_step(await engine.state(execution), step)
+    events = [entry.event for entry in await engine.journal.read(execution)]
+    told = [e for e in events if isinstance(e, ev.AgentBegan) and (step is None or _about(e.step, step))]
+    if not told:
+        say("no agent was told anything yet")
+    for event in told:
+        if as_json:
+            _out(ev.encode(event).decode())
+            continue
+        more = f", goes on with session {event.session}" if event.session else ""
+        _out(f"# {event.step} attempt {event.attempt}: {event.role} on {event.runtime}{more}")
+        _out(f"## system\n{event.system}\n\n## prompt\n{event.prompt}\n")
+        for note in event.notes:
+            _out(f"## note\n{note}\n")
+    return 0
+
+
+def _about(step: str, wanted: str) -> bool:
+    return step == wanted or step.partition("[")[0] == wanted
 
 
 def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_json: bool) -> State:
@@ -144,7 +170,7 @@ def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_js
     else:
         state.apply(event)
     about = getattr(event, "step", None)
-    if step is not None and about is not None and about.partition("[")[0] != step and about != step:
+    if step is not None and about is not None and not _about(about, step):
         return state
     if step is not None and about is None:
         return state

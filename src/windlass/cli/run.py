@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli.attend import Attendant
+from windlass.cli.detach import offer_orphans, send_off, stopped_since
 from windlass.cli.session import (
     AsJson,
     Home,
@@ -36,9 +36,11 @@ from windlass.core.transitions import StepStatus
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.execution import Execution
+from windlass.engine.sourced import Sourced
 from windlass.errors import UsageError, WindlassError
+from windlass.plan.strategies import Strategy
 
-__all__ = ["register", "see_through", "start_driver"]
+__all__ = ["register", "see_through"]
 
 
 def _heeded(progress: Progress) -> Progress:
@@ -51,6 +53,16 @@ ProgressOption = Annotated[
     Progress,
     typer.Option("--progress", help="How progress is shown on stderr", case_sensitive=False, callback=_heeded),
 ]
+RuntimeOption = Annotated[
+    str | None, typer.Option("--runtime", metavar="NAME", help="What agents run on: claude-code, open-code or cli")
+]
+BudgetOption = Annotated[
+    float | None, typer.Option("--budget", metavar="USD", min=0, help="What the execution may spend in all, in dollars")
+]
+BudgetTokens = Annotated[
+    int | None, typer.Option("--budget-tokens", metavar="N", min=0, help="The same in tokens read and written")
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Pause with exit code 6 when a quota is used up")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background; print the id")]
 
 
@@ -62,11 +74,43 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, YAML or JSON")],
+    plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="Plan file, YAML or JSON")] = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", "-i", metavar="KEY=VALUE", help="An input of the plan; KEY=@FILE reads a file"),
     ] = None,
+    task: Annotated[str | None, typer.Option("--task", "-t", metavar="TEXT", help="A task, instead of a plan")] = None,
+    task_file: Annotated[
+        Path | None, typer.Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see docs/agents.md")
+    ] = None,
+    strategy: Annotated[
+        Strategy | None, typer.Option("--strategy", help="How tasks become a plan (default: by the tasks)")
+    ] = None,
+    role: Annotated[str | None, typer.Option("--role", metavar="NAME", help="The agent's role; see: agents")] = None,
+    chain: Annotated[
+        str | None, typer.Option("--chain", metavar="ROLES", help="The roles of strategy multi, with commas between")
+    ] = None,
+    files: Annotated[
+        list[str] | None, typer.Option("--file", "-f", metavar="PATH", help="A file that agents are given")
+    ] = None,
+    skills: Annotated[
+        list[str] | None, typer.Option("--skill", metavar="NAME", help="A skill that agents are given")
+    ] = None,
+    runtime: RuntimeOption = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model of the agents")] = None,
+    no_fallback: Annotated[
+        bool, typer.Option("--no-fallback", help="No other runtime takes over when one cannot")
+    ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="TOOL", help="Agents may use it unasked: Bash(git log:*)"),
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", "-p", min=1, max=1000, help="Steps at a time, over the plan's own limit")
+    ] = None,
+    budget: BudgetOption = None,
+    budget_tokens: BudgetTokens = None,
+    no_wait: NoWait = False,
     detach: Detach = False,
     workdir: Annotated[Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Where the steps work")] = None,
     progress: ProgressOption = Progress.AUTO,
@@ -75,23 +119,41 @@ def run(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Run a plan and show how it goes."""
+    """Run a plan, or a task for agents, and show how it goes."""
+    from windlass.cli.task import AgentFlags, plan_of_tasks
     from windlass.plan.load import bind_inputs, parse_input
 
+    if sum(given is not None for given in (plan, task, task_file)) != 1:
+        raise UsageError("name one thing to run: a PLAN file, --task TEXT or --task-file FILE")
+    of_tasks = {"--strategy": strategy, "--role": role, "--chain": chain, "--file": files, "--skill": skills}
+    if plan is not None and (wrong := [name for name, given in of_tasks.items() if given]):
+        raise UsageError(f"{wrong[0]} is for --task and --task-file: a plan says so itself")
+    flags = AgentFlags(
+        runtime, model, budget, budget_tokens, False if no_fallback else None, parallel, tuple(allow or ())
+    )
+
     async def work(engine: Engine) -> int:
-        sourced = engine.read(plan)
+        if plan is not None:
+            sourced = engine.read(plan, workdir)
+        else:
+            made, chosen = plan_of_tasks(
+                task, task_file, strategy, role=role, chain=chain, files=files or (), skills=skills or ()
+            )
+            say(f"strategy {chosen}: {' → '.join(str(step.agent) for step in made.steps[:10])}")
+            sourced = Sourced(made)
         for warning in sourced.warnings:
             say(f"warning: {warning}")
+        sourced = flags.apply(sourced)
         given = bind_inputs(sourced.plan, dict(parse_input(text) for text in inputs or ()))
-        await _offer_orphans(engine)
+        await offer_orphans(engine)
         if detach:
             execution = await engine.create(sourced, given, workdir=workdir)
-            return await _send_off(engine, execution, as_json, yes=yes)
+            return await send_off(engine, execution, as_json, yes=yes)
         started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended())
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
 
-    raise Stop(with_engine(work, home, yes=yes, make=True))
+    raise Stop(with_engine(work, home, yes=yes, make=True, **_waiting(no_wait)))
 
 
 def resume(
@@ -116,6 +178,9 @@ def resume(
     fail: Annotated[
         list[str] | None, typer.Option("--fail", metavar="STEP", help="Outcome unknown: count it as failed")
     ] = None,
+    budget: BudgetOption = None,
+    budget_tokens: BudgetTokens = None,
+    no_wait: NoWait = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -125,13 +190,14 @@ def resume(
 
     async def work(engine: Engine) -> int:
         decisions = _decisions(engine, again or (), done or (), fail or ())
+        more = _raised(engine, budget, budget_tokens)
         if execution is None:
             return await _resume_orphans(engine, every, progress, yes=yes, as_json=as_json)
         if detach:
-            if decisions or workdir or accept_changes or keep_plan or take_over:
+            if decisions or workdir or accept_changes or keep_plan or take_over or more:
                 raise UsageError("--detach goes on with an execution as it is; resume it here first")
             found = await engine.check(execution)
-            return await _send_off(engine, found.id, as_json, yes=yes)
+            return await send_off(engine, found.id, as_json, yes=yes)
         resumed = await engine.resume(
             execution,
             hold=yes or attended(),
@@ -140,10 +206,11 @@ def resume(
             workdir=str(workdir.resolve()) if workdir else None,
             take_over=take_over,
             decisions=decisions,
+            budget=more,
         )
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
-    raise Stop(with_engine(work, home, yes=yes))
+    raise Stop(with_engine(work, home, yes=yes, **_waiting(no_wait)))
 
 
 def watch(
@@ -180,19 +247,13 @@ def drive(
     """What `--detach` starts: drive an execution with nobody watching, waiting for people if need be."""
 
     async def work(engine: Engine) -> int:
-        if since is not None and await _stopped_since(engine, execution, since):
+        if since is not None and await stopped_since(engine, execution, since):
             say("it was paused or ended before this driver could begin")
             return 3
         resumed = await engine.resume(execution, hold=True, keep_plan=True)
         return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=yes, as_json=False)
 
     raise Stop(with_engine(work, home))
-
-
-async def _stopped_since(engine: Engine, execution: str, since: int) -> bool:
-    """Whether somebody asked it to stand still while its driver was still starting."""
-    entries = await engine.journal.read(execution, since)
-    return any(isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished) for entry in entries)
 
 
 async def see_through(engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool) -> int:
@@ -253,39 +314,15 @@ def _results(state: State) -> list[StepState]:
     ]
 
 
-async def _send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False) -> int:
-    """Let it go on in the background, and say so."""
-    log = await start_driver(engine, execution, yes=yes)
-    if as_json:
-        print_json({"id": execution, "log": str(log)})
-    else:
-        sys.stdout.write(execution + "\n")
-    suggest(f"goes on in the background; follow it: windlass watch {execution}")
-    return 0
+def _waiting(no_wait: bool) -> dict[str, bool]:
+    return {"wait_for_quota": False} if no_wait else {}
 
 
-async def start_driver(engine: Engine, execution: str, *, yes: bool = False) -> Path:
-    """Start a process of its own that drives the execution and outlives this one. Gives its log."""
-    folder = engine.home / "executions" / execution
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log = folder / "driver.log"
-    since = (await engine.state(execution)).seq
-    # -P: a folder named `windlass` where one happens to stand is not us.
-    command = [sys.executable, "-P", "-m", "windlass", "_drive", execution, "--home", str(engine.home)]
-    command += ["--since", str(since), *(["--yes"] if yes else [])]
-    _leave_running(command, log)
-    return log
-
-
-def _leave_running(command: list[str], log: Path) -> None:
-    with log.open("ab") as output:
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+def _raised(engine: Engine, usd: float | None, tokens: int | None) -> list[ev.BudgetAnswered]:
+    """`resume --budget`: what the execution may spend from here on, in all."""
+    if usd is None and tokens is None:
+        return []
+    return [ev.BudgetAnswered(engine.clock.now(), True, who(), usd=usd, tokens=tokens, note="resume --budget")]
 
 
 def _decisions(
@@ -304,18 +341,6 @@ def _decisions(
             raise UsageError(f"--done {step}: {value!r} is not JSON: {error}") from error
         found.append(ev.DecisionMade(now, step, "done", by, output))
     return found
-
-
-async def _offer_orphans(engine: Engine) -> None:
-    """Deal with what was paused for too long, and tell of what a dead process left behind (D3, D6)."""
-    for execution, what in await engine.sweep():
-        if what == "resume":
-            await start_driver(engine, execution)
-            suggest(f"{execution} was paused for too long and goes on: windlass watch {execution}")
-        else:
-            say(f"{execution} was paused for too long and is now cancelled")
-    for head in await engine.orphans():
-        suggest(f"{head.name} was left behind by a dead process: windlass resume {head.id}")
 
 
 async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, yes: bool, as_json: bool) -> int:

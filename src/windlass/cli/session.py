@@ -131,16 +131,21 @@ def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
 
 
 def with_engine(
-    work: Callable[[Engine], Awaitable[T]], home: str | None = None, *, yes: bool = False, make: bool = False
+    work: Callable[[Engine], Awaitable[T]],
+    home: str | None = None,
+    *,
+    yes: bool = False,
+    make: bool = False,
+    **flags: Any,
 ) -> T:
-    """Open the engine, do the work, close it. Only what starts something may `make` a home."""
+    """Open the engine, do the work, close it. Only what starts something may `make` a home. `flags` are settings."""
     from windlass.assembly import open_engine
 
     if home:
         remember_home(home)
 
     async def main() -> T:
-        async with open_engine(home, ask=ask_trust(yes), make=make) as engine:
+        async with open_engine(home, ask=ask_trust(yes), make=make, **flags) as engine:
             result = await work(engine)
         for execution, reason in engine.checkpoint_failures.items():
             say(f"warning: no checkpoint file of {execution} could be written: {reason}")
@@ -149,12 +154,16 @@ def with_engine(
     return asyncio.run(main())
 
 
+_STANDING = {"interrupt": 130, "budget": 5, "quota": 6}
+"""What a command ends with when the execution stands still, by the reason; else 3."""
+
+
 def exit_code(state: State) -> int:
     match state.status:
         case ExecutionStatus.COMPLETED:
             return 0
         case ExecutionStatus.PAUSED:
-            return 130 if state.paused_for == "interrupt" else 3
+            return _STANDING.get(state.paused_for, 3)
         case ExecutionStatus.PENDING | ExecutionStatus.RUNNING:
             return 3
         case _:

@@ -6,6 +6,8 @@ import json
 import shlex
 from typing import Any
 
+from windlass.cli.agent_text import agent_lines, describe_agent, quota_waits
+from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
@@ -81,9 +83,7 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.AttemptStopped():
             return f"‖ {event.step} attempt {event.attempt} stopped ({event.reason})"
         case ev.StepWaiting():
-            if event.reason == "retry" and event.until is not None:
-                return f"… {event.step} tries again in {duration(event.until - event.at)}"
-            return f"? {event.step}: {event.question}"
+            return _waiting(event)
         case ev.StepCompleted():
             return f"✓ {event.step}"
         case ev.StepFailed():
@@ -100,7 +100,17 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.DecisionMade():
             return f"{event.step}: {event.by} decided: {event.choice}"
         case _:
-            return None
+            return describe_agent(event)
+
+
+def _waiting(event: ev.StepWaiting) -> str:
+    if event.until is None:
+        return f"? {event.step}: {event.question}"
+    wait = duration(max(0.0, event.until - event.at))
+    if event.reason == "retry":
+        return f"… {event.step} tries again in {wait}"
+    until = f" until {iso(event.until)}" if event.reason == "quota" else ""
+    return f"… {event.step} waits{until} ({wait}): {event.question}"
 
 
 def _answer(event: ev.ApprovalAnswered) -> str:
@@ -157,11 +167,13 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
         return [f"windlass watch {name}"]
     if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.RUNNING, ExecutionStatus.PENDING):
         lines = []
+        if any(step.waiting_for == "budget" for step in state.questions.values()):
+            lines.append(f"windlass resume {name} --budget USD   # what it may spend in all")
         for step in state.questions.values():
             word = shlex.quote(step.id)
             if step.waiting_for == "approval":
                 lines.append(f"windlass approve {name} {word}   # or with --deny")
-            else:
+            elif step.waiting_for == "outcome":
                 lines.append(f"windlass resume {name} --again {word}   # run it again")
                 lines.append(f"windlass resume {name} --done {word}    # it took effect")
                 lines.append(f"windlass resume {name} --fail {word}    # count it as failed")
@@ -192,13 +204,15 @@ def summary(state: State, driven: bool = False) -> list[str]:
         lines += failure_lines(state.error.where or state.plan.name, state.error)
     for step in state.questions.values():
         lines += _question_lines(step)
+    lines += [f"  … {s.id}: {s.question}; it comes back at {iso(s.until)}" for s in quota_waits(state)]
+    lines += agent_lines(state)
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
         lines.append(f"  the result lacks: {', '.join(state.lacks)} (optional)")
     return lines
 
 
 def _question_lines(step: StepState) -> list[str]:
-    if step.waiting_for == "outcome":
+    if step.waiting_for in ("outcome", "budget"):
         return [f"  ? {step.id}: {step.question}"]
     if step.approval is None:
         return []

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from windlass.cli.agent_text import cost_text
 from windlass.cli.text import MARKS, clip, describe, duration
 from windlass.core import events as ev
+from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import StepStatus
 from windlass.core.view import progress
@@ -172,6 +174,8 @@ def _headline(state: State) -> Text:
     text = Text()
     text.append(state.plan.name, style="bold")
     text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}  ", style="cyan")
+    if (cost := state.cost) != Cost():
+        text.append(f"{cost_text(cost)}  ", style="magenta")
     text.append(state.id, style="dim")
     return text
 
@@ -211,6 +215,8 @@ def _remark(step: StepState) -> str:
         case StepStatus.WAITING if step.waiting_for == "retry" and step.until is not None:
             reason = step.error.message if step.error else ""
             return f"tries again in {duration(max(0.0, step.until - time.time()))}: {reason}"
+        case StepStatus.WAITING if step.until is not None and step.waiting_for != "approval":
+            return f"waits {duration(max(0.0, step.until - time.time()))} for {step.waiting_for}: {step.question}"
         case StepStatus.WAITING:
             return f"waits for {step.waiting_for}"
         case StepStatus.FAILED if step.error is not None:

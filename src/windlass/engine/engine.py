@@ -77,6 +77,8 @@ class Engine(Control):
         self.home = home
         self.ledger = ledger
         self.agents = agents
+        if agents is not None:
+            agents.bury = self.bury_the_dead
         self.settings = settings or Settings()
         self._keeper = Keeper(journal, archive, clock, busy=lambda: len(self._crew) > 0)
         self._each_step = checkpoint_each_step
@@ -185,6 +187,8 @@ class Engine(Control):
         since = state.seq
         self._check_free(state, take_over)
         tools, findings = self._examined(state, workdir or state.workdir)
+        if any(step.agent is not None for step in state.steps.values()):
+            await self.ledger.abandon(state.id, self.clock.now())  # what its last driver did not live to settle
         opening: list[ev.Event] = []
         file = state.source.path
         if findings.changed and accept_changes and file is not None and os.path.exists(file):
@@ -301,6 +305,14 @@ class Engine(Control):
         async for _entry in self.follow(execution):
             """Until it stands still."""
         return await self.state(execution)
+
+    async def bury_the_dead(self) -> None:
+        """What executions of dead processes have set aside counts as spent, and nobody waits for it."""
+        for row in await self.ledger.spent("execution"):
+            if row.reserved_usd or row.reserved_tokens:
+                heads = await self.journal.heads(prefix=row.heading)
+                if not heads or not self.driven(heads[0]):
+                    await self.ledger.abandon(row.heading, self.clock.now())
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from windlass.core.budget import Amount, Refusal, Scope
+from windlass.core.budget import Amount, Refusal, Scope, Standing
 from windlass.ports.runner import Usage
 
-__all__ = ["Amount", "Charge", "Ledger", "Refusal", "Scope", "Spending"]
+__all__ = ["Amount", "Charge", "Ledger", "Refusal", "Scope", "Spending", "Standing"]
 
 
 class Charge(NamedTuple):
@@ -59,6 +59,14 @@ class Ledger(Protocol):
 
     async def release(self, execution: str) -> None:
         """Give up what an execution has set aside and not settled: nothing of it runs any more."""
+        ...
+
+    async def abandon(self, execution: str, at: float) -> None:
+        """Its process is dead: what it has set aside and not settled counts as spent, at an unknown cost."""
+        ...
+
+    async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
+        """What counts against each scope now."""
         ...
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:

@@ -8,7 +8,7 @@ What is spent does not: then a person is asked, or it goes on with a warning whe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from windlass.clock import Clock
@@ -38,6 +38,7 @@ class Purse:
     clock: Clock
     contact: Contact
     charge: Charge
+    bury: Callable[[], Awaitable[None]]
     held: Amount = field(default_factory=Amount)
     """What is set aside."""
     warned: bool = False
@@ -78,6 +79,7 @@ class Purse:
             if _spent_up(refusal):
                 self._proceed_or_ask(refusal)
                 return Amount()
+            await self.bury()
             await asyncio.sleep(LOOK_AGAIN)
         return _least([self._left(scope) for scope in scopes])
 
@@ -112,6 +114,11 @@ class Purse:
         except Held as held:
             return held
         return None
+
+    async def put_back(self) -> None:
+        """The attempt never began: what was set aside for it cost nothing."""
+        if self.held:
+            await self.settle(Usage(usd=0.0, source="prices"))
 
     async def settle(self, usage: Usage) -> None:
         await self.ledger.settle(self.charge, self.clock.now(), usage)

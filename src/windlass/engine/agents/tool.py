@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -104,6 +104,8 @@ class AgentTool:
     settings: Settings
     policy: Policy
     trusted: Callable[[Path], bool]
+    bury: Callable[[], Awaitable[None]]
+    """Gives up what dead processes have set aside, so that nobody waits for it."""
     name: str = AGENT
     description: str = "An agent works on a task."
 
@@ -172,14 +174,14 @@ class _Attempt:
         role = await asyncio.to_thread(self._desk.briefing.role, self._role, self._call.workdir)
         model, notes = self._model(runner.name, role)
         charge = Charge(self._call.execution, self._call.step, self._call.attempt, runner.name, model or "", role.name)
-        purse = Purse(self._desk.ledger, self._desk.settings.budget, self._desk.clock, self._contact, charge)
-        allowance = await purse.open()
+        desk = self._desk
+        purse = Purse(desk.ledger, desk.settings.budget, desk.clock, self._contact, charge, desk.bury)
         session = self._session(runner.name)
-        result, host = await self._turn(runner, role, model, allowance, purse, session, notes)
+        result, host = await self._turn(runner, role, model, purse, session, notes)
         if result.metadata.get("session_lost"):
             self._tell_session(runner.name, None)
             lost = [*notes, "the earlier conversation is lost: it begins anew"]
-            result, host = await self._turn(runner, role, model, allowance, purse, None, lost)
+            result, host = await self._turn(runner, role, model, purse, None, lost)
         for adjustment in result.adjustments:
             host.note(adjustment)
         return self._outcome(runner.name, result, host)
@@ -240,7 +242,7 @@ class _Attempt:
             role=self._role,
             skills=told.get("skills", ()),
             files=told.get("files", ()),
-            handoff=[Handoff(given["step"], given["role"], given["output"]) for given in told.get("handoff", ())],
+            handoff=_handoff(told),
             reads_rules_itself=runtime in READS_RULES_ITSELF,
         )
 
@@ -255,14 +257,13 @@ class _Attempt:
         runner: Runner,
         role: RoleFacts,
         model: str | None,
-        allowance: Amount,
         purse: Purse,
         session: str | None,
         notes: Sequence[str],
     ) -> tuple[AgentResult, EngineHost]:
-        call, desk, told = self._call, self._desk, self._told
+        call, desk = self._call, self._desk
         brief = await self._brief(runner.name, session)
-        permissions = role.narrow(permitted(desk.settings.permissions, role.name, told.get("permissions")))
+        permissions = role.narrow(permitted(desk.settings.permissions, role.name, self._told.get("permissions")))
         host = EngineHost(
             call=call,
             contact=self._contact,
@@ -274,7 +275,32 @@ class _Attempt:
             hands=Hands(self._contact.tools, call, self._contact, permissions),
             stop=lambda: runner.interrupt(self._id),
         )
-        request = AgentRequest(
+        began = False
+        try:
+            allowance = await purse.open()
+            request = self._request(role, model, brief, allowance, session, permissions)
+            event = self._began(runner.name, request, notes)
+            await self._contact.record(event)
+            for note in event.notes:
+                host.note(note)
+            began = True
+            result = await self._see_through(runner, request, host)
+            host.used = result.usage
+        finally:
+            await asyncio.shield(self._settle(purse, host) if began else purse.put_back())
+        return result, host
+
+    def _request(
+        self,
+        role: RoleFacts,
+        model: str | None,
+        brief: Brief,
+        allowance: Amount,
+        session: str | None,
+        permissions: Permissions,
+    ) -> AgentRequest:
+        call, told = self._call, self._told
+        return AgentRequest(
             id=self._id,
             task=_text(told["prompt"]),
             brief=brief,
@@ -285,37 +311,31 @@ class _Attempt:
             model=model,
             skills=tuple(told.get("skills", ())),
             files=tuple(told.get("files", ())),
-            handoff=tuple(Handoff(g["step"], g["role"], g["output"]) for g in told.get("handoff", ())),
+            handoff=tuple(_handoff(told)),
             budget=allowance,
             session=session,
             permissions=permissions,
             max_turns=told.get("max_turns") or role.max_turns,
             temperature=role.temperature,
-            trusted=desk.trusted(call.workdir),
+            trusted=self._desk.trusted(call.workdir),
             grace=call.grace,
             metadata={"execution": call.execution, "step": call.step},
         )
-        began = ev.AgentBegan(
-            desk.clock.now(),
-            call.step,
-            call.attempt,
-            runner.name,
-            role.name,
+
+    def _began(self, runtime: str, request: AgentRequest, notes: Sequence[str]) -> ev.AgentBegan:
+        brief = request.brief
+        return ev.AgentBegan(
+            self._desk.clock.now(),
+            self._call.step,
+            self._call.attempt,
+            runtime,
+            request.role,
             brief.system,
             brief.prompt,
-            model or "",
-            session,
+            request.model or "",
+            request.session,
             (*notes, *brief.notes),
         )
-        await self._contact.record(began)
-        for note in began.notes:
-            host.note(note)
-        try:
-            result = await self._see_through(runner, request, host)
-            host.used = result.usage
-        finally:
-            await asyncio.shield(self._settle(purse, host))
-        return result, host
 
     async def _see_through(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:
         """Run it. Told to stop, the agent ends its turn politely, so that what it used is known."""
@@ -358,6 +378,10 @@ class _Attempt:
         if not result.metadata.get("session_kept", failure.category is Category.TRANSIENT):
             self._tell_session(runtime, None)
         raise ToolError.of(failure, result.output or None)
+
+
+def _handoff(told: Mapping[str, Any]) -> list[Handoff]:
+    return [Handoff(given["step"], given["role"], given["output"]) for given in told.get("handoff", ())]
 
 
 def _text(prompt: Any) -> str:

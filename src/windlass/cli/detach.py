@@ -1,0 +1,66 @@
+"""Executions that go on in the background: a driver process of their own, and those that one left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from windlass.cli.session import print_json, say, suggest
+from windlass.core import events as ev
+from windlass.engine.engine import Engine
+
+__all__ = ["offer_orphans", "send_off", "start_driver", "stopped_since"]
+
+
+async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False) -> int:
+    """Let it go on in the background, and say so."""
+    log = await start_driver(engine, execution, yes=yes)
+    if as_json:
+        print_json({"id": execution, "log": str(log)})
+    else:
+        sys.stdout.write(execution + "\n")
+    suggest(f"goes on in the background; follow it: windlass watch {execution}")
+    return 0
+
+
+async def start_driver(engine: Engine, execution: str, *, yes: bool = False) -> Path:
+    """Start a process of its own that drives the execution and outlives this one. Gives its log."""
+    folder = engine.home / "executions" / execution
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = folder / "driver.log"
+    since = (await engine.state(execution)).seq
+    # -P: a folder named `windlass` where one happens to stand is not us.
+    command = [sys.executable, "-P", "-m", "windlass", "_drive", execution, "--home", str(engine.home)]
+    command += ["--since", str(since), *(["--yes"] if yes else [])]
+    _leave_running(command, log)
+    return log
+
+
+def _leave_running(command: list[str], log: Path) -> None:
+    with log.open("ab") as output:
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+
+
+async def offer_orphans(engine: Engine) -> None:
+    """Deal with what was paused for too long, and tell of what a dead process left behind (D3, D6)."""
+    for execution, what in await engine.sweep():
+        if what == "resume":
+            await start_driver(engine, execution)
+            suggest(f"{execution} was paused for too long and goes on: windlass watch {execution}")
+        else:
+            say(f"{execution} was paused for too long and is now cancelled")
+    for head in await engine.orphans():
+        suggest(f"{head.name} was left behind by a dead process: windlass resume {head.id}")
+
+
+async def stopped_since(engine: Engine, execution: str, since: int) -> bool:
+    """Whether somebody asked it to stand still while its driver was still starting."""
+    entries = await engine.journal.read(execution, since)
+    return any(isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished) for entry in entries)
