@@ -135,7 +135,11 @@ async def test_a8_a_cancelled_run_leaves_nothing_running(tmp_path: Path, moment:
         with pytest.raises(asyncio.CancelledError):
             await run
         assert world.left() == []
-    doing = {"in a command": "using Bash touch", "in an answer": "writing an answer", "at the start": "said nothing"}
+    doing = {
+        "in a command": "using Bash touch",
+        "in an answer": "writing an answer",
+        "at the start": "before it said anything",
+    }
     assert doing[moment] in host.notes[-1]
 
 

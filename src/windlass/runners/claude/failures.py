@@ -97,20 +97,20 @@ def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
     if ended.code is None:
         return _killed(ended.signal or 0, listener, said)
-    if garbage and not listener.session:
+    if garbage and not wire.spoke:
         text = f"{RUNTIME}: it ended with exit code {ended.code} and spoke no protocol, but {garbage[:200]!r}{said}"
         return Failure(Category.CONFIGURATION, text, advice=(_DOCTOR,), elsewhere=True)
     if "unknown option" in stderr or "error: option" in stderr:
         text = f"{RUNTIME}: this version does not take our arguments{said}"
         return Failure(Category.CONFIGURATION, text, advice=("claude update", _DOCTOR), elsewhere=True)
-    text = f"{RUNTIME}: it ended with exit code {ended.code} and no result while {listener.last}{said}"
+    text = f"{RUNTIME}: it ended with exit code {ended.code} and no result {listener.last}{said}"
     return Failure(Category.TRANSIENT, text, advice=(_DOCTOR,), elsewhere=True)
 
 
 def _killed(number: int, listener: Listener, said: str) -> Failure:
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
-    text = f"{RUNTIME}: it was ended from outside by {name} while {listener.last}{said}"
+    text = f"{RUNTIME}: it was ended by {name} {listener.last}{said}"
     if number == signal.SIGKILL:
         advice = ("the system may have run out of memory: run fewer steps at a time",)
         return Failure(Category.RESOURCE, text, advice=advice, elsewhere=True)
-    return Failure(Category.TRANSIENT, text, elsewhere=True)
+    return Failure(Category.TRANSIENT, text, advice=(_DOCTOR,), elsewhere=True)

@@ -61,8 +61,8 @@ class Listener:
         """Uses of tools whose denial was told already, by their ids."""
         self.background: list[str] = []
         """Commands that still run in the background."""
-        self.last = "it has said nothing yet"
-        """What it did last, for the words about an end that came from outside."""
+        self.last = "before it said anything"
+        """When that is: what it did last, for the words about an end that came from outside."""
         self._state: str | None = None
         self._said: list[str] = []
         self._length = 0
@@ -122,7 +122,7 @@ class Listener:
             case "content_block_delta":
                 delta = _table(event.get("delta"))
                 if text := _text(delta.get("text")):
-                    self.last = "it was writing an answer"
+                    self.last = "while it was writing an answer"
                     self._saying.append(text)
                     self._host.text(text)
             case "message_delta":
@@ -145,7 +145,7 @@ class Listener:
             if block.get("type") == "tool_use":
                 name, input = _text(block.get("name")), block.get("input")
                 line = summarise(input)
-                self.last = f"it was using {name} {line}".rstrip()
+                self.last = f"while it was using {name} {line}".rstrip()
                 self._host.acted(name, line, input)
             elif block.get("type") == "text" and main and call not in self._streamed:
                 text = _text(block.get("text"))
@@ -207,7 +207,7 @@ class Listener:
         delay = message.get("retry_delay_ms")
         wait = f" in {delay / 1000:.1f} s" if isinstance(delay, int | float) else ""
         attempt, most = message.get("attempt"), message.get("max_retries")
-        self.last = f"it was retrying after {status}"
+        self.last = f"while it was retrying after {status}"
         self._host.note(f"Claude Code asks the model again{wait} after {status} ({attempt} of {most})")
 
     def _rate_limit(self, info: Mapping[str, Any]) -> None:

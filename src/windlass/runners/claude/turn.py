@@ -69,14 +69,15 @@ class Turn:
             self._host.session(self._session)
             await self._talk()
         except asyncio.CancelledError:
-            self._host.note(f"claude-code was stopped while {self._listener.last}")
+            self._host.note(f"claude-code was stopped {self._listener.last}")
             raise
         except SpawnError as error:
             mishap = Failure(error.category, f"{RUNTIME}: {error.message}", advice=error.advice, elsewhere=True)
         except OSError as error:
             mishap = classify(error)
         except Exception as error:  # out of the SDK, whatever its version raises: the end of the process says more
-            mishap = Failure(Category.TRANSIENT, f"{RUNTIME}: {type(error).__name__}: {error}", elsewhere=True)
+            text = f"{RUNTIME}: the SDK gave up: {type(error).__name__}: {error}"
+            mishap = Failure(Category.TRANSIENT, text, advice=("look at it with: windlass doctor",), elsewhere=True)
         finally:
             ended = await self._end()
         return self._result(mishap, ended, self._now() - begun)
@@ -161,7 +162,7 @@ class Turn:
         if permissions.tools is not None and tool.startswith("mcp__") and tool not in permissions.tools:
             allowed, note = False, "this role does not have it"
         elif permissions.mode == "ask":
-            self._listener.last = f"it was waiting for permission to use {tool} {summarise(input)}".rstrip()
+            self._listener.last = f"while it was waiting for permission to use {tool} {summarise(input)}".rstrip()
             try:
                 allowed, note = await self._host.ask(tool, input)
             except Exception as error:  # a question that cannot be put is no yes

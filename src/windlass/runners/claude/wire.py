@@ -25,7 +25,7 @@ MOST_GARBAGE = 1 << 20
 MOST = 8 << 30
 """Bytes in all. An agent that works for days stays far below."""
 
-_CONTROL = frozenset({"control_request", "control_response", "control_cancel_request"})
+_CONTROL = ("control_request", "control_response", "control_cancel_request")
 
 
 class Tail:
@@ -54,6 +54,8 @@ class Wire:
         """Why we stopped listening, if we did."""
         self.error: Exception | None = None
         """What `hear` raised."""
+        self.spoke = False
+        """It has said something that may be the protocol."""
         self.garbage = Tail(400)
         self.stderr = Tail()
         self._strange = 0
@@ -154,6 +156,7 @@ class Wire:
         except (ValueError, RecursionError):
             message = None
         if isinstance(message, dict):
+            self.spoke = True
             return message
         self._strange += len(line)
         self.garbage.add(line[:200] + b"\n")
