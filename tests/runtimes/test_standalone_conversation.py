@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import FakeHost, Used
+from hosts import Asked, FakeHost, Used
 from standalone_world import PROTOCOLS, READ, SHELL, World, scripted
 
 from windlass.errors import Category, Conflict
 from windlass.plan.model import Effect
-from windlass.ports import ToolReturn
+from windlass.ports import Answer, ToolReturn
 from windlass.runners.model_api.loop import UNKNOWN_OUTCOME
 from windlass.testing import Reply, ScriptedModel
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+def allow(asked: Asked) -> Answer:
+    return Answer(True)
 
 
 def ok(used: Used) -> ToolReturn:
@@ -156,7 +160,7 @@ CHILD = """
     from hosts import FakeHost
     from standalone_world import READ, SHELL, World
     from windlass.plan.model import Effect
-    from windlass.ports import ToolReturn
+    from windlass.ports import Answer, ToolReturn
 
     async def tool(used):
         if used.arguments.get("command") == "stay":
@@ -164,8 +168,11 @@ CHILD = """
             await asyncio.Event().wait()
         return ToolReturn("done before")
 
+    def allow(asked):
+        return Answer(True)
+
     async def main():
-        host = FakeHost(tools=[READ, SHELL], tool=tool, effects={{"shell": Effect({effect!r})}})
+        host = FakeHost(allow, tools=[READ, SHELL], tool=tool, effects={{"shell": Effect({effect!r})}})
         await World({protocol!r}, {url!r}, Path({scratch!r})).run(host)
 
     asyncio.run(main())
@@ -204,7 +211,7 @@ async def test_d_a_use_that_must_not_be_repeated_is_not_after_kill_9(protocol: s
     async with scripted(protocol, tmp_path, [three_calls(), Reply.say("I checked.")]) as (world, model):
         async with killed(world, Effect.ONCE):
             session = json.loads(world.conversation.read_text())["session"]
-            host = FakeHost(tools=[READ, SHELL], tool=ok, effects={"shell": Effect.ONCE})
+            host = FakeHost(allow, tools=[READ, SHELL], tool=ok, effects={"shell": Effect.ONCE})
             result = await world.run(host, "go on", session=session)
     assert result.success
     assert [used.arguments["command"] for used in host.uses] == ["later"], "what never began is done now"
@@ -251,7 +258,7 @@ async def test_d_an_interrupt_in_the_middle_of_a_tool_leaves_the_same_choice(
         raise AssertionError
 
     async with scripted(protocol, tmp_path, [Reply.use("shell", {}, text="now"), Reply.say("ok")]) as (world, model):
-        runner, host = world.runner(), FakeHost(tools=[SHELL], tool=stay, effects={"shell": effect})
+        runner, host = world.runner(), FakeHost(allow, tools=[SHELL], tool=stay, effects={"shell": effect})
         running = asyncio.ensure_future(runner.run(world.request(), host))
         await host.until(lambda told: told.uses)
         await runner.interrupt("x:step:1")
@@ -259,10 +266,51 @@ async def test_d_an_interrupt_in_the_middle_of_a_tool_leaves_the_same_choice(
         assert result.interrupted
         assert result.output == "now"
         assert stopped == ["shell"]
-        after = FakeHost(tools=[SHELL], tool=ok, effects={"shell": effect})
+        after = FakeHost(allow, tools=[SHELL], tool=ok, effects={"shell": effect})
         assert (await world.run(after, session=result.session)).success
     assert len(after.uses) == (0 if effect is Effect.ONCE else 1)
     assert (UNKNOWN_OUTCOME in model.requests[1].text) is (effect is Effect.ONCE)
+
+
+@both
+async def test_d_a_use_that_only_waited_for_an_approval_was_not_begun(protocol: str, tmp_path: Path) -> None:
+    """The approval comes when the process that asked is gone: the use then begins, as if it had waited."""
+
+    async def nobody_there(asked: Asked) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scripted(protocol, tmp_path, [Reply.use("shell", {"command": "deploy"}), Reply.say("ok")]) as (world, m):
+        runner, host = world.runner(), FakeHost(nobody_there, tools=[SHELL], effects={"shell": Effect.ONCE})
+        running = asyncio.ensure_future(runner.run(world.request(), host))
+        await host.until(lambda told: told.asks)
+        running.cancel()
+        await asyncio.wait({running})
+        after = FakeHost(allow, tools=[SHELL], tool=ok, effects={"shell": Effect.ONCE})
+        assert (await world.run(after, session=host.sessions[0])).success
+    assert host.uses == []
+    assert [used.arguments for used in after.uses] == [{"command": "deploy"}]
+    assert UNKNOWN_OUTCOME not in m.requests[1].text
+
+
+async def test_d_a_use_that_is_denied_before_it_begins_is_told_to_the_model(tmp_path: Path) -> None:
+    async with scripted("openai", tmp_path, [Reply.use("shell", {}), Reply.say("then not")]) as (world, model):
+        host = FakeHost(lambda asked: Answer(False, "never"), tools=[SHELL], effects={"shell": Effect.ONCE})
+        result = await world.run(host)
+    assert result.success
+    assert (host.uses, host.acts) == ([], [])
+    assert "never" in model.requests[1].tool_results[0]
+    assert result.adjustments == ("shell was refused: never",)
+
+
+async def test_d_the_same_prompt_is_not_said_twice_when_nothing_was_replied(tmp_path: Path) -> None:
+    script = [Reply.error(529, times=3), Reply.say("at last")]
+    async with scripted("openai", tmp_path, script) as (world, model):
+        first = await world.run(prompt="the task")
+        for _ in range(2):
+            await world.run(prompt="go on", session=first.session)
+        assert (await world.run(prompt="go on", session=first.session)).output == "at last"
+    assert [m["content"] for m in model.requests[3].messages] == ["the task", "go on"]
 
 
 async def test_d_a_broken_reply_is_remembered_and_gone_on_from(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ async def test_c3_every_status_has_its_category_and_is_told_at_once(
     assert len(model.requests) == 1, "whether to try again is the engine's decision"
     assert (result.usage.tokens_in, result.usage.usd) == (0, 0.0), "a refused request costs nothing"
     assert result.session is not None
+    assert result.metadata["session_kept"] is (category is not Category.LOGIC)
 
 
 @both
@@ -309,6 +310,33 @@ async def test_a8_an_interrupt_ends_the_request_at_once_and_keeps_what_there_was
     assert result.usage.usd is None
     assert world.messages[0]["parts"][0]["content"] == "do it"
     assert [m["parts"][0]["content"] for m in world.messages[1:]] == ([after] if after else [])
+
+
+@both
+async def test_a8_an_interrupt_closes_the_connection(protocol: str, tmp_path: Path) -> None:
+    """The server is told at once that nobody reads any more: what it goes on writing would be paid for."""
+    closed = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        begun = {"anthropic": anthropic_stream(("text", "Hm"), stop=None), "openai": openai_stream({"content": "Hm"})}
+        writer.write(begun[protocol].split("data: [DONE]")[0].encode())
+        while await reader.read(65536):
+            pass
+        closed.set()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, asyncio.timeout(60):
+        world = World(protocol, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", tmp_path)
+        runner, host = world.runner(), FakeHost()
+        running = asyncio.ensure_future(runner.run(world.request(), host))
+        await host.until(lambda told: told.said == "Hm")
+        assert not closed.is_set()
+        await runner.interrupt("x:step:1")
+        assert (await running).interrupted
+        await closed.wait()
 
 
 @both

@@ -155,6 +155,7 @@ class _Run:
         loop, facts = self._loop, dict(self._facts)
         if loop is not None:
             facts["turns"] = loop.turns
+            facts["session_kept"] = loop.resumable
             if loop.out_of_budget:
                 facts["budget"] = True
         return AgentResult(

@@ -81,6 +81,8 @@ class Conversation:
         """The user's next words. `system` says from here on who the model is."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
+        if self.messages and _asks(self.messages[-1]) == clean(text):
+            self.messages.pop()  # an attempt that got no reply asked the same: once is enough
         self.messages.append(ModelRequest(parts=[UserPromptPart(clean(text))], instructions=clean(system) or None))
 
     def reply(self, response: ModelResponse) -> None:
@@ -111,10 +113,10 @@ class Conversation:
     def pending(self) -> list[ModelCall]:
         """The tool calls of the last reply that have no result yet, in their order."""
         _, calls, answers = self._open()
-        number = sum(1 for message in self.messages if message.kind == "response")
+        reply = sum(1 for message in self.messages if message.kind == "response")
         return [
-            ModelCall(call.tool_call_id, call.tool_name, call.args, f"{self.session}:{number}:{call.tool_call_id}")
-            for call in calls
+            ModelCall(call.tool_call_id, call.tool_name, call.args, f"{self.session}:{reply}:{place}")
+            for place, call in enumerate(calls, 1)
             if call.tool_call_id not in answers
         ]
 
@@ -179,6 +181,16 @@ class Conversation:
             + ModelMessagesTypeAdapter.dump_json(self.messages)
             + b"}"
         )
+
+
+def _asks(message: ModelMessage) -> str | None:
+    """The text of a message in which the user says one thing and nothing else."""
+    from pydantic_ai.messages import UserPromptPart
+
+    match message.parts:
+        case [UserPromptPart(content=str(text))]:
+            return text
+    return None
 
 
 def _write(folder: Path, content: bytes) -> None:

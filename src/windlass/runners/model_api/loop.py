@@ -5,7 +5,8 @@ use, usage. Limits are looked at before every further turn: turns, dollars, toke
 
 Tools of one reply: those that only look run at the same time; one that changes something runs by itself, in the order
 of the calls, because two edits of one file in one reply are meant one after the other. A use that must not be
-repeated is marked as begun before it begins. Found begun and without a result, it was under way when the process was
+repeated is marked as begun once it is allowed and before it begins: an approval may take days and other processes, and
+a use that only waited for one was not begun. Found begun and without a result, it was under way when the process was
 stopped: the model is told so, and what to do about it is its decision.
 """
 
@@ -62,6 +63,8 @@ class Loop:
         self.tally = tally
         self.turns = 0
         self.out_of_budget = False
+        self.resumable = True
+        """Another attempt can go on with this conversation; what a model refused or could not hold, it would again."""
         self.adjustments: list[str] = []
 
     @property
@@ -118,6 +121,7 @@ class Loop:
         else:
             failure = _judge(turn, self._target)
         self._settle(turn)
+        self.resumable = failure is None or failure.category is not Category.LOGIC
         if failure is not None or turn.response is None:
             self._conversation.partial(turn.text)
         else:
@@ -185,20 +189,27 @@ class Loop:
             self._host.note(f"{tool}: {UNKNOWN_OUTCOME}")
             self._conversation.answer(call, UNKNOWN_OUTCOME, failed=True)
             return
-        if self._host.effect(tool, arguments) is Effect.ONCE:
-            self._conversation.begin(call)
-            await self._conversation.keep()
-        self._host.acted(tool, summary(arguments), arguments)
-        returned: ToolReturn = await self._host.use(tool, arguments, call.use_id)
+        returned = await self._pass_on(call, tool, arguments)
         if returned.failure is not None and returned.failure.category is Category.PERMISSION:
             self.adjustments.append(f"{tool} was refused: {returned.failure.message}")
         self._conversation.answer(call, result_text(tool, call, returned), failed=returned.failure is not None)
+
+    async def _pass_on(self, call: ModelCall, tool: str, arguments: dict[str, Any]) -> ToolReturn:
+        if self._host.effect(tool, arguments) is Effect.ONCE:
+            answer = await self._host.ask(tool, arguments)  # `use` asks too, and then finds the answer given
+            if not answer.allow:
+                return ToolReturn(None, Failure(Category.PERMISSION, answer.note or "it was not allowed"))
+            self._conversation.begin(call)
+            await self._conversation.keep()
+        self._host.acted(tool, summary(arguments), arguments)
+        return await self._host.use(tool, arguments, call.use_id)
 
     # -- the limits --------------------------------------------------------------------------------
 
     def _limit(self) -> Failure | None:
         """Why no further turn may begin. The first always may: the engine has reserved what it can cost."""
         if self._bad_calls >= BAD_CALLS:
+            self.resumable = False
             return Failure(
                 Category.LOGIC,
                 f"{RUNTIME}: {self._target.model} made {self._bad_calls} tool calls in a row that could not be read",

@@ -44,6 +44,8 @@ async def load(provider: Provider) -> None:
     names = ("pydantic_ai.direct", f"pydantic_ai.models.{provider}")
     if any(name not in sys.modules for name in names):
         await asyncio.to_thread(_import, names)
+    # A model that takes no temperature gets none. The user is told so by the result, not by a warning on stderr.
+    warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
 
 
 def _import(names: Sequence[str]) -> None:
@@ -51,8 +53,6 @@ def _import(names: Sequence[str]) -> None:
 
     for name in names:
         import_module(name)
-    # A model that takes no temperature gets none. The user is told so by the result, not by a warning on stderr.
-    warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
 
 
 @asynccontextmanager
