@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
+import pytest
 
 from windlass.testing import Reply, ScriptedModel, Served
 
 CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 120.0
 
 
@@ -82,3 +84,63 @@ def test_a2_a_claude_without_any_tool_still_gets_the_script(tmp_path: Path) -> N
     assert result["result"] == "just words"
     assert model.requests[0].tools == ()
     assert model.asides == []
+
+
+# -- OpenCode ----------------------------------------------------------------------------------------
+
+
+def opencode() -> Path:
+    """The real program: WINDLASS_TEST_OPENCODE, or what `make dev` has installed."""
+    found = Path(os.environ.get("WINDLASS_TEST_OPENCODE") or REPOSITORY / ".venv" / "opencode" / "opencode")
+    assert found.exists(), f"{found} is not there: make dev"
+    return found
+
+
+def opencode_env(tmp_path: Path, model: ScriptedModel, npm: str) -> dict[str, str]:
+    provider = {
+        "npm": npm,
+        "options": {"baseURL": model.openai_url, "apiKey": "none"},
+        "models": {"big": {}, "small": {}},
+    }
+    settings = {
+        "provider": {"scripted": provider},
+        "model": "scripted/big",
+        "small_model": "scripted/small",
+        "enabled_providers": ["scripted"],
+    }
+    file = tmp_path / "opencode.json"
+    file.write_text(json.dumps(settings))
+    homes = {f"XDG_{kind}_HOME": kind.lower() for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
+    quiet = ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
+    return {
+        **rooms(tmp_path, HOME="home", TMPDIR="tmp", **homes),
+        **{f"OPENCODE_DISABLE_{name}": "1" for name in quiet},
+        "OPENCODE_CONFIG": str(file),
+    }
+
+
+@pytest.mark.parametrize(
+    ("npm", "protocol"), [("@ai-sdk/openai-compatible", "openai"), ("@ai-sdk/anthropic", "anthropic")]
+)
+def test_a3_the_real_opencode_writes_a_file_and_its_title_is_an_aside(tmp_path: Path, npm: str, protocol: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    script = [
+        Reply.use("write", {"filePath": str(work / "note.txt"), "content": "hoist away"}, text="I write it down."),
+        Reply.say("It is written.", tokens_in=200, tokens_out=30, cache_read=150),
+    ]
+    with ScriptedModel(script) as model:
+        argv = (opencode(), "run", "write a note", "--format", "json", "--auto")
+        events = lines(*argv, env=opencode_env(tmp_path, model, npm), cwd=work)
+    model.check()
+    assert (work / "note.txt").read_text() == "hoist away"
+    assert [event["part"]["text"] for event in events if event["type"] == "text"] == [
+        "I write it down.",
+        "It is written.",
+    ]
+    tokens = [event["part"]["tokens"] for event in events if event["type"] == "step_finish"]
+    assert [(used["input"], used["output"], used["cache"]["read"]) for used in tokens] == [(10, 5, 0), (50, 30, 150)]
+    assert [received.protocol for received in model.requests] == [protocol] * 2
+    assert [received.model for received in model.asides] == ["small"]
+    assert "write a note" in model.requests[0].last_user_text
+    assert model.requests[1].tool_results
