@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -22,11 +23,25 @@ from windlass.runners.claude_code import ClaudeCodeRunner
 from windlass.testing.scripted.desk import ReplyScript
 from windlass.testing.scripted_model import ScriptedModel
 
-__all__ = ["MODEL", "Home", "World", "bearing", "claude_world", "program", "within"]
+__all__ = ["MODEL", "SPEAKS", "VERSION", "Home", "World", "bearing", "claude_world", "program", "within"]
 
 MODEL = "claude-sonnet-4-5"
 MARK = "WINDLASS_TEST_MARK"
 ALLOW = Permissions(mode="allow")
+
+
+VERSION = "#!/bin/sh\n[ \"$1\" = --version ] && { echo '2.1.300 (Claude Code)'; exit; }\n"
+SPEAKS = f"""#!{sys.executable}
+import json, os, signal, sys, time
+if sys.argv[1] == "--version":
+    print("2.1.300 (Claude Code)")
+    sys.exit()
+def say(**message): print(json.dumps(message), flush=True)
+request = json.loads(sys.stdin.readline())
+say(type="control_response", response={{"subtype": "success", "request_id": request["request_id"], "response": {{}}}})
+sys.stdin.readline()
+"""
+"""Answers the SDK's first question and takes the prompt."""
 
 
 class Home:

@@ -11,27 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from claude_fixtures import World, claude_world, program
+from claude_fixtures import SPEAKS, VERSION, World, claude_world, program
 from hosts import FakeHost
 
 from windlass.errors import Category
 from windlass.runners.claude import binary as binaries
 from windlass.runners.claude import wire
 from windlass.testing.scripted_model import Reply
-
-VERSION = "#!/bin/sh\n[ \"$1\" = --version ] && { echo '2.1.300 (Claude Code)'; exit; }\n"
-SPEAKS = f"""#!{sys.executable}
-import json, os, signal, sys, time
-if sys.argv[1] == "--version":
-    print("2.1.300 (Claude Code)")
-    sys.exit()
-def say(**message): print(json.dumps(message), flush=True)
-request = json.loads(sys.stdin.readline())
-say(type="control_response", response={{"subtype": "success", "request_id": request["request_id"], "response": {{}}}})
-sys.stdin.readline()
-"""
-"""Answers the SDK's first question and takes the prompt."""
-
 
 # --- available --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ __all__ = ["Command", "command_for"]
 _RULE = re.compile(r"[A-Za-z][\w-]*(\(.*\))?", re.DOTALL)
 """`Read`, `Bash(git log:*)`, `mcp__github__get_issue`: how the runtime names tools and uses of them."""
 
-_ELSEWHERE = ("AskUserQuestion", "ScheduleWakeup")
+_ELSEWHERE = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
 """Nobody sits in front of it to choose an answer, and nothing of it is left to be woken: the model must not count on
 either. What needs a person goes through the permissions."""
 
