@@ -111,6 +111,13 @@ def test_a_function_that_fails_is_told_to_both_sides(wrong: Any) -> None:
     assert "the script raised" in error
 
 
+def test_a_reply_that_no_protocol_can_word_is_an_error_of_the_script() -> None:
+    with ScriptedModel([Reply.use("t", {"a": object()}, invented=True)]) as model, pytest.raises(OSError, match=r"."):
+        say(model, "x")
+    (error,) = model.errors
+    assert "the scripted model itself failed: TypeError" in error
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -218,6 +225,11 @@ def ask_in_vain(model: ScriptedModel) -> None:
         say(model, "hang")
     except OSError:
         return
+
+
+async def test_a_plain_with_block_is_good_in_async_code_too() -> None:
+    with ScriptedModel([Reply.say("hello")]) as model:
+        assert await asyncio.to_thread(say, model, "x") == "hello"
 
 
 async def test_in_async_tests_it_is_an_async_context_and_waits_without_blocking() -> None:

@@ -308,6 +308,14 @@ def test_a_held_reply_goes_on_when_it_is_let_go(path: str) -> None:
     assert model.served == Served(2, 20, 10)
 
 
+@BOTH
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_good_answer_may_have_headers_too(path: str, stream: bool) -> None:
+    warning = {"anthropic-ratelimit-unified-status": "allowed_warning"}
+    with ScriptedModel([Reply.say("x", headers=warning)]) as model:
+        assert warning.items() <= ask(model, path, stream=stream).headers.items()
+
+
 def test_delay_and_pace_are_kept() -> None:
     """Both are slept for at least so long: only a lower bound can be promised."""
     with ScriptedModel([Reply.say("one two", delay=0.1, pace=0.02)]) as model:

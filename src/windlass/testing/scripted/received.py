@@ -68,7 +68,7 @@ class Received:
     @property
     def tools(self) -> tuple[str, ...]:
         """The names of the tools that the model may use."""
-        offered = self.body.get("tools") or ()
+        offered = [tool for tool in self.body.get("tools") or () if isinstance(tool, Mapping)]
         return tuple(str(tool.get("name") or (tool.get("function") or {}).get("name")) for tool in offered)
 
     @property

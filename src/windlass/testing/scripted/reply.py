@@ -44,6 +44,8 @@ class How(TypedDict, total=False):
     """For how many requests it serves."""
     repeat: bool
     """It serves for ever."""
+    headers: Mapping[str, str]
+    """Headers of the answer: `retry-after`, `anthropic-ratelimit-unified-status`, `x-ratelimit-reset-requests`."""
     delay: float
     """Seconds before the first byte."""
     pace: float
@@ -127,14 +129,13 @@ class Reply:
         status: int,
         message: str = "",
         *,
-        headers: Mapping[str, str] | None = None,
         after: str = "",
         **how: Unpack[How],
     ) -> Reply:
         """An error of the API with this HTTP status. `after`: it comes in a stream that began well with this text."""
         if not 400 <= status <= 599:
             raise ValueError(f"{status} is no HTTP status of an error: 400 to 599 are")
-        return cls("error", after, status=status, message=message or f"scripted {status}", headers=headers or {}, **how)
+        return cls("error", after, status=status, message=message or f"scripted {status}", **how)
 
     @classmethod
     def drop(cls, after: str = "", **how: Unpack[How]) -> Reply:

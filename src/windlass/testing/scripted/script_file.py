@@ -29,6 +29,7 @@ HOW: dict[str, tuple[type, ...]] = {
     "when": (str,),
     "times": (int,),
     "repeat": (bool,),
+    "headers": (dict,),
     "delay": (int, float),
     "pace": (int, float),
     "tokens_in": (int,),
@@ -66,6 +67,8 @@ def _reply(where: str, item: Any) -> Reply:
             raise UsageError(f"{where} has {word!r}, and {kind} knows only {', '.join([*beside, *HOW])}")
         if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
             raise UsageError(f"{where} has {word}: {value!r}, and this is no {wanted[-1].__name__}")
+    if "headers" in rest:
+        rest["headers"] = {str(name): str(text) for name, text in rest["headers"].items()}
     try:
         return make(item[kind], rest)
     except (TypeError, ValueError) as error:
@@ -91,8 +94,7 @@ def _use(value: Any, rest: dict[str, Any]) -> Reply:
 def _error(value: Any, rest: dict[str, Any]) -> Reply:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError("write the HTTP status: `error: 529`")
-    headers = {str(name): str(text) for name, text in rest.pop("headers", {}).items()}
-    return Reply.error(value, rest.pop("message", ""), headers=headers, **rest)
+    return Reply.error(value, rest.pop("message", ""), **rest)
 
 
 def _drop(value: Any, rest: dict[str, Any]) -> Reply:
@@ -129,7 +131,7 @@ def _text(value: Any, *, bare: bool = False) -> str:
 KINDS: dict[str, tuple[Callable[[Any, dict[str, Any]], Reply], dict[str, tuple[type, ...]]]] = {
     "say": (_say, {}),
     "use": (_use, {"text": (str,), "invented": (bool,)}),
-    "error": (_error, {"message": (str,), "headers": (dict,), "after": (str,)}),
+    "error": (_error, {"message": (str,), "after": (str,)}),
     "drop": (_drop, {}),
     "garbage": (_garbage, {}),
     "hang": (_hang, {}),

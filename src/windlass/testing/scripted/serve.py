@@ -57,6 +57,8 @@ async def serve(conversation: Conversation, reader: asyncio.StreamReader, writer
         conversation.wrong(str(wrong))
     except ConnectionError:
         return  # a client may hang up whenever it likes
+    except Exception as error:  # a fault in here must not look like one of the client
+        conversation.wrong(f"the scripted model itself failed: {type(error).__name__}: {error}")
     finally:
         writer.close()
 
