@@ -47,9 +47,18 @@ def test_a_built_in_role_says_what_to_hand_over_and_when_to_stop(tree: Any, name
     assert len(prompt.splitlines()) < 60
 
 
-def test_the_built_in_reviewer_cannot_change_files(tree: Any) -> None:
-    narrowed = tree.catalogue().role("reviewer").narrow(Permissions(allow=("Edit", "files.write")))
-    assert {"Edit", "Write", "edit", "files.write", "files.edit"} <= set(narrowed.deny)
+@pytest.mark.parametrize(
+    ("runtime", "denied"),
+    [
+        ("claude-code", {"Edit", "Write", "NotebookEdit"}),
+        ("open-code", {"edit", "write"}),
+        ("cli", {"files.edit", "files.write", "files.apply", "files.move", "files.delete"}),
+    ],
+)
+def test_the_built_in_reviewer_cannot_change_files_in_any_runtime(tree: Any, runtime: str, denied: set[str]) -> None:
+    role = tree.catalogue().role("reviewer")
+    assert set(role.narrow(Permissions(), runtime).deny) == denied
+    assert denied <= set(role.narrow(Permissions()).deny)
 
 
 @pytest.mark.parametrize("name", ["dev", "coder", "Developer", "DEV", " developer "])
@@ -192,9 +201,46 @@ def test_a_role_can_take_rights_away(tree: Any, mode: str, given: Any, left: str
 
 def test_tools_of_a_role_and_of_a_step_are_those_of_both(tree: Any) -> None:
     role = one(tree, "tools: Read, Grep\ndisallowedTools: Bash")
-    narrowed = role.narrow(Permissions(tools=("Grep", "Edit"), deny=("Web",)))
+    narrowed = role.narrow(Permissions(tools=("Grep", "Edit"), deny=("Web",)), "claude-code")
     assert narrowed.tools == ("Grep",)
     assert narrowed.deny == ("Web", "Bash")
+
+
+@pytest.mark.parametrize(
+    ("tools", "runtime", "offered"),
+    [
+        ("Read, Bash(git log:*)", "claude-code", ("Read", "Bash(git log:*)")),
+        ("Read, Bash(git log:*)", "open-code", ("read", "bash(git log:*)")),
+        ("Read, Bash(git log:*)", "cli", ("files.read", "shell(git log:*)")),
+        ("[read, bash, edit]", "claude-code", ("Read", "Bash", "Edit")),
+        ("[files.read, files.apply]", "claude-code", ("Read", "Write", "Edit")),
+        ("Edit, Write", "cli", ("files.edit", "files.write")),
+        ("Grep, Glob", "cli", ("files.list", "files.read")),
+        ("WebFetch, mcp__git__log", "cli", ("mcp__git__log",)),
+        ("Read, strange", "", ("Read", "strange")),
+    ],
+)
+def test_tools_are_offered_by_the_names_of_the_runtime(tree: Any, tools: str, runtime: str, offered: Any) -> None:
+    assert one(tree, f"tools: {tools}").narrow(Permissions(), runtime).tools == offered
+
+
+@pytest.mark.parametrize(
+    ("head", "runtime", "denied"),
+    [
+        ("tools: {bash: false}", "claude-code", ("Bash",)),
+        ("permission: {bash: {'git push *': deny}}", "claude-code", ("Bash(git push *)",)),
+        ("permission: {edit: deny}", "claude-code", ("Write", "Edit", "NotebookEdit")),
+        ("disallowedTools: Bash", "cli", ("shell",)),
+        ("disallowedTools: Edit", "cli", ("files.edit", "files.apply")),
+        ("disallowedTools: Grep", "cli", ()),
+        ("disallowedTools: mcp__git__*", "cli", ("mcp__git__*",)),
+        ("disallowedTools: Bash", "", ("Bash", "bash", "shell")),
+    ],
+)
+def test_what_a_role_gives_up_is_denied_by_the_names_of_the_runtime(
+    tree: Any, head: str, runtime: str, denied: Any
+) -> None:
+    assert one(tree, head).narrow(Permissions(), runtime).deny == denied
 
 
 # -- places ------------------------------------------------------------------------------------------

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-PROGRAM = """
-from windlass.cli import agents, app
-if "agents" not in [group.name for group in app.app.registered_groups]:
-    agents.register(app.app)
-app.run_app()
-"""
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def run(project: Any) -> Run:
-    """The command line in a process of its own."""
-    (project.path / ".git").mkdir()
-
-    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-c", PROGRAM, *arguments]
-        done = subprocess.run(argv, cwd=project.path, env=project.env, capture_output=True, text=True, timeout=60)
-        assert done.returncode == code, done.stderr
-        return done
-
-    return run
 
 
 @pytest.fixture
 def full(project: Any) -> Any:
     """A project with a role of its own, a shadowed one, a malformed one, one switched off, and two skills."""
+    (project.path / ".git").mkdir()
     project.file(".claude/agents/r.md", "---\nname: Reviewer\ndescription: Ours\ntools: Read\n---\nReview well.\n")
     project.file(".claude/agents/bad.md", "---\nname: bad\ntools: [Read\n---\nBe.\n")
     project.file("opencode.json", '{"agent": {"ops": {"disable": true}}}')
@@ -45,10 +19,10 @@ def full(project: Any) -> Any:
     return project
 
 
-def test_a5_the_table_names_roles_skills_sources_shadows_and_problems(full: Any, run: Run) -> None:
-    done = run("agents")
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
+def test_a5_the_table_names_roles_skills_sources_shadows_and_problems(full: Any, windlass: Any) -> None:
+    done = windlass("agents")
+    assert done.err == ""
+    lines = done.out.splitlines()
     at = lines.index("  Reviewer   Ours")
     assert lines[at + 1 : at + 3] == [
         "             from .claude/agents/r.md (only Read)",
@@ -64,8 +38,8 @@ def test_a5_the_table_names_roles_skills_sources_shadows_and_problems(full: Any,
     assert lines[at + 2] == "  .claude/skills/half/SKILL.md:1: `description` is missing: a skill needs it"
 
 
-def test_the_same_as_json_for_programs(full: Any, run: Run) -> None:
-    told = json.loads(run("agents", "--json").stdout)
+def test_the_same_as_json_for_programs(full: Any, windlass: Any) -> None:
+    told = windlass("agents", "--json").json
     (reviewer,) = [role for role in told["roles"] if role["name"] == "Reviewer"]
     source = str(full.path / ".claude/agents/r.md")
     assert (reviewer["source"], reviewer["tools"], reviewer["runtime"]) == (source, ["Read"], "claude-code")
@@ -75,18 +49,18 @@ def test_the_same_as_json_for_programs(full: Any, run: Run) -> None:
     assert [problem["line"] for problem in told["problems"]] == [3, 1]
 
 
-def test_without_anything_of_ones_own_there_are_the_built_in_roles(project: Any, run: Run) -> None:
-    out = run("agents").stdout
+def test_without_anything_of_ones_own_there_are_the_built_in_roles(project: Any, windlass: Any) -> None:
+    out = windlass("agents").out
     assert out.count("from built-in") == 6
     assert "Skills: none found" in out
     assert "problem" not in out
 
 
-def test_show_prints_a_role_as_an_agent_is_told_it(full: Any, run: Run) -> None:
-    done = run("agents", "show", "REVIEWER")
-    assert done.stdout.startswith("Review well.\n\nHow to read what you are given:\n")
-    assert done.stderr == "Reviewer, from .claude/agents/r.md (only Read)\n"
-    told = json.loads(run("agents", "show", "dev", "--json").stdout)
+def test_show_prints_a_role_as_an_agent_is_told_it(full: Any, windlass: Any) -> None:
+    done = windlass("agents", "show", "REVIEWER")
+    assert done.out.startswith("Review well.\n\nHow to read what you are given:\n")
+    assert done.err == "Reviewer, from .claude/agents/r.md (only Read)\n"
+    told = windlass("agents", "show", "dev", "--json").json
     assert told["name"] == "developer"
     assert "You are the developer." in told["system"]
 
@@ -99,25 +73,25 @@ def test_show_prints_a_role_as_an_agent_is_told_it(full: Any, run: Run) -> None:
         ("ops", "the role 'ops' cannot be used: it is switched off in "),
     ],
 )
-def test_show_of_a_role_that_cannot_be_had_is_a_usage_error(full: Any, run: Run, name: str, said: str) -> None:
-    done = run("agents", "show", name, code=2)
-    assert f"windlass: {said}" in done.stderr
-    assert "→ see what there is: windlass agents" in done.stderr
+def test_show_of_a_role_that_cannot_be_had_is_a_usage_error(full: Any, windlass: Any, name: str, said: str) -> None:
+    done = windlass("agents", "show", name, code=2)
+    assert f"windlass: {said}" in done.err
+    assert "→ see what there is: windlass agents" in done.err
 
 
-def test_another_folder_can_be_looked_at(full: Any, run: Run) -> None:
+def test_another_folder_can_be_looked_at(full: Any, windlass: Any) -> None:
     (full.path / "elsewhere").mkdir()
     (full.path / "elsewhere/.git").mkdir()
-    assert "Reviewer" not in run("agents", "--workdir", "elsewhere").stdout
-    assert "You are the reviewer." in run("agents", "--workdir", "elsewhere", "show", "reviewer").stdout
-    assert "You are the reviewer." in run("agents", "show", "reviewer", "--workdir", "elsewhere").stdout
-    assert "nowhere is not a folder" in run("agents", "--workdir", "nowhere", code=2).stderr
+    assert "Reviewer" not in windlass("agents", "--workdir", "elsewhere").out
+    assert "You are the reviewer." in windlass("agents", "--workdir", "elsewhere", "show", "reviewer").out
+    assert "You are the reviewer." in windlass("agents", "show", "reviewer", "--workdir", "elsewhere").out
+    assert "nowhere is not a folder" in windlass("agents", "--workdir", "nowhere", code=2).err
 
 
-def test_text_from_strangers_cannot_write_to_the_terminal(project: Any, run: Run) -> None:
+def test_text_from_strangers_cannot_write_to_the_terminal(project: Any, windlass: Any) -> None:
     project.file(".claude/agents/x.md", '---\nname: x\ndescription: "a\\e[2Jb\\u202ec"\n---\nBe \x1b]0;evil\x07.\n')
     project.file(".claude/agents/y\x1b[31m.md", "---\nname: [\n---\n")
-    table, shown = run("agents").stdout, run("agents", "show", "x").stdout
+    table, shown = windlass("agents").out, windlass("agents", "show", "x").out
     assert "a\\x1b[2Jb\\x202ec" in table
     assert not [sign for sign in table + shown if ord(sign) < 32 and sign not in "\n\t"]
     assert "\u202e" not in table

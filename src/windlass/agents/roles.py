@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from windlass.agents.places import Origin
+from windlass.agents.toolnames import to_deny, to_offer
 from windlass.plan.schema import kind_of
 from windlass.ports import Permissions
 
@@ -64,14 +65,15 @@ class Role:
     ignored: tuple[str, ...] = ()
     """What it asks for and does not get, in words."""
 
-    def narrow(self, permissions: Permissions) -> Permissions:
-        """The same permissions, less what this role gives up."""
+    def narrow(self, permissions: Permissions, runtime: str = "") -> Permissions:
+        """The same permissions, less what this role gives up, in the names of the runtime that is to hold to them."""
         given, wanted = permissions.mode, _NARROWS.get(self.permission_mode.lower(), "allow")
         mode = max(given, wanted, key=_STRICTNESS.index)
         tools = permissions.tools
         if self.tools is not None:
-            tools = self.tools if tools is None else tuple(name for name in self.tools if name in tools)
-        deny = tuple(dict.fromkeys((*permissions.deny, *self.disallowed)))
+            offered = to_offer(self.tools, runtime)
+            tools = offered if tools is None else tuple(name for name in offered if name in tools)
+        deny = tuple(dict.fromkeys((*permissions.deny, *to_deny(self.disallowed, runtime))))
         return replace(permissions, mode=mode, deny=deny, tools=tools)
 
 
