@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.assembly.agents import agent_tool, policy_of
+from windlass.assembly.agents import agent_tool, policy_of, runtimes
 from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
 from windlass.engine.engine import Engine
@@ -80,7 +80,7 @@ def open_engine(
     journal = SqliteJournal(file) if kept else MemoryJournal()
     ledger = SqliteLedger(file) if kept else MemoryLedger()
     trust = Trust(user_folder(), ask)
-    agents = agent_tool(settings, folder, ledger, trust, supervisor, runners)
+    agents = agent_tool(settings, runtimes(settings, folder, supervisor, runners), ledger, trust)
     registry = Registry([*built_in_tools(), agents, *tools])
     performer = Performer(registry, supervisor, child_environment(settings), folder / "executions", settings.grace)
     return Engine(

@@ -18,7 +18,7 @@ from windlass.process import Supervisor
 from windlass.settings import RuntimeSettings, Settings
 from windlass.trust import Trust
 
-__all__ = ["Runtimes", "agent_tool", "policy_of"]
+__all__ = ["Runtimes", "agent_tool", "policy_of", "runtimes"]
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -62,11 +62,9 @@ async def _nobody_is_dead() -> None:
     """Until the engine is there, who knows who lives."""
 
 
-def agent_tool(
-    settings: Settings, home: Path, ledger: Ledger, trust: Trust, supervisor: Supervisor, own: Iterable[Runner]
-) -> AgentTool:
-    """`own` are the caller's runners; one of a known name takes its place."""
-    clock = SystemClock()
+def runtimes(settings: Settings, home: Path, supervisor: Supervisor, own: Iterable[Runner] = ()) -> Runtimes:
+    """The runtimes as the settings have them. `own` are the caller's; one of a known name takes its place."""
+    now = SystemClock().now
     prices = Prices({name: price.model_dump(exclude_none=True) for name, price in settings.prices.items()})
 
     def told(name: str) -> RuntimeSettings:
@@ -75,32 +73,35 @@ def agent_tool(
     def claude_code() -> Runner:
         from windlass.runners.claude_code import ClaudeCodeRunner
 
-        path = told("claude-code").path
-        return ClaudeCodeRunner(supervisor, path=path, env=os.environ, now=clock.now, prices=prices)
+        return ClaudeCodeRunner(supervisor, path=told("claude-code").path, env=os.environ, now=now, prices=prices)
 
     def open_code() -> Runner:
         from windlass.runners.opencode import OpenCodeRunner
 
         path = told("open-code").path
-        return OpenCodeRunner(supervisor, path=path, env=os.environ, now=clock.now, prices=prices, home=home)
+        return OpenCodeRunner(supervisor, path=path, env=os.environ, now=now, prices=prices, home=home)
 
     def cli() -> Runner:
         from windlass.runners.standalone import StandaloneRunner
 
         mine = told("cli")
         return StandaloneRunner(
-            env=os.environ, now=clock.now, prices=prices, default_model=mine.model, base_url=mine.base_url
+            env=os.environ, now=now, prices=prices, default_model=mine.model, base_url=mine.base_url
         )
 
     known: dict[str, Callable[[], Runner]] = {"claude-code": claude_code, "open-code": open_code, "cli": cli}
     assert known.keys() == RUNTIMES.keys()
     for runner in own:
         known[runner.name] = lambda runner=runner: runner  # type: ignore[misc]
+    return Runtimes(known)
+
+
+def agent_tool(settings: Settings, runners: Runtimes, ledger: Ledger, trust: Trust) -> AgentTool:
     return AgentTool(
-        runners=Runtimes(known),
+        runners=runners,
         briefing=Briefing(),
         ledger=ledger,
-        clock=clock,
+        clock=SystemClock(),
         settings=settings,
         policy=policy_of(settings),
         trusted=trust.has,

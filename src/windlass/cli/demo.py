@@ -1,4 +1,7 @@
-"""`demo`: a real plan on this machine, with no key and no server, to see what a run looks like."""
+"""`demo`: a real plan on this machine, with no key and no server, to see what a run looks like.
+
+Only the words of its agent are scripted, and it says so: a model's would need a key.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from windlass.engine.engine import Engine
 __all__ = ["register"]
 
 PLAN = Path(__file__).parent / "demo.yaml"
+WORDS = "I have read REPORT.md with a tool, and it answers its title. (A script says this; a model would say more.)"
 
 
 def register(app: typer.Typer) -> None:
@@ -32,12 +36,14 @@ def demo(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Run a small real plan: shell, files, a fan-out, a step that fails at first and is tried again."""
+    """Run a small real plan: shell, files, a fan-out, a step that fails and is tried again, an agent with a script."""
+    from windlass.testing import Reply, ScriptedModel
 
     async def work(engine: Engine) -> int:
         workdir = (folder or engine.home / "demo").resolve()
         workdir.mkdir(parents=True, exist_ok=True)
-        say(f"the plan: {PLAN}\nit works in {workdir}\n")
+        say(f"the plan: {PLAN}\nit works in {workdir}")
+        say("its agent speaks with a scripted model on this machine: no key, no cost; the words are not a model's\n")
         execution = await engine.start(engine.read(PLAN), {"python": sys.executable}, workdir=workdir)
         code = await see_through(engine, execution, view_for(progress), yes=True, as_json=as_json)
         say(f"\nthe result: {workdir / 'REPORT.md'}")
@@ -49,4 +55,8 @@ def demo(
             say(f"(windlass is {min(os.path.relpath(sys.argv[0]), sys.argv[0], key=len)} here)")
         return code
 
-    raise Stop(with_engine(work, home, make=True))
+    script = [Reply.use("files__read", {"path": "REPORT.md"}), Reply.say(WORDS)]
+    with ScriptedModel(script) as model:
+        os.environ |= {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none-needed"}
+        code = with_engine(work, home, make=True, prices={"scripted-model": {"input": 0, "output": 0}})
+    raise Stop(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -22,6 +23,12 @@ class Finding:
     ok: bool
     detail: str
     mend: str = ""
+    optional: bool = False
+    """Nothing is wrong if it is missing."""
+
+    @property
+    def mark(self) -> str:
+        return "✓" if self.ok else "–" if self.optional else "✗"
 
 
 def register(app: typer.Typer) -> None:
@@ -34,15 +41,16 @@ def doctor(as_json: AsJson = False, home: Home = None) -> None:
 
     folder = find_home(home)
     findings = [_python(), _sqlite(), _home(folder), _journal(folder), _space(folder), _settings(folder)]
-    findings += [_containment(), _shell()]
+    findings += [_containment(), _shell(), *asyncio.run(_runtimes(folder))]
+    fine = all(finding.ok or finding.optional for finding in findings)
     if as_json:
-        print_json({"ok": all(f.ok for f in findings), "checks": [asdict(f) for f in findings]})
+        print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
     else:
         for finding in findings:
-            sys.stdout.write(f"{'✓' if finding.ok else '✗'} {finding.name}: {finding.detail}\n")
+            sys.stdout.write(f"{finding.mark} {finding.name}: {finding.detail}\n")
             if finding.mend:
                 sys.stdout.write(f"    → {finding.mend}\n")
-    raise Stop(0 if all(finding.ok for finding in findings) else 1)
+    raise Stop(0 if fine else 1)
 
 
 def _python() -> Finding:
@@ -118,6 +126,28 @@ def _containment() -> Finding:
 
     found = containment()
     return Finding("processes", True, f"{found.mechanism}. {found.limits}")
+
+
+async def _runtimes(folder: Path) -> list[Finding]:
+    """Each runtime for agents, asked for real: its program is run. One that the settings name is needed."""
+    from windlass.assembly.agents import runtimes
+    from windlass.errors import WindlassError
+    from windlass.process import Supervisor
+    from windlass.settings import Settings, load_settings
+
+    try:
+        settings = load_settings(folder)
+    except WindlassError:  # told of already
+        settings = Settings()
+    found: list[Finding] = []
+    async with Supervisor() as supervisor:
+        known = runtimes(settings, folder, supervisor)
+        for name in known:
+            health = await known[name].available()
+            optional = settings.runtime != name
+            found.append(Finding(f"runtime {name}", health.ok, health.detail, health.advice, optional))
+        await known.close()
+    return found
 
 
 def _shell() -> Finding:
