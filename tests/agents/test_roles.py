@@ -332,7 +332,7 @@ def test_a_readme_among_roles_is_no_role(tree: Any) -> None:
         (b"---\nname: x\ntools: [Read\n---\nBe.\n", ":3:8: not valid YAML"),
         (b"---\nname: x\nBe.\n", ":1: the frontmatter that opens here is never closed"),
         (b"---\nmodel: x\n---\n \n", ":4: the role has no text"),
-        (b"---\nname: x\n---\n\xff\n", ":4: cannot be read: it is not UTF-8 text"),
+        (b"---\nmodel: x\n---\n\xff\n", ":4: cannot be read: it is not UTF-8 text"),
         (b"\x7fELF\0\0", ": cannot be read: it is not text"),
         (b"", ":1: the role has no text"),
         (b"x" * (MAX_ROLE + 1), ": cannot be read: it has 262,145 bytes; 262,144 are the most"),

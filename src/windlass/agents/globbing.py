@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+from itertools import islice
 from pathlib import Path
 
 __all__ = ["MAX_LOOKED_AT", "MAX_MATCHES", "Globbed", "is_pattern", "match_files", "split_pattern"]
@@ -69,7 +70,7 @@ def _descend(
     last = len(forms)
     try:
         with os.scandir(folder) as listing:
-            entries = list(listing)
+            entries = list(islice(listing, MAX_LOOKED_AT + 1))
     except OSError:
         return  # what cannot be looked into matches nothing
     for entry in entries:

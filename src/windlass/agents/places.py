@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -130,7 +131,7 @@ def walk(place: Place, wanted: Callable[[str], bool], complain: Callable[[Proble
         folder, depth = queue.pop()
         try:
             with os.scandir(folder) as listing:
-                names = sorted(listing, key=lambda entry: entry.name)
+                names = sorted(islice(listing, MAX_ENTRIES + 1), key=lambda entry: entry.name)
         except OSError as error:
             complain(_closed(folder, error))
             continue

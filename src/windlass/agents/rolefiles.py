@@ -54,49 +54,41 @@ def _of_folder(place: Place, complain: Complain) -> Iterator[Role | Unusable]:
 
 def _of_file(path: Path, name: str, place: Place, complain: Complain) -> Role | Unusable | None:
     source = "built-in" if place.origin == "built-in" else shown_path(path)
+    matter = Matter()
 
-    def unusable(problem: Problem, named: str = name) -> Unusable:
+    def unusable(why: str, line: int | None) -> Unusable:
+        problem = Problem(why, source, line)
         complain(problem)
-        return Unusable(named, source, str(problem))
+        return Unusable(_named(matter.keys, name), source, str(problem))
 
     try:
         piece = read_head(path, MAX_ROLE)
         if piece.left_out:
             raise Unreadable(f"it has {piece.size:,} bytes; {MAX_ROLE:,} are the most")
         matter = read_matter(piece.head, source)
-        if not matter.present and name.lower() == "readme":
-            return None
         prompt = matter.text()
     except Unreadable as error:
-        return unusable(Problem(f"cannot be read: {error.why}", source, error.line))
+        return unusable(f"cannot be read: {error.why}", error.line)
+    if not matter.present and name.lower() == "readme":
+        return None
     for problem in matter.problems:
         complain(problem)
     if matter.broken:
         return Unusable(name, source, str(matter.problems[0]))
-    return _made(matter, prompt, name, source, place, complain, unusable)
-
-
-def _made(
-    matter: Matter,
-    prompt: str,
-    name: str,
-    source: str,
-    place: Place,
-    complain: Complain,
-    unusable: Callable[..., Unusable],
-) -> Role | Unusable:
-    def told(key: str, message: str) -> None:
-        complain(Problem(message, source, matter.line_of(key)))
-
     if matter.keys.get("disable") is True:
         return Unusable(_named(matter.keys, name), source, f"it is switched off in {source}", disabled=True)
     try:
         return make_role(
-            matter.keys, prompt, name=name, source=source, runtime=place.runtime, origin=place.origin, complain=told
+            matter.keys,
+            prompt,
+            name=name,
+            source=source,
+            runtime=place.runtime,
+            origin=place.origin,
+            complain=lambda key, message: complain(Problem(message, source, matter.line_of(key))),
         )
     except BadRole as bad:
-        line = matter.body_line if bad.key == "prompt" else matter.line_of(bad.key)
-        return unusable(Problem(bad.why, source, line), _named(matter.keys, name))
+        return unusable(bad.why, matter.body_line if bad.key == "prompt" else matter.line_of(bad.key))
 
 
 def _named(keys: Any, name: str) -> str:
