@@ -68,7 +68,7 @@ def listing(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _opening(reply: Reply, received: Received) -> Iterator[bytes]:
-    empty = _message(received, [], NO_STOP, {**_read(reply), "output_tokens": 1})
+    empty = _message(received, [], NO_STOP, {**_read(reply), "output_tokens": min(1, reply.tokens_out)})
     yield _event({"type": "message_start", "message": empty})
     if reply.text:
         yield _event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
