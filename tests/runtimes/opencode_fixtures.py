@@ -1,8 +1,8 @@
 """A real OpenCode for tests, with a home of its own, that talks to a scripted model.
 
-`Bench` is one runner and its user: a fresh HOME, settings whose only provider is the scripted model at a fixed port, and
-requests in folders of their own. Servers take seconds to start, so a module's tests share one bench and each test serves
-its own script at that port.
+`Bench` is one runner and its user: a fresh HOME, settings whose only provider is the scripted model at a fixed port,
+and requests in folders of their own. Servers take seconds to start, so a module's tests share one bench, and each test
+serves its own script at that port.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,16 @@ class Bench:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         return folder
+
+    def processes(self, mark: str) -> list[int]:
+        """Living processes whose command line has this text in it."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError, ValueError):  # it has ended; it is no process
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                if mark.encode() in (entry / "cmdline").read_bytes() and state not in "ZX":
+                    found.append(int(entry.name))
+        return found
 
     async def close(self) -> None:
         await self.runner.close()

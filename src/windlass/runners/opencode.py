@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from windlass.errors import Category, Failure, WindlassError
+from windlass.errors import Category, Failure, WindlassError, classify
 from windlass.ports import AgentRequest, AgentResult, Health, Host
 from windlass.process import Supervisor
 from windlass.runners.open_code import failures
 from windlass.runners.open_code.environment import folder_settings, modern_environment
+from windlass.runners.open_code.legacy import LegacyTurn
+from windlass.runners.open_code.oneshot import OneShotTurn, leaves_project_settings_out
 from windlass.runners.open_code.probe import Contract, Probe, Program
 from windlass.runners.open_code.reading import Prices
 from windlass.runners.open_code.serve import ServedTurn
 from windlass.runners.open_code.server import Pool, Server, ServerError
 
 __all__ = ["OpenCodeRunner"]
+
+log = logging.getLogger("windlass.runners.opencode")
 
 RETRIES = 3
 """Retries that OpenCode may make by itself before the engine takes over."""
@@ -81,6 +86,11 @@ class OpenCodeRunner:
         except WindlassError as error:
             failure = Failure(error.category, f"{self.name}: {error.message}", advice=error.advice, elsewhere=True)
             result = AgentResult(failure=failure, session=request.session)
+        except Exception as error:
+            # A runner never raises for what a runtime does: an answer that nobody foresaw is a failure like others.
+            log.exception("opencode did something that was not foreseen")
+            failure = Failure(Category.LOGIC, f"{self.name}: {classify(error).message}", elsewhere=True)
+            result = AgentResult(failure=failure, session=request.session)
         finally:
             self._turns.pop(request.id, None)
             self._interrupted.discard(request.id)
@@ -104,7 +114,14 @@ class OpenCodeRunner:
             advice = (program.advice,) if program.advice else ()
             failure = Failure(Category.CONFIGURATION, f"{self.name}: {program.detail}", advice=advice, elsewhere=True)
             return AgentResult(failure=failure, session=request.session)
-        return await self._serve(program, request, host)
+        match program.contract:
+            case "serve":
+                return await self._serve(program, request, host)
+            case "run":
+                return await self._one_shot(program, request, host)
+            case "legacy":
+                legacy = LegacyTurn(self._supervisor, program, request, host, engine_env=self._env, home=self._home)
+                return await self._follow(request, legacy)
 
     async def _serve(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
         env = modern_environment(self._env, request.env, trusted=request.trusted)
@@ -116,6 +133,26 @@ class OpenCodeRunner:
             return await self._follow(request, turn)
         finally:
             self._pool.give_back(server)
+
+    async def _one_shot(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
+        found = [] if request.trusted else folder_settings(request.workdir)
+        if found:
+            env = modern_environment(self._env, request.env, trusted=False)
+            if not await leaves_project_settings_out(self._supervisor, program, env, self._home):
+                failure = failures.untrusted_settings(str(found[0]), program.version)
+                return AgentResult(failure=failure, session=request.session)
+        turn = OneShotTurn(
+            self._supervisor,
+            program,
+            request,
+            host,
+            engine_env=self._env,
+            home=self._home,
+            now=self._now,
+            prices=self._prices,
+            retries=self._retries,
+        )
+        return await self._follow(request, turn)
 
     async def _follow(self, request: AgentRequest, turn: _Turn) -> AgentResult:
         if request.id in self._interrupted:

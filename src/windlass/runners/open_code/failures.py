@@ -21,6 +21,7 @@ __all__ = [
     "nothing_said",
     "of_error",
     "of_retries",
+    "one_line",
     "refused",
     "session_lost",
     "too_many_turns",
@@ -40,7 +41,7 @@ def of_error(error: Mapping[str, Any], now: float) -> Failure:
     name = str(error.get("name") or "UnknownError")
     data = error.get("data")
     data = data if isinstance(data, Mapping) else {}
-    message = _line(data.get("message") or error.get("message") or name)
+    message = one_line(data.get("message") or error.get("message") or name)
     match name:
         case "APIError":
             status = data.get("statusCode")
@@ -50,6 +51,7 @@ def of_error(error: Mapping[str, Any], now: float) -> Failure:
                 runtime=NAME,
                 now=now,
                 retry_after=_retry_after(data.get("responseHeaders")),
+                advice=("opencode auth login",) if status in (401, 403) else (),
             )
         case "ProviderAuthError":
             return of_status(401, message, runtime=NAME, now=now, advice=("opencode auth login",))
@@ -80,7 +82,7 @@ def of_retries(attempt: int, message: str, next_at: float | None, now: float) ->
     wait = None if next_at is None else max(next_at - now, 0.0)
     tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
     return of_status(
-        None, f"the model API fails after {tried}: {_line(message)}", runtime=NAME, now=now, retry_after=wait
+        None, f"the model API fails after {tried}: {one_line(message)}", runtime=NAME, now=now, retry_after=wait
     )
 
 
@@ -106,7 +108,7 @@ def cut_off(what: str) -> Failure:
 
 
 def died(what: str, how: str, said: str = "") -> Failure:
-    words = f"; its last words: {_line(said)}" if said else ""
+    words = f"; its last words: {one_line(said)}" if said else ""
     return Failure(
         Category.TRANSIENT,
         f"{NAME}: {what} {how}{words}",
@@ -158,6 +160,7 @@ def _retry_after(headers: Any) -> float | None:
     return None
 
 
-def _line(text: Any, limit: int = 500) -> str:
-    line = " ".join(str(text).split())
+def one_line(text: Any, limit: int = 500) -> str:
+    """Fit for a list: one line, nothing that a terminal would act on, not too long."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"

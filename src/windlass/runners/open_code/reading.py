@@ -57,6 +57,7 @@ class Reading:
 
     @property
     def acted(self) -> bool:
+        """Whether a tool was used."""
         return bool(self._acted)
 
     def message(self, info: Mapping[str, Any]) -> None:

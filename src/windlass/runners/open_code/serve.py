@@ -137,8 +137,10 @@ class ServedTurn:
         """Begin a session, or find the one to go on with, in the folder that it is bound to."""
         server, request = self._server, self._request
         if self._session is not None:
+            if not self._session.startswith("ses"):  # no name of OpenCode's: its server would only say 500
+                raise Stopped(failures.session_lost(self._session), session_lost=True)
             answer = await server.call("GET", f"/session/{self._session}", directory=self._directory)
-            if answer.status_code == 404 or answer.status_code == 400:
+            if answer.status_code in (400, 404):
                 raise Stopped(failures.session_lost(self._session), session_lost=True)
             self._directory = str(_answered(answer).get("directory") or self._directory)
         own = _answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
@@ -291,7 +293,10 @@ class ServedTurn:
     def _status(self, status: Mapping[str, Any]) -> None:
         if status.get("type") != "retry":
             return
-        attempt, message = int(status.get("attempt") or 1), str(status.get("message") or "no reason given")
+        attempt, message = (
+            int(status.get("attempt") or 1),
+            failures.one_line(status.get("message") or "no reason given"),
+        )
         next_at = float(status["next"]) / 1000 if isinstance(status.get("next"), int | float) else None
         wait = (next_at or 0.0) - self._now()
         if wait > LONG_WAIT or attempt > self._retries:

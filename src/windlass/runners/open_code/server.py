@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 import secrets
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from windlass.errors import Failure
 from windlass.process import Process, ProcessLost, SpawnError, Supervisor
 from windlass.runners.open_code import failures
 from windlass.runners.open_code.leftovers import left_beneath
+from windlass.runners.open_code.lines import LastWords, lines
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,7 +58,7 @@ class Server:
         """It gets no new runs, and is ended with its last one."""
         self.leaves_project_settings_out = True
         self._password = password
-        self._words: deque[str] = deque(maxlen=20)
+        self._words = LastWords()
         self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._readers = [asyncio.create_task(self._read(reader)) for reader in (process.stdout, process.stderr)]
         self.ended = asyncio.create_task(self._end())
@@ -70,7 +70,7 @@ class Server:
 
     @property
     def last_words(self) -> str:
-        return " / ".join(self._words)
+        return str(self._words)
 
     @property
     def client(self) -> httpx2.AsyncClient:
@@ -141,15 +141,12 @@ class Server:
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         """Read all that it writes, so that a full pipe never stops it; keep the last words."""
-        rest = b""
-        while piece := await reader.read(65536):
-            *lines, rest = (rest + piece).split(b"\n")
-            rest = rest[-65536:]
-            for line in (line.decode(errors="replace").strip() for line in lines):
-                if (found := LISTENING.search(line)) and not self._address.done():
-                    self._address.set_result(found[1])
-                elif line:
-                    self._words.append(line.replace(self._password, "…"))
+        async for line in lines(reader):
+            text = line.decode(errors="replace")
+            if (found := LISTENING.search(text)) and not self._address.done():
+                self._address.set_result(found[1])
+            else:
+                self._words.add(text.replace(self._password, "…").encode())
 
 
 class Pool:

@@ -1,0 +1,245 @@
+"""`opencode run --format json`: a process for each turn, its events on stdout, its exit code the verdict (A3).
+
+Used where a program has no `serve`, or when asked for. Nobody can be asked here: OpenCode refuses by itself what its
+rules leave open, and the result says so. It retries in silence, so its log is read for the errors that it retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from windlass.errors import Failure
+from windlass.ports import AgentRequest, AgentResult, Host
+from windlass.process import Process, Supervisor
+from windlass.runners.open_code import failures
+from windlass.runners.open_code.environment import modern_environment
+from windlass.runners.open_code.lines import LastWords, json_objects, lines
+from windlass.runners.open_code.permissions import Rule, as_config, rules
+from windlass.runners.open_code.probe import Program
+from windlass.runners.open_code.reading import Prices, Reading
+
+__all__ = ["OneShotTurn", "leaves_project_settings_out"]
+
+LONG_WAIT = 60.0
+"""Seconds without an event, once the model API has failed, after which OpenCode is not waited for any more."""
+ASIDE = 30.0
+"""Seconds that a look into OpenCode's own files may take."""
+FAILED_CALL = 'message="stream error"'
+PROBE_MARK = "windlass-probe"
+
+
+class OneShotTurn:
+    """One request in one process."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        program: Program,
+        request: AgentRequest,
+        host: Host,
+        *,
+        engine_env: Mapping[str, str],
+        home: Path,
+        now: Callable[[], float],
+        prices: Prices | None,
+        retries: int,
+    ) -> None:
+        self._supervisor, self._program, self._request, self._host = supervisor, program, request, host
+        self._engine_env, self._home, self._now, self._retries = engine_env, home, now, retries
+        self._reading = Reading(host, prices, request.model or "")
+        self._session = request.session
+        self._error: Mapping[str, Any] | None = None
+        self._stopped: Failure | None = None
+        self._interrupted = False
+        self._process: Process | None = None
+        self._words = LastWords()
+        self._failed_calls = 0
+        self._told_session = False
+        self._ending: asyncio.Future[Any] | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
+
+    async def run(self) -> AgentResult:
+        directory = await self._directory()
+        env, auto = self._environment()
+        argv = [self._program.path, "run", "--format", "json", "--dir", directory, "--agent", "build"]
+        argv += ["--print-logs", "--log-level", "ERROR", "--title", f"windlass {self._request.id}"]
+        argv += ["--model", self._request.model] if self._request.model else []
+        argv += ["--session", self._session] if self._session else []
+        argv += ["--auto"] if auto else []
+        # The prompt goes through stdin: an argument may not be longer than 128 KiB. The folder is not our place.
+        prompt = self._request.brief.prompt.encode()
+        self._process = process = await self._supervisor.spawn(argv, cwd=str(self._home), env=env, stdin=prompt)
+        try:
+            if self._interrupted:
+                await process.stop(0)
+            await asyncio.gather(self._read_events(process), self._read_log(process))
+            end = await process.wait()
+        finally:
+            if self._giving_up is not None:
+                self._giving_up.cancel()
+            await asyncio.shield(process.stop(0))
+        how = f"exit code {end.code}" if end.signal is None else f"killed by signal {end.signal}"
+        return self._result(end.code, how, directory)
+
+    async def interrupt(self) -> None:
+        self._interrupted = True
+        if self._process is not None:
+            await self._process.stop(self._request.grace)
+
+    # -- before ----------------------------------------------------------------------------------
+
+    async def _directory(self) -> str:
+        """A session is bound to its folder, and from another one OpenCode would hang: look up which it is."""
+        workdir = str(self._request.workdir)
+        if self._session is None or not self._session.replace("_", "").isalnum():
+            return workdir
+        query = f"select directory from session where id='{self._session}'"
+        env = modern_environment(self._engine_env, self._request.env, trusted=False)
+        argv = [self._program.path, "db", query, "--format", "json"]
+        try:
+            found = json.loads(await _said(self._supervisor, argv, self._home, env))
+            return str(found[0]["directory"])
+        except (ValueError, LookupError, TypeError):
+            return workdir  # an older OpenCode keeps no such table, or there is no such session: `run` will say so
+
+    def _environment(self) -> tuple[dict[str, str], bool]:
+        """The environment, and whether OpenCode may say yes by itself to what its rules leave open."""
+        wanted = self._request.permissions
+        policy = rules(wanted)
+        auto = wanted.mode == "allow" and wanted.tools is None
+        if auto:
+            # What the user's own settings deny stays denied: only our denials are added to them.
+            policy = [rule for rule in policy if rule.action == "deny"]
+        if not auto or wanted.deny:
+            policy.append(Rule("task", "*", "deny"))  # a subagent would not have these rules
+        config: dict[str, Any] = {"agent": {"build": {"permission": as_config(policy)}}}
+        if self._request.brief.system:
+            scratch = self._request.scratch
+            scratch.mkdir(parents=True, exist_ok=True)
+            (scratch / "opencode-system.md").write_text(self._request.brief.system)
+            config["instructions"] = [str(scratch / "opencode-system.md")]
+        trusted = self._request.trusted
+        return modern_environment(self._engine_env, self._request.env, trusted=trusted, config=config), auto
+
+    # -- while it runs ---------------------------------------------------------------------------
+
+    async def _read_events(self, process: Process) -> None:
+        async for event in json_objects(process.stdout):
+            if self._giving_up is not None:
+                self._giving_up.cancel()
+            self._take(event)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        session, part = event.get("sessionID"), event.get("part")
+        if isinstance(session, str) and not self._told_session:
+            self._session, self._told_session = session, True
+            self._host.session(session)
+        if event.get("type") == "error":
+            error = event.get("error")
+            self._error = error if isinstance(error, Mapping) else {"name": "UnknownError", "message": str(error)}
+        elif isinstance(part, Mapping):
+            self._reading.expect(str(part.get("messageID")))
+            self._reading.part(part)
+            limit = self._request.max_turns
+            if limit is not None and self._reading.turns >= limit and self._reading.finish == "tool-calls":
+                self._give_up(failures.too_many_turns(limit))
+
+    async def _read_log(self, process: Process) -> None:
+        async for line in lines(process.stderr):
+            text = self._words.add(line)
+            if FAILED_CALL not in text or "small=true" in text:
+                continue
+            self._failed_calls += 1
+            reason = text.partition('error.error="')[2].rstrip('"') or text
+            if self._failed_calls > self._retries:
+                self._give_up(failures.of_retries(self._failed_calls, reason, None, self._now()))
+                continue
+            self._host.note(f"OpenCode may try again (attempt {self._failed_calls}): {reason}")
+            failure = failures.of_retries(self._failed_calls, reason, self._now() + LONG_WAIT, self._now())
+            loop = asyncio.get_running_loop()
+            if self._giving_up is not None:
+                self._giving_up.cancel()
+            self._giving_up = loop.call_later(LONG_WAIT, self._give_up, failure)
+
+    def _give_up(self, failure: Failure) -> None:
+        if self._stopped is None and self._process is not None:
+            self._stopped = failure
+            self._ending = asyncio.ensure_future(self._process.stop(self._request.grace))
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _result(self, code: int | None, how: str, directory: str) -> AgentResult:
+        reading = self._reading
+        failure, lost = self._stopped, False
+        if failure is None and not self._interrupted:
+            failure, lost = self._judged(code, how)
+        if self._interrupted:
+            failure = None
+        adjustments = [f"{tool} was denied" for tool in dict.fromkeys(reading.denied)]
+        if reading.denied and self._request.permissions.mode == "ask":
+            adjustments.append("`opencode run` cannot ask: what needed a question was refused")
+        if self._request.temperature is not None:
+            adjustments.append("OpenCode takes no temperature for one request: its own setting was used")
+        return AgentResult(
+            output=reading.output if failure or self._interrupted else reading.last_output,
+            failure=failure,
+            usage=reading.usage(complete=failure is None and not self._interrupted),
+            session=None if lost else self._session,
+            interrupted=self._interrupted,
+            adjustments=tuple(adjustments),
+            metadata={
+                "contract": "run",
+                "version": self._program.version,
+                "turns": reading.turns,
+                "directory": directory,
+                **({"session_lost": True} if lost else {}),
+            },
+        )
+
+    def _judged(self, code: int | None, how: str) -> tuple[Failure | None, bool]:
+        """The exit code decides; what else there was says why. And whether the session is lost."""
+        said = str(self._words)
+        if self._error is not None:
+            return failures.of_error(self._error, self._now()), False
+        if code != 0:
+            if "Session not found" in said and self._session is not None:
+                return failures.session_lost(self._session), True
+            if code is None or not said:
+                return failures.died("opencode run", f"ended with {how}", said), False
+            return failures.of_error(
+                {"name": "UnknownError", "data": {"message": f"{said} ({how})"}}, self._now()
+            ), False
+        if self._reading.finish == "content-filter":
+            return failures.refused(self._reading.last_output or "no reason given"), False
+        if not self._reading.last_output.strip() and not self._reading.acted:
+            return failures.nothing_said(how), False
+        return None, False
+
+
+async def leaves_project_settings_out(
+    supervisor: Supervisor, program: Program, env: Mapping[str, str], home: Path
+) -> bool:
+    """Whether this version can be told to leave a folder's settings out: one of ours has some, which must not show."""
+    folder = home / "probe"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "opencode.json").write_text(f'{{"username": "{PROBE_MARK}"}}\n')
+    said = await _said(supervisor, [program.path, "debug", "config"], folder, env)
+    return "{" in said and PROBE_MARK not in said
+
+
+async def _said(supervisor: Supervisor, argv: list[str], cwd: Path, env: Mapping[str, str]) -> str:
+    """The stdout of a short command that ended well; empty if it did not."""
+    process = await supervisor.spawn(argv, cwd=str(cwd), env=env)
+    try:
+        async with asyncio.timeout(ASIDE):
+            out, _ = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            end = await process.wait()
+    except TimeoutError:
+        return ""
+    finally:
+        await asyncio.shield(process.stop(0))
+    return out.decode(errors="replace") if end.code == 0 else ""

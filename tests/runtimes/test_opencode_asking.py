@@ -1,0 +1,163 @@
+"""Who may do what: the policy as OpenCode's rules, and the questions that become the engine's (A3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from hosts import Asked, FakeHost
+from opencode_fixtures import Bench, needs_opencode
+
+from windlass.ports import Answer, Permissions
+from windlass.testing import Reply
+
+pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("opencode"))
+    yield made
+    await made.close()
+
+
+def bash(command: str) -> Reply:
+    return Reply.use("bash", {"command": command, "description": "a command"})
+
+
+async def test_a3_a_yes_lets_the_tool_run_with_exactly_what_was_shown(bench: Bench) -> None:
+    request = bench.request("go", permissions=Permissions("ask"))
+    host = FakeHost(lambda asked: Answer(True))
+    async with bench.model(bash("echo yes > asked.txt"), Reply.say("done")) as model:
+        result = await bench.runner.run(request, host)
+        model.check()
+    assert result.success, result
+    assert host.asks == [Asked("bash", {"command": "echo yes > asked.txt", "description": "a command"})]
+    assert (request.workdir / "asked.txt").read_text() == "yes\n"
+
+
+async def test_a3_a_no_reaches_the_agent_which_goes_on(bench: Bench) -> None:
+    request = bench.request("go", permissions=Permissions("ask"))
+    host = FakeHost(lambda asked: Answer(False, "not on a Friday"))
+    async with bench.model(bash("echo no > asked.txt"), Reply.say("then not")) as model:
+        result = await bench.runner.run(request, host)
+        model.check()
+    assert result.success, result
+    assert result.output == "then not"
+    assert "bash was denied" in result.adjustments
+    assert "not on a Friday" in model.requests[1].tool_results[0]
+    assert not (request.workdir / "asked.txt").exists()
+
+
+async def test_a3_a_question_waits_for_a_person_while_the_server_serves_others(bench: Bench) -> None:
+    answered = asyncio.Event()
+
+    async def later(asked: Asked) -> Answer:
+        await answered.wait()
+        return Answer(True)
+
+    host = FakeHost(later)
+    script = (
+        Reply.use("bash", {"command": "true", "description": "x"}, when="slow one"),
+        Reply.say("quick", when="quick one"),
+        Reply.say("slow"),
+    )
+    async with bench.model(*script) as model:
+        slow = asyncio.create_task(bench.runner.run(bench.request("slow one", permissions=Permissions("ask")), host))
+        await host.until(lambda h: h.asks)
+        quick = await bench.runner.run(bench.request("quick one"), FakeHost())
+        assert not slow.done()
+        answered.set()
+        assert (await slow).output == "slow"
+        model.check()
+    assert quick.output == "quick"
+
+
+async def test_a3_what_is_listed_as_allowed_is_not_asked_and_what_is_denied_never_runs(bench: Bench) -> None:
+    request = bench.request(
+        "go", permissions=Permissions("ask", allow=("Bash(echo:*)",), deny=("Bash(echo secret:*)",))
+    )
+    host = FakeHost(lambda asked: Answer(True))
+    script = (bash("echo a > a.txt"), bash("echo secret > b.txt"), bash("touch c.txt"), Reply.say("done"))
+    async with bench.model(*script) as model:
+        result = await bench.runner.run(request, host)
+        model.check()
+    assert result.success, result
+    assert [asked.input["command"] for asked in host.asks] == ["touch c.txt"]
+    assert sorted(path.name for path in request.workdir.iterdir()) == ["a.txt", "c.txt"]
+
+
+async def test_a3_looking_is_not_asked_but_secrets_and_other_folders_are(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.folder({"plain.txt": "plain", ".env": "KEY=1"})
+    elsewhere = tmp_path / "elsewhere.txt"
+    elsewhere.write_text("far")
+    host = FakeHost(lambda asked: Answer(False))
+    reads = [Reply.use("read", {"filePath": str(path)}) for path in (folder / "plain.txt", folder / ".env", elsewhere)]
+    async with bench.model(*reads, Reply.say("done")) as model:
+        request = bench.request("go", workdir=folder, permissions=Permissions("ask"))
+        result = await bench.runner.run(request, host)
+        model.check()
+    assert result.success, result
+    assert [asked.tool for asked in host.asks] == ["read", "external_directory"]
+    assert "plain" in model.requests[1].tool_results[0]
+    assert "KEY=1" not in str(model.requests[2].tool_results)
+    assert "far" not in str(model.requests[3].tool_results)
+
+
+async def test_a3_mode_deny_takes_away_what_is_not_allowed(bench: Bench) -> None:
+    async with bench.model(Reply.say("done")) as model:
+        await bench.runner.run(bench.request("go", permissions=Permissions("deny", allow=("Edit",))), FakeHost())
+        offered = set(model.requests[0].tools)
+    assert "bash" not in offered
+    assert {"read", "edit", "write"} <= offered
+
+
+async def test_a3_a_role_with_few_tools_is_offered_only_those(bench: Bench) -> None:
+    async with bench.model(Reply.say("done")) as model:
+        permissions = Permissions("allow", tools=("Read", "Grep"))
+        await bench.runner.run(bench.request("go", permissions=permissions), FakeHost())
+        offered = set(model.requests[0].tools)
+    assert offered - {"invalid"} == {"read", "grep"}
+
+
+async def test_a3_a_subagent_asks_as_its_agent_does(bench: Bench) -> None:
+    request = bench.request("main task", permissions=Permissions("ask", allow=("Task",)))
+    host = FakeHost(lambda asked: Answer(True))
+    task = {"description": "sub", "prompt": "subtask words", "subagent_type": "general"}
+    script = (
+        Reply.use("task", task, when=lambda r: r.last_user_text == "main task" and not r.tool_results, tokens_in=100),
+        Reply.use(
+            "bash",
+            {"command": "echo sub > sub.txt", "description": "x"},
+            when=lambda r: "subtask words" in r.last_user_text and not r.tool_results,
+            tokens_in=200,
+        ),
+        Reply.say("sub done", when=lambda r: "subtask words" in r.last_user_text, tokens_in=300),
+        Reply.say("all done", tokens_in=400),
+    )
+    async with bench.model(*script) as model:
+        result = await bench.runner.run(request, host)
+        model.check()
+    assert result.success, result
+    assert [asked.tool for asked in host.asks] == ["bash"]
+    assert (request.workdir / "sub.txt").read_text() == "sub\n"
+    assert result.output == host.said == "all done"
+    assert result.usage.tokens_in == 1000
+    assert [act.tool for act in host.acts] == ["task", "bash"]
+
+
+async def test_a3_what_the_users_own_settings_deny_stays_denied(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.configure(permission={"bash": {"*": "allow", "rm *": "deny"}})
+    try:
+        folder = bench.folder({"keep.txt": ""})
+        async with bench.model(bash("rm keep.txt"), bash("touch new.txt"), Reply.say("done")) as model:
+            result = await bench.runner.run(bench.request("go", workdir=folder), FakeHost())
+            model.check()
+        assert result.success, result
+        assert sorted(path.name for path in folder.iterdir()) == ["keep.txt", "new.txt"]
+    finally:
+        await bench.close()
