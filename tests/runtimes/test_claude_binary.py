@@ -163,7 +163,11 @@ async def broken(world: World) -> tuple[Category, str, bool]:
         (VERSION + "exec yes meow\n", Category.RESOURCE, "more than 1 MiB that are no JSON, beginning with 'meow"),
         (VERSION + "kill -KILL $$\n", Category.RESOURCE, "ended by SIGKILL before"),
         (VERSION + "kill -SEGV $$\n", Category.TRANSIENT, "ended by SIGSEGV before"),
-        (VERSION + "exec >&- 2>&-; exec tail -f /dev/null\n", Category.TRANSIENT, ""),
+        (
+            VERSION + "exec >&- 2>&-; exec sleep 1000\n",
+            Category.TRANSIENT,
+            "without a result and without an end",
+        ),
         (SPEAKS + "sys.exit(4)\n", Category.TRANSIENT, "exit code 4"),
         (
             SPEAKS + "say(type='system', subtype='init', session_id=7)\n",

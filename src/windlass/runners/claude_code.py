@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from windlass.errors import Category, Failure
@@ -32,7 +33,7 @@ class ClaudeCodeRunner:
         """`path` is the user's own choice of a binary; `env` the engine's environment, to pick from."""
         self._supervisor, self._env, self._now, self._prices = supervisor, env, now, prices
         self._binaries = Binaries(supervisor, path, env)
-        self._turns: dict[str, Turn] = {}
+        self._running: dict[str, asyncio.Event] = {}
 
     @property
     def name(self) -> str:
@@ -51,22 +52,34 @@ class ClaudeCodeRunner:
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         begun = self._now()
-        found = await self._binaries.find()
-        if isinstance(found, Health):
-            advice = (found.advice,) if found.advice else ()
-            failure = Failure(Category.CONFIGURATION, f"{RUNTIME}: {found.detail}", advice=advice, elsewhere=True)
-            nothing = Usage(usd=0.0, source="runtime")
-            return AgentResult(failure=failure, usage=nothing, session=request.session, duration=self._now() - begun)
-        turn = Turn(self._supervisor, found, request, host, env=self._env, now=self._now, prices=self._prices)
-        self._turns[request.id] = turn
+        interrupted = self._running[request.id] = asyncio.Event()
         try:
-            return await turn.run()
+            found = await self._binaries.find()
+            if isinstance(found, Health):
+                return _unavailable(found, request, self._now() - begun)
+            return await Turn(
+                self._supervisor,
+                found,
+                request,
+                host,
+                interrupted=interrupted,
+                env=self._env,
+                now=self._now,
+                prices=self._prices,
+            ).run()
         finally:
-            del self._turns[request.id]
+            del self._running[request.id]
 
     async def interrupt(self, request: str) -> None:
-        if turn := self._turns.get(request):
-            turn.interrupt()
+        if running := self._running.get(request):
+            running.set()
 
     async def close(self) -> None:
         """Nothing is kept warm: each turn's process ends with it."""
+
+
+def _unavailable(health: Health, request: AgentRequest, duration: float) -> AgentResult:
+    advice = (health.advice,) if health.advice else ()
+    failure = Failure(Category.CONFIGURATION, f"{RUNTIME}: {health.detail}", advice=advice, elsewhere=True)
+    nothing = Usage(usd=0.0, source="runtime")
+    return AgentResult(failure=failure, usage=nothing, session=request.session, duration=duration)

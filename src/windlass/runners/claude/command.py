@@ -74,5 +74,5 @@ def _only(tools: tuple[str, ...]) -> list[str]:
 def _keep(scratch: Path, system: str) -> Path:
     scratch.mkdir(parents=True, exist_ok=True)
     path = scratch / "claude-system.md"
-    path.write_text(system, encoding="utf-8")
+    path.write_text(system, encoding="utf-8", errors="replace")
     return path

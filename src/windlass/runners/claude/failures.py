@@ -62,7 +62,8 @@ def of_result(result: Mapping[str, Any], listener: Listener, *, now: float) -> V
             advice = ("allow more: budget: in the plan", "windlass budget shows what was spent")
             return Verdict(Failure(Category.RESOURCE, f"{RUNTIME}: {text}", advice=advice), {"budget": True})
         case _, "prompt_too_long":
-            return Verdict(of_status(413, text, runtime=RUNTIME, now=now))
+            said = text if "prompt is too long" in text.lower() else f"prompt is too long: {text}"
+            return Verdict(of_status(400, said, runtime=RUNTIME, now=now))
         case _:
             return Verdict(_of_api(result, text, listener, now))
 
@@ -95,6 +96,9 @@ def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
     if wire.flood:
         text = f"{RUNTIME}: its output is no conversation: {wire.flood}, beginning with {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
+    if ended.killed:
+        text = f"{RUNTIME}: it stopped talking {listener.last}, without a result and without an end{said}"
+        return Failure(Category.TRANSIENT, text, advice=(_DOCTOR,), elsewhere=True)
     if ended.code is None:
         return _killed(ended.signal or 0, listener, said)
     if garbage and not wire.spoke:

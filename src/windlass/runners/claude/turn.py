@@ -7,6 +7,7 @@ in between, `run` ends the tree before it returns or raises, and gives a result 
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,22 +44,20 @@ class Turn:
         request: AgentRequest,
         host: Host,
         *,
+        interrupted: asyncio.Event,
         env: Mapping[str, str],
         now: Callable[[], float],
         prices: Prices | None,
     ) -> None:
+        """`interrupted` may be set at any time, also before the turn begins."""
         self._supervisor, self._binary, self._request, self._host = supervisor, binary, request, host
-        self._env, self._now = env, now
+        self._interrupted, self._env, self._now = interrupted, env, now
         # Chosen by us, so that it is known before the first byte: a crash at any moment can go on with it.
         self._session = request.session or new_id()
         self._spending = Spending(prices, resumed=request.session is not None)
         self._listener = Listener(host, self._spending, self._session)
         self._wire = Wire(self._spawn, self._listener.hear)
         self._command = Command([], ())
-        self._interrupted = asyncio.Event()
-
-    def interrupt(self) -> None:
-        self._interrupted.set()
 
     async def run(self) -> AgentResult:
         begun = self._now()
@@ -85,6 +84,8 @@ class Turn:
     # -- the conversation ------------------------------------------------------------------------------
 
     async def _talk(self) -> None:
+        # Seconds of work the first time, which nothing else on this event loop should have to wait for.
+        await asyncio.to_thread(importlib.import_module, "claude_agent_sdk")
         from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
         options = ClaudeAgentOptions(can_use_tool=self._may_use, verbatim_prompts=True)

@@ -95,8 +95,7 @@ class Wire:
                     self._hear(message)
         except Exception as error:  # ours, out of `hear`: `Turn` tells it; the SDK would only log it
             self.error = error
-        finally:
-            self.ended.set()
+        self.ended.set()  # and not when the reader is cancelled: then it may have more to say
 
     async def end_input(self) -> None:
         self.hang_up()
