@@ -75,10 +75,11 @@ async def scripted(
 
 
 class RawModel:
-    """Answers the nth request with the nth of `bodies`, as a stream that ends when they do."""
+    """Answers the nth request with the nth of `bodies`, as a stream that ends when they do; or with that error."""
 
-    def __init__(self, bodies: Sequence[str]) -> None:
+    def __init__(self, bodies: Sequence[str], *, status: str = "200 OK", kind: str = "text/event-stream") -> None:
         self._bodies = list(bodies)
+        self._head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n".encode()
         self.requests: list[dict[str, Any]] = []
 
     @asynccontextmanager
@@ -93,7 +94,7 @@ class RawModel:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length"))
         self.requests.append(json.loads(await reader.readexactly(length)))
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        writer.write(self._head)
         writer.write(self._bodies.pop(0).encode())
         await writer.drain()
         writer.close()

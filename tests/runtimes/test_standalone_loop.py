@@ -246,6 +246,18 @@ async def test_a4_unreadable_calls_again_and_again_are_given_up(protocol: str, t
     assert len(model.requests) == BAD_CALLS
 
 
+@both
+async def test_a4_a_call_that_can_be_read_starts_the_count_of_the_others_anew(protocol: str, tmp_path: Path) -> None:
+    good = {
+        "anthropic": anthropic_stream(("shell", "{}"), stop="tool_use"),
+        "openai": openai_stream(openai_call("shell", "{}"), finish="tool_calls"),
+    }
+    bad = [RAW_BAD[protocol]] * (BAD_CALLS - 1)
+    model = RawModel([*bad, good[protocol], *bad, RAW_DONE[protocol]])
+    async with model.serve(protocol, tmp_path) as world:
+        assert (await world.run(tools_host())).success
+
+
 async def test_a4_calls_with_the_same_id_are_told_apart(tmp_path: Path) -> None:
     """Some local servers give every call of a reply the same id."""
     calls = [openai_call("shell", '{"command": "a"}'), openai_call("shell", '{"command": "b"}', index=1)]
@@ -320,6 +332,15 @@ async def test_a4_tokens_and_cost_are_what_the_api_served_turn_by_turn(protocol:
     assert (used.source, used.model) == ("prices", world.model)
     assert [told.usd for told in host.usages] == [pytest.approx(costs[0]), pytest.approx(sum(costs))]
     assert host.usages[-1] == used
+
+
+async def test_a4_a_loop_has_anthropic_keep_what_is_sent_again_and_again(tmp_path: Path) -> None:
+    async with scripted("anthropic", tmp_path, [Reply.say("a"), Reply.say("b")]) as (world, model):
+        await world.run(tools_host())
+        await world.run(FakeHost())
+    loop, single = (str(request.body) for request in model.requests)
+    assert loop.count("cache_control") == 2
+    assert "cache_control" not in single, "written to a cache and never read again, it would only cost more"
 
 
 async def test_a4_tokens_written_to_a_cache_are_counted_and_priced(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def _transient(message: str, *advice: str) -> Failure:
 
 
 def _of_http(error: Any, target: Target, now: float) -> Failure:
-    from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelQuotaExceededError
+    from pydantic_ai.exceptions import ModelQuotaExceededError
 
     headers = error.headers or {}
     retry_after, resets_at = error.retry_after, _resets_at(headers, now)
@@ -74,8 +74,6 @@ def _of_http(error: Any, target: Target, now: float) -> Failure:
         # OpenAI says 429 for an empty account too, where no waiting helps.
         paid = f"the account at {target.host} cannot pay for this"
         return replace(failure, category=Category.PERMISSION, advice=(paid,), retry_after=None, resets_at=None)
-    if isinstance(error, ModelContextWindowExceededError):
-        return replace(failure, category=Category.LOGIC)
     return failure
 
 
