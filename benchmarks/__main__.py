@@ -16,8 +16,10 @@ from benchmarks.bare import bare_rate
 from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
 from benchmarks.peers.run import PEERS, run_peer
+from benchmarks.prompt import prompt_cost
 from benchmarks.sizes import run_size, version_ratio
 from benchmarks.slowdisk import slow_disk
+from benchmarks.turns import turn_overheads
 
 FOLDER = Path(".bench")
 PEER_SCENARIOS = ("sequential", "concurrent")
@@ -91,11 +93,26 @@ def _against(name: str, scenario: str, environment: Path) -> Row:
     return Row(what, text, "≥ 5×", ratio >= 5)
 
 
+def prompts() -> Iterator[Row]:
+    cost = prompt_cost(FOLDER / "prompt")
+    text = f"{cost.seconds * 1000:.0f} ms ({cost.ratio:.1f}× reading the files)"
+    yield Row("prompt of 200 skills and 500 files", text, "< 100 ms", cost.seconds < 0.1)
+
+
+def turns() -> Iterator[Row]:
+    for found in turn_overheads(FOLDER / "turns"):
+        text = f"{found.added * 1000:.0f} ms, {found.ratio:.0%} of {found.direct * 1000:.0f} ms"
+        met = found.added < 0.1 or found.ratio < 0.1
+        yield Row(f"added to a turn of {found.runtime}", text, "< 10 % or 100 ms", met)
+
+
 PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "core": core,
     "sizes": sizes,
     "start": start,
     "slow": slow,
+    "prompts": prompts,
+    "turns": turns,
     "peers": peers,
 }
 

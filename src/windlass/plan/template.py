@@ -67,9 +67,14 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+_UNSEEN = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*+"
+"""White space, and what cannot be seen: a model reads past both."""
+_DATA_MARK = re.compile(rf"<(?={_UNSEEN}/?{_UNSEEN}data(?![\w-]))", re.IGNORECASE)
+
+
 def as_data(value: Any, source: str) -> str:
     """A value between marks that it cannot close itself: how data stands in a prompt (see `marking`)."""
-    body = re.sub(r"<(?=/?\s*data\b)", "&lt;", str(_as_text(value)), flags=re.IGNORECASE)
+    body = _DATA_MARK.sub("&lt;", str(_as_text(value)))
     return f'<data from="{source}">\n{body}\n</data>'
 
 

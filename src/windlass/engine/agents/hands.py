@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from windlass.engine.agents.permits import verdict
@@ -12,20 +13,6 @@ from windlass.plan.model import AGENT, Effect
 from windlass.ports import Call, Contact, Permissions, Toolbox, ToolReturn, ToolSpec
 
 __all__ = ["Hands"]
-
-CLAUDE_NAMES = {
-    "read": ("files.read",),
-    "write": ("files.write",),
-    "edit": ("files.edit",),
-    "multiedit": ("files.apply",),
-    "ls": ("files.list",),
-    "list": ("files.list",),
-    "glob": ("files.list",),
-    "grep": ("files.list", "files.read"),
-    "bash": ("shell",),
-}
-"""What roles that were written for other runtimes call our tools."""
-
 
 class Hands:
     """What one agent may use of the engine's tools."""
@@ -95,8 +82,7 @@ class Hands:
         only = self._permissions.tools
         if only is None:
             return names
-        wanted = {ours for theirs in only for ours in (theirs, *CLAUDE_NAMES.get(theirs.partition("(")[0].lower(), ()))}
-        return [name for name in names if name in wanted]
+        return [name for name in names if any(fnmatchcase(name, pattern) for pattern in only)]
 
 
 def _failed(category: Category, message: str) -> ToolReturn:

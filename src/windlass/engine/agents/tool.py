@@ -59,7 +59,7 @@ class RoleFacts(Protocol):
     def max_turns(self) -> int | None: ...
     @property
     def temperature(self) -> float | None: ...
-    def narrow(self, permissions: Permissions) -> Permissions: ...
+    def narrow(self, permissions: Permissions, runtime: str) -> Permissions: ...
 
 
 class Briefing(Protocol):
@@ -79,6 +79,7 @@ class Briefing(Protocol):
         files: Sequence[str],
         handoff: Sequence[Handoff],
         reads_rules_itself: bool,
+        allow_absolute: bool,
     ) -> Brief: ...
 
     def go_on(self, *, role: str, workdir: Path, reason: str, answer: str) -> Brief: ...
@@ -244,6 +245,7 @@ class _Attempt:
             files=told.get("files", ()),
             handoff=_handoff(told),
             reads_rules_itself=runtime in READS_RULES_ITSELF,
+            allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
         )
 
     def _why(self) -> str:
@@ -263,7 +265,8 @@ class _Attempt:
     ) -> tuple[AgentResult, EngineHost]:
         call, desk = self._call, self._desk
         brief = await self._brief(runner.name, session)
-        permissions = role.narrow(permitted(desk.settings.permissions, role.name, self._told.get("permissions")))
+        permissions = permitted(desk.settings.permissions, role.name, self._told.get("permissions"))
+        permissions = role.narrow(permissions, runner.name)
         host = EngineHost(
             call=call,
             contact=self._contact,
