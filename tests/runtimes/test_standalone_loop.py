@@ -209,6 +209,25 @@ async def test_a4_an_unknown_tool_is_answered_with_the_nearest_name(protocol: st
     assert "did you mean files__read?" in model.requests[1].tool_results[0]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "'line' is missing"),
+        ({"line": "ls", "command": "ls"}, "'command' is not an argument, there are: line, cwd"),
+    ],
+)
+async def test_a4_nobody_is_asked_about_arguments_that_the_tool_would_refuse(
+    arguments: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    properties = {"line": {"type": "string"}, "cwd": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["line"], "additionalProperties": False}
+    async with scripted("anthropic", tmp_path, [Reply.use("shell", arguments), Reply.say("ok")]) as (world, model):
+        host = FakeHost(tools=[ToolSpec("shell", "", schema)], effects={"shell": Effect.ONCE})
+        assert (await world.run(host)).success
+    assert (host.asks, host.uses) == ([], [])
+    assert says in model.requests[1].tool_results[0]
+
+
 RAW_BAD = {
     "anthropic": anthropic_stream(("shell", '{"command": "ls'), stop="tool_use"),
     "openai": openai_stream(openai_call("shell", '{"command": "ls'), finish="tool_calls"),

@@ -32,7 +32,7 @@ DATA_RULE = (
 
 _LONGEST = 64
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
-_TELLING = ("path", "command", "file", "url", "pattern", "query", "name", "source")
+_TELLING = ("path", "line", "command", "file", "url", "pattern", "query", "name", "source")
 """Arguments that say most about a call, the most telling first."""
 
 
@@ -60,6 +60,7 @@ class Toolbox:
         self.specs = [ToolSpec(self._names[spec.name], spec.description, _schema(spec.schema)) for spec in specs]
         """The tools by the names that the model is told."""
         self._known = {wire: name for name, wire in self._names.items()}
+        self._schemas = {spec.name: spec.schema for spec in self.specs}
 
     def read(self, call: ModelCall) -> tuple[str, dict[str, Any]] | BadCall:
         """The tool and the arguments that a call means."""
@@ -78,7 +79,22 @@ class Toolbox:
             )
         if not isinstance(arguments, dict):
             return BadCall(f"the arguments of {call.name} must be a JSON object; nothing was done, call it again")
+        if misfits := _misfits(self._schemas[call.name], arguments):
+            return BadCall(f"{call.name} cannot take these arguments: {'; '.join(misfits)}; nothing was done")
         return name, arguments
+
+
+def _misfits(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+    """Names that are missing or unknown, so that nobody is asked to approve what the tool would refuse anyway.
+
+    The tool itself looks at the values.
+    """
+    known = schema.get("properties") or {}
+    missing = [f"{name!r} is missing" for name in schema.get("required") or () if name not in arguments]
+    if schema.get("additionalProperties") is not False:
+        return missing
+    hint = f"there are: {', '.join(known) or 'none'}"
+    return missing + [f"{name!r} is not an argument, {hint}" for name in arguments if name not in known]
 
 
 def _no_number(text: str) -> None:
