@@ -107,7 +107,8 @@ class Purse:
         refusal = await self._grow(used, scopes)
         if refusal is None or not _passed(refusal, used):
             return None
-        if not _spent_up(refusal, used):
+        refusal = refusal._replace(spent=refusal.spent + _of_unit(used, refusal.unit))
+        if not _spent_up(refusal):
             return Held("budget", _told(refusal), until=self.clock.now() + LOOK_AGAIN, scope=refusal.scope)
         try:
             self._proceed_or_ask(refusal)
@@ -151,17 +152,18 @@ class Purse:
             self.contact.tell(ev.BudgetWarned(self.clock.now(), self.charge.step, message))
 
 
-def _spent_up(refusal: Refusal, used: Amount | None = None) -> bool:
+def _spent_up(refusal: Refusal) -> bool:
     """There is no room even once all others have settled."""
-    mine = (used.usd if refusal.unit == "usd" else used.tokens) if used is not None else None
-    least = LEAST_USD if refusal.unit == "usd" else 1
-    return refusal.limit - refusal.spent < max(least, mine or 0)
+    return refusal.limit - refusal.spent < (LEAST_USD if refusal.unit == "usd" else 1)
 
 
 def _passed(refusal: Refusal, used: Amount) -> bool:
     """What is used already does not fit: it is more than a wish for the next call."""
-    mine = (used.usd if refusal.unit == "usd" else used.tokens) or 0
-    return refusal.spent + refusal.reserved + mine > refusal.limit
+    return refusal.spent + refusal.reserved + _of_unit(used, refusal.unit) > refusal.limit
+
+
+def _of_unit(amount: Amount, unit: str) -> float:
+    return (amount.usd if unit == "usd" else amount.tokens) or 0
 
 
 def _least(limits: Sequence[Amount]) -> Amount:

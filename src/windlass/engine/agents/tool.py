@@ -365,15 +365,15 @@ class _Attempt:
     # -- after -----------------------------------------------------------------------------------
 
     def _outcome(self, runtime: str, result: AgentResult, host: EngineHost) -> str:
-        if host.held is not None:
-            raise host.held
-        failure = result.failure
-        if failure is None and result.interrupted:
-            failure = Failure(Category.TRANSIENT, f"{runtime} ended its turn before it was done", elsewhere=True)
-        if failure is None:
+        if result.success:  # also when its last words passed the budget: they are paid for
             if not host.told_text and result.output:
                 host.text(result.output)
             return result.output
+        if host.held is not None:
+            raise host.held
+        failure = result.failure
+        if failure is None:
+            failure = Failure(Category.TRANSIENT, f"{runtime} ended its turn before it was done", elsewhere=True)
         if result.metadata.get("budget"):
             raise Held("budget", failure.message, scope="execution", needed=_more(self._contact))
         if failure.resets_at is not None:
