@@ -30,7 +30,18 @@ async def main(folder: Path, url: str) -> None:
             model=MODEL,
             permissions=ALLOW,
         )
-        await runner.run(request, FakeHost())
+        await runner.run(request, Journal(folder))
+
+
+class Journal(FakeHost):
+    """Keeps the session's name, as an engine's journal does."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def session(self, session: str) -> None:
+        (self._folder / "session").write_text(session)
 
 
 if __name__ == "__main__":

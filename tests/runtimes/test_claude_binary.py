@@ -160,7 +160,7 @@ async def broken(world: World) -> tuple[Category, str, bool]:
         (VERSION + "echo 'out of luck' >&2; exit 3\n", Category.TRANSIENT, "it says: out of luck"),
         (VERSION + "echo \"error: unknown option '--x'\" >&2; exit 1\n", Category.CONFIGURATION, "our arguments"),
         (VERSION + "echo hello; echo '[1]'; exit 0\n", Category.CONFIGURATION, "spoke no protocol, but 'hello\\n[1]'"),
-        (VERSION + "exec yes meow\n", Category.RESOURCE, "more than 1 MiB that are no JSON, beginning with 'meow"),
+        (VERSION + "exec yes meow\n", Category.RESOURCE, "more than 1 MiB that are no JSON, such as 'meow"),
         (VERSION + "kill -KILL $$\n", Category.RESOURCE, "ended by SIGKILL before"),
         (VERSION + "kill -SEGV $$\n", Category.TRANSIENT, "ended by SIGSEGV before"),
         (
@@ -190,13 +190,21 @@ async def test_a2_a_runtime_that_breaks_is_a_failure_that_says_how(
     assert message in got[1]
 
 
-async def test_a2_a_line_without_end_is_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LONGEST", 3 << 20)
-    text = VERSION + "exec tr '\\0' x < /dev/zero\n"
-    async with claude_world(tmp_path, path=program(tmp_path / "claude", text)) as world:
-        category, message, _ = await broken(world)
+@pytest.mark.parametrize(
+    ("limit", "body", "message"),
+    [
+        ("LONGEST", "exec tr '\\0' x < /dev/zero\n", "more than 3 MiB without the end of a line, such as 'xxxx"),
+        ("MOST", 'exec yes \'{"type": "news"}\'\n', "more than 3 MiB in all"),
+    ],
+)
+async def test_a2_output_without_end_is_a_failure_and_not_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, body: str, message: str
+) -> None:
+    monkeypatch.setattr(wire, limit, 3 << 20)
+    async with claude_world(tmp_path, path=program(tmp_path / "claude", VERSION + body)) as world:
+        category, said, _ = await broken(world)
     assert category == Category.RESOURCE
-    assert "more than 3 MiB without the end of a line, beginning with 'xxxx" in message
+    assert message in said
 
 
 async def test_a2_one_line_of_many_megabytes_is_an_answer_like_any_other(tmp_path: Path) -> None:

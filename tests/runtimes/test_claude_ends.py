@@ -112,7 +112,7 @@ async def test_a8_a_runtime_that_does_not_heed_an_interrupt_is_killed_after_the_
     async with claude_world(tmp_path, [busy(tmp_path)]) as world:
         run = await start(world, host, tmp_path / "running", grace=0.3)
         for pid in bearing(world.mark):
-            if "_bundled/claude" in command_line(pid).split()[0]:
+            if "_bundled/claude" in command_line(pid).partition(" ")[0]:
                 os.kill(pid, signal.SIGSTOP)
         await world.runner.interrupt("run:step:1")
         result = await run
@@ -141,6 +141,22 @@ async def test_a8_a_cancelled_run_leaves_nothing_running(tmp_path: Path, moment:
         "at the start": "before it said anything",
     }
     assert doing[moment] in host.notes[-1]
+
+
+async def test_a8_a_cancelled_run_is_taken_up_again_where_it_stood(tmp_path: Path) -> None:
+    script = [busy(tmp_path, text="I wait."), Reply.say("I know what I did")]
+    host = FakeHost()
+    async with claude_world(tmp_path, script) as world:
+        run = await start(world, host, tmp_path / "running")
+        assert await within(30, lambda: "I wait." in written(tmp_path))
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        second = await world.runner.run(world.request("go on", session=host.sessions[0]), FakeHost())
+    world.model.check()
+    assert second.success
+    told = world.model.requests[-1].text
+    assert told.index("begin") < told.index("I wait.") < told.index("go on")
 
 
 async def test_a8_a_runtime_killed_from_outside_is_a_failure_that_keeps_all_and_resumes(tmp_path: Path) -> None:
@@ -177,15 +193,21 @@ async def test_a8_what_runs_in_the_background_ends_with_the_step_and_that_is_sai
     assert host.notes[-1] == "commands in the background end with the step: a server"
 
 
-async def test_a8_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
+async def test_a8_nothing_outlives_an_engine_that_is_killed_but_the_conversation(tmp_path: Path) -> None:
     mark = os.urandom(8).hex()
-    async with ScriptedModel([busy(tmp_path)]) as model:
+    async with ScriptedModel([busy(tmp_path, text="I wait.")]) as model:
         arguments = [str(ENGINE), str(tmp_path), model.url]
         engine = await asyncio.create_subprocess_exec(sys.executable, *arguments, env={**os.environ, MARK: mark})
         try:
             assert await within(60, (tmp_path / "running").exists)
             assert any("tail -f" in command_line(pid) for pid in bearing(mark))
+            assert await within(30, lambda: "I wait." in written(tmp_path))
         finally:
             engine.kill()
             await engine.wait()
         assert await within(2, lambda: not bearing(mark)), [command_line(pid) for pid in bearing(mark)]
+    session = (tmp_path / "session").read_text()
+    async with claude_world(tmp_path, [Reply.say("I went on")]) as world:
+        result = await world.runner.run(world.request("go on", session=session), FakeHost())
+    assert (result.output, result.session) == ("I went on", session)
+    assert "I wait." in world.model.requests[-1].text

@@ -80,6 +80,20 @@ async def test_a2_a_claude_gets_its_own_variables_and_none_of_the_engines_others
     assert f"HOME={tmp_path}\n" in seen
 
 
+async def test_a2_a_claude_inside_a_claude_is_no_part_of_that_session(tmp_path: Path) -> None:
+    """Windlass often runs below Claude Code, as its MCP server or in its shell: nothing of that goes on to ours."""
+    target = tmp_path / "environment"
+    script = [Reply.use("Bash", {"command": f"env -0 > {target}", "description": "look"}), Reply.say("looked")]
+    async with claude_world(tmp_path, script) as world:
+        result = await world.runner.run(world.request(), FakeHost())
+        given = world.home.engine(world.model.url)
+    inherited = dict(pair.split("=", 1) for pair in target.read_text().rstrip("\0").split("\0"))
+    assert inherited["CLAUDE_CODE_SESSION_ID"] == result.session
+    nested = for_child(inherited, {})
+    ours = for_child({}, {})
+    assert {name: value for name, value in nested.items() if given.get(name, ours.get(name)) != value} == {}
+
+
 @pytest.mark.parametrize(
     ("engine", "request_env", "expected"),
     [

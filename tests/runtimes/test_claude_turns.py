@@ -51,6 +51,20 @@ def write(path: Path, text: str = "x", **how: Any) -> Reply:
     return Reply.use("Write", {"file_path": str(path), "content": text}, **how)
 
 
+async def test_e2_the_cost_is_known_while_it_runs_where_there_are_prices(tmp_path: Path) -> None:
+    reading = {"file_path": str(tmp_path / "note.txt")}
+    (tmp_path / "note.txt").write_text("a note")
+    script = [Reply.use("Read", reading, tokens_in=1000, tokens_out=10), Reply.say("read", tokens_in=2000)]
+    host = FakeHost()
+    async with claude_world(tmp_path, script, prices=Prices()) as world:
+        result = await world.runner.run(world.request(), host)
+    after_one = next(usage for usage in host.usages if usage.tokens_out == 10)
+    assert after_one.usd == pytest.approx((1000 * 3 + 10 * 15) / 1e6)
+    assert after_one.source == "prices"
+    assert result.usage.usd == pytest.approx(host.usages[-1].usd)
+    assert result.usage.source == "runtime"
+
+
 # --- permissions ------------------------------------------------------------------------------------
 
 

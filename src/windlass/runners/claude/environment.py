@@ -16,19 +16,21 @@ __all__ = ["credentials", "for_child", "probing"]
 _PREFIXES = ("ANTHROPIC_", "CLAUDE_", "XDG_")
 _NAMES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"})
 _CLOUDS = {"CLAUDE_CODE_USE_BEDROCK": ("AWS_",), "CLAUDE_CODE_USE_VERTEX": ("GOOGLE_", "CLOUD_ML_", "VERTEX_")}
-_OUTER = frozenset(
-    {
-        "CLAUDE_AGENT_SDK_VERSION",
-        "CLAUDE_CODE_CHILD_SESSION",
-        "CLAUDE_CODE_ENTRYPOINT",
-        "CLAUDE_CODE_SESSION_ID",
-        "CLAUDE_CODE_SIMPLE",
-        "CLAUDE_CODE_SSE_PORT",
-        "CLAUDE_ENV_FILE",
-        "CLAUDE_PLUGIN_ROOT",
-        "CLAUDE_PROJECT_DIR",
-    }
+_OUTER = (
+    "CLAUDE_AGENT_SDK_",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_EXECPATH",
+    "CLAUDE_CODE_MESSAGING_",
+    "CLAUDE_CODE_SESSION_",
+    "CLAUDE_CODE_SIMPLE",
+    "CLAUDE_CODE_SSE_PORT",
+    "CLAUDE_ENV_FILE",
+    "CLAUDE_PID",
+    "CLAUDE_PLUGIN_",
+    "CLAUDE_PROJECT_DIR",
 )
+"""How the names begin that a Claude Code sets for its own children, hooks and servers."""
 _BASE = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "USER", "LOGNAME", "SHELL")
 
 _DEFAULTS = {
@@ -76,5 +78,5 @@ def _picked(engine: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in engine.items()
-        if name not in _OUTER and (name.upper() in _NAMES or name.startswith(wanted))
+        if (name.upper() in _NAMES or name.startswith(wanted)) and not name.startswith(_OUTER)
     }

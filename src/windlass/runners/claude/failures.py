@@ -94,7 +94,7 @@ def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
     stderr, garbage = str(wire.stderr), str(wire.garbage)
     said = f"; it says: {stderr[-600:]}" if stderr else ""
     if wire.flood:
-        text = f"{RUNTIME}: its output is no conversation: {wire.flood}, beginning with {garbage[:80]!r}"
+        text = f"{RUNTIME}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
     if ended.killed:
         text = f"{RUNTIME}: it stopped talking {listener.last}, without a result and without an end{said}"

@@ -139,7 +139,7 @@ class Wire:
             elif self._strange > MOST_GARBAGE:
                 self.flood = f"more than {MOST_GARBAGE >> 20} MiB that are no JSON"
             elif self._total > MOST:
-                self.flood = f"more than {MOST >> 30} GiB of output"
+                self.flood = f"more than {MOST >> 20} MiB in all"
             if self.flood:
                 self.garbage.add(b"".join(pending)[:200])
                 return
