@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from windlass.engine.engine import Engine
     from windlass.engine.execution import Execution
     from windlass.errors import Category, Failure, PlanInvalid, ToolError, WindlassError
-    from windlass.plan.model import Effect, Importance, Limits, Plan, Retry, Step
-    from windlass.ports import Call
+    from windlass.plan.model import Budget, Effect, Importance, Limits, Permits, Plan, Retry, Step
+    from windlass.ports import AgentRequest, AgentResult, Call, Health, Host, Runner, Usage
     from windlass.tools.function import tool
 
 _HOMES = {
@@ -38,30 +38,46 @@ _HOMES = {
     "PlanInvalid": ("windlass.errors", "PlanInvalid"),
     "ToolError": ("windlass.errors", "ToolError"),
     "WindlassError": ("windlass.errors", "WindlassError"),
+    "Budget": ("windlass.plan.model", "Budget"),
     "Effect": ("windlass.plan.model", "Effect"),
     "Importance": ("windlass.plan.model", "Importance"),
     "Limits": ("windlass.plan.model", "Limits"),
+    "Permits": ("windlass.plan.model", "Permits"),
     "Plan": ("windlass.plan.model", "Plan"),
     "Retry": ("windlass.plan.model", "Retry"),
     "Step": ("windlass.plan.model", "Step"),
+    "AgentRequest": ("windlass.ports", "AgentRequest"),
+    "AgentResult": ("windlass.ports", "AgentResult"),
     "Call": ("windlass.ports", "Call"),
+    "Health": ("windlass.ports", "Health"),
+    "Host": ("windlass.ports", "Host"),
+    "Runner": ("windlass.ports", "Runner"),
+    "Usage": ("windlass.ports", "Usage"),
     "tool": ("windlass.tools.function", "tool"),
 }
 
 __all__ = [
+    "AgentRequest",
+    "AgentResult",
+    "Budget",
     "Call",
     "Category",
     "Effect",
     "Engine",
     "Execution",
     "Failure",
+    "Health",
+    "Host",
     "Importance",
     "Limits",
+    "Permits",
     "Plan",
     "PlanInvalid",
     "Retry",
+    "Runner",
     "Step",
     "ToolError",
+    "Usage",
     "WindlassError",
     "__version__",
     "open",

@@ -10,19 +10,27 @@ from typing import Any, assert_type
 
 import windlass
 from windlass import (
+    AgentRequest,
+    AgentResult,
+    Budget,
     Call,
     Category,
     Effect,
     Engine,
     Execution,
     Failure,
+    Health,
+    Host,
     Importance,
     Limits,
+    Permits,
     Plan,
     PlanInvalid,
     Retry,
+    Runner,
     Step,
     ToolError,
+    Usage,
     WindlassError,
     tool,
 )
@@ -98,3 +106,33 @@ async def refused(engine: Engine, path: Path) -> int:
         assert_type(error.message, str)
         return error.exit_code
     return 0
+
+
+class Echo:
+    """A runner of one's own: one class with a name and four methods (A1)."""
+
+    @property
+    def name(self) -> str:
+        return "echo"
+
+    async def available(self) -> Health:
+        return Health(True, "always here")
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        host.text(request.task)
+        return AgentResult(request.task, usage=Usage(tokens_in=1, tokens_out=1, usd=0.0, source="runtime"))
+
+    async def interrupt(self, request: str) -> None:
+        """Nothing to interrupt."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def with_own_runner() -> None:
+    runner: Runner = Echo()
+    step = Step(id="say", prompt="hello", runtime="echo", budget=Budget(usd=1), permissions=Permits(mode="deny"))
+    async with windlass.open(runners=[runner]) as engine:
+        execution = await engine.start(Plan(name="own", steps=(step,), budget=Budget(tokens=1000)))
+        assert_type(execution, Execution)
+        await engine.allow_budget(execution.id, usd=2.0, by="me")

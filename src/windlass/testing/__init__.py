@@ -4,7 +4,7 @@
     from windlass.testing import Reply, ScriptedModel, ScriptedRunner, Turn
 
 - `FakeClock` is a `Clock` that stands still until it is told otherwise.
-- `MemoryJournal` keeps every promise of the journal but the disk.
+- `MemoryJournal` and `MemoryLedger` keep every promise of theirs but the disk.
 - `simulate` plays a plan against scripted attempts, people and power cuts, with the real rules, in no time.
 - `ScriptedRunner` is a `Runner` whose agent does what a list of turns says.
 - `ScriptedModel` is a local server that speaks the wire protocols of the model APIs, for the real runtimes.
@@ -21,6 +21,7 @@ from windlass.testing.simulate import Act, Done, Fail, Hang, Script, simulate
 from windlass.testing.simulation import Simulation
 
 if TYPE_CHECKING:
+    from windlass.journal.memory_ledger import MemoryLedger
     from windlass.testing.scripted_model import Received, Reply, ScriptedModel, Served, ToolUse
     from windlass.testing.scripted_runner import ScriptedRunner, Turn
 
@@ -31,6 +32,7 @@ __all__ = [
     "FakeClock",
     "Hang",
     "MemoryJournal",
+    "MemoryLedger",
     "Received",
     "Reply",
     "Script",
@@ -46,6 +48,7 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("Received", "Reply", "ScriptedModel", "Served", "ToolUse"), "windlass.testing.scripted_model"),
     **dict.fromkeys(("ScriptedRunner", "Turn"), "windlass.testing.scripted_runner"),
+    "MemoryLedger": "windlass.journal.memory_ledger",
 }
 """Imported when first asked for: a simulation needs no server."""
 
