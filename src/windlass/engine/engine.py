@@ -186,8 +186,8 @@ class Engine(Control):
         state = await self.state(execution)
         since = state.seq
         self._check_free(state, take_over)
-        tools, findings = self._examined(state, workdir or state.workdir)
-        if any(step.agent is not None for step in state.steps.values()):
+        tools, findings = await self._examined(state, workdir or state.workdir)
+        if any(step.spec.is_agent for step in state.steps.values()):
             await self.ledger.abandon(state.id, self.clock.now())  # what its last driver did not live to settle
         opening: list[ev.Event] = []
         file = state.source.path
@@ -212,7 +212,7 @@ class Engine(Control):
         """Its state, if a resume could go on with it as it is; else every reason why not is raised (D5)."""
         state = await self.state(execution)
         self._check_free(state, take_over=False)
-        _tools, findings = self._examined(state, state.workdir)
+        _tools, findings = await self._examined(state, state.workdir)
         if findings.reasons:
             raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
         return state
@@ -358,7 +358,7 @@ class Engine(Control):
             return ev.ExecutionStarted(now, self.driver)
         return ev.ExecutionResumed(now, self.driver, workdir)
 
-    def _examined(self, state: State, workdir: str) -> tuple[list[Tool], Findings]:
+    async def _examined(self, state: State, workdir: str) -> tuple[list[Tool], Findings]:
         """The tools that its plan brings, and what stands against going on with it."""
         tools: list[Tool] = []
         unloadable: list[str] = []
@@ -368,6 +368,8 @@ class Engine(Control):
             unloadable = [error.message]
         findings = examine(state, self.performer.tools.extended(tools), workdir)
         findings.tools += unloadable
+        if self.agents is not None:
+            findings.tools += await self.agents.missing(state)
         return tools, findings
 
     def _check_free(self, state: State, take_over: bool) -> None:

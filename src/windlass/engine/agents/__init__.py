@@ -1,5 +1,5 @@
 """How an agent step is performed: choose a runtime, brief it, set budget aside, run it, and settle.
 
-- `tool` is the whole path, as a tool named `agent`; `choose` finds the runtime, `purse` minds the budget,
+- `tool` is the agent as a tool, `attempt` the whole path of one attempt; `choose` finds the runtime, `purse` minds the budget,
 - `host` is the engine's side of the running agent, `hands` lets it use the engine's own tools.
 """

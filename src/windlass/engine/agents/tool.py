@@ -1,88 +1,29 @@
-"""An agent step's whole path, as a tool named `agent` (A1–A8, E1).
+"""An agent step's work, as a tool named `agent` (A1–A8): it passes the gates that every tool passes.
 
-    choose a runtime → brief it → set budget aside → run it → settle → give its words, or say why not
-
-A conversation that broke off is gone on with, where the runtime still has it. Whatever happens, what the agent used
-is settled and told before the attempt ends.
+What can be said about its arguments before anything runs is said here; `attempt` is what happens then.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from windlass.clock import Clock
-from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.core.delegate import falls_back, runtime_of
-from windlass.engine.agents.choose import Chosen, choose
-from windlass.engine.agents.hands import Hands
-from windlass.engine.agents.host import EngineHost
-from windlass.engine.agents.permits import permitted
-from windlass.engine.agents.purse import Purse
-from windlass.engine.perform import Held
-from windlass.errors import Category, Failure, ToolError
+from windlass.core.state import State
+from windlass.engine.agents.attempt import AgentAttempt
+from windlass.engine.agents.choose import choose
+from windlass.engine.agents.desk import Briefing
+from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, Effect
 from windlass.plan.schema import nearest
-from windlass.ports import (
-    AgentRequest,
-    AgentResult,
-    Amount,
-    Brief,
-    Call,
-    Charge,
-    Contact,
-    Handoff,
-    Ledger,
-    Permissions,
-    Runner,
-)
+from windlass.ports import Call, Ledger, Runner
 from windlass.settings import Settings
 
-__all__ = ["AgentTool", "Briefing", "RoleFacts"]
-
-
-class RoleFacts(Protocol):
-    """What the engine needs to know of a role."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def model(self) -> str | None: ...
-    @property
-    def runtime(self) -> str: ...
-    @property
-    def max_turns(self) -> int | None: ...
-    @property
-    def temperature(self) -> float | None: ...
-    def narrow(self, permissions: Permissions, runtime: str) -> Permissions: ...
-
-
-class Briefing(Protocol):
-    """Where roles and skills are found, and prompts put together."""
-
-    def role(self, name: str, workdir: Path) -> RoleFacts: ...
-
-    def problems(self, workdir: Path, role: str, skills: Sequence[str]) -> list[str]: ...
-
-    def brief(
-        self,
-        *,
-        task: str,
-        workdir: Path,
-        role: str,
-        skills: Sequence[str],
-        files: Sequence[str],
-        handoff: Sequence[Handoff],
-        reads_rules_itself: bool,
-        allow_absolute: bool,
-    ) -> Brief: ...
-
-    def go_on(self, *, role: str, workdir: Path, reason: str, answer: str) -> Brief: ...
+__all__ = ["AgentTool"]
 
 
 @runtime_checkable
@@ -90,8 +31,8 @@ class Closable(Protocol):
     async def close(self) -> None: ...
 
 
-READS_RULES_ITSELF = frozenset({"open-code"})
-"""Runtimes that read a project's AGENTS.md by themselves."""
+LONGEST_WAIT = 366 * 86400.0
+"""Seconds after which a quota may come back; what is further away is no time that anybody meant."""
 
 
 @dataclass(slots=True)
@@ -147,6 +88,20 @@ class AgentTool:
         named = self.briefing.problems(workdir, arguments.get("role", ""), arguments.get("skills", ()))
         return [*named, *self.validate(arguments)]
 
+    async def missing(self, state: State) -> list[str]:
+        """Runtimes that unfinished steps need and that cannot be used here, with what to do about it (D5)."""
+        found: dict[str, str] = {}
+        for step in state.top_level():
+            if step.spec.is_agent and not step.settled:
+                named = runtime_of(state, step, self.policy)
+                fallback = falls_back(state, step, self.policy)
+                try:
+                    await choose(self.runners, named, fallback=fallback)
+                except ToolError as error:
+                    advice = f" ({error.failure.advice[0]})" if error.failure.advice else ""
+                    found[named] = f"step {step.id}: {error.failure.message}{advice}"
+        return list(found.values())
+
     async def close(self) -> None:
         """Let go of what runtimes keep warm."""
         if isinstance(self.runners, Closable):
@@ -155,242 +110,4 @@ class AgentTool:
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
         if call.contact is None:
             raise ToolError("an agent needs an execution to work for", category=Category.LOGIC)
-        return await _Attempt(self, arguments, call, call.contact).perform()
-
-
-class _Attempt:
-    """One attempt of one agent step."""
-
-    def __init__(self, desk: AgentTool, arguments: Mapping[str, Any], call: Call, contact: Contact) -> None:
-        self._desk = desk
-        self._told = arguments
-        self._call = call
-        self._contact = contact
-        self._role = str(arguments["role"])
-        self._id = f"{call.execution}:{call.step}:{call.attempt}"
-
-    async def perform(self) -> str:
-        chosen = await self._choose()
-        runner = chosen.runner
-        role = await asyncio.to_thread(self._desk.briefing.role, self._role, self._call.workdir)
-        model, notes = self._model(runner.name, role)
-        charge = Charge(self._call.execution, self._call.step, self._call.attempt, runner.name, model or "", role.name)
-        desk = self._desk
-        purse = Purse(desk.ledger, desk.settings.budget, desk.clock, self._contact, charge, desk.bury)
-        session = self._session(runner.name)
-        result, host = await self._turn(runner, role, model, purse, session, notes)
-        if result.metadata.get("session_lost"):
-            self._tell_session(runner.name, None)
-            lost = [*notes, "the earlier conversation is lost: it begins anew"]
-            result, host = await self._turn(runner, role, model, purse, None, lost)
-        for adjustment in result.adjustments:
-            host.note(adjustment)
-        return self._outcome(runner.name, result, host)
-
-    # -- before ----------------------------------------------------------------------------------
-
-    async def _choose(self) -> Chosen:
-        state, step, policy = self._contact.state, self._contact.step, self._desk.policy
-        named = runtime_of(state, step, policy)
-        given_up = step.agent.given_up if step.agent is not None else ()
-        fallback = falls_back(state, step, policy)
-        chosen = await choose(self._desk.runners, named, fallback=fallback, given_up=given_up)
-        if chosen.instead_of:
-            now = self._desk.clock.now()
-            event = ev.RuntimeFellBack(now, step.id, named, chosen.runner.name, chosen.because, final=False)
-            self._contact.tell(event)
-        return chosen
-
-    def _model(self, runtime: str, role: RoleFacts) -> tuple[str | None, list[str]]:
-        """The model by the first who names one, if the name means something to this runtime."""
-        state, step = self._contact.state, self._contact.step
-        settings = self._desk.settings.runtimes.get(runtime)  # type: ignore[call-overload]
-        default = settings.model if settings is not None else None
-        meant_for = step.spec.runtime or state.plan.runtime or self._desk.policy.runtime
-        named = step.spec.model or state.plan.model
-        if named is not None:
-            if meant_for == runtime:
-                return named, []
-            return default, [f"model {named} was named for {meant_for}; {runtime} uses {default or 'its own default'}"]
-        if role.model is not None and (not role.runtime or role.runtime == runtime or runtime == "cli"):
-            return role.model, []
-        return default, []
-
-    def _session(self, runtime: str) -> str | None:
-        """The conversation to go on with: of this step, on this runtime, if an attempt broke off."""
-        agent = self._contact.step.agent
-        return agent.session if agent is not None and agent.session_runtime == runtime else None
-
-    def _tell_session(self, runtime: str, session: str | None) -> None:
-        now = self._desk.clock.now()
-        self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, runtime, session))
-
-    async def _brief(self, runtime: str, session: str | None) -> Brief:
-        briefing, told, workdir = self._desk.briefing, self._told, self._call.workdir
-        if session is not None:
-            asked = self._contact.step.approval
-            answer = ""
-            if asked is not None and asked.attempt and asked.allow is not None:
-                said = "allowed" if asked.allow else "denied"
-                answer = f"Your request to use {asked.tool} was {said}{f': {asked.note}' if asked.note else '.'}"
-            return await asyncio.to_thread(
-                briefing.go_on, role=self._role, workdir=workdir, reason=self._why(), answer=answer
-            )
-        return await asyncio.to_thread(
-            briefing.brief,
-            task=_text(told["prompt"]),
-            workdir=workdir,
-            role=self._role,
-            skills=told.get("skills", ()),
-            files=told.get("files", ()),
-            handoff=_handoff(told),
-            reads_rules_itself=runtime in READS_RULES_ITSELF,
-            allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
-        )
-
-    def _why(self) -> str:
-        error = self._contact.step.error
-        return error.message if error is not None else ""
-
-    # -- the run ---------------------------------------------------------------------------------
-
-    async def _turn(
-        self,
-        runner: Runner,
-        role: RoleFacts,
-        model: str | None,
-        purse: Purse,
-        session: str | None,
-        notes: Sequence[str],
-    ) -> tuple[AgentResult, EngineHost]:
-        call, desk = self._call, self._desk
-        brief = await self._brief(runner.name, session)
-        permissions = permitted(desk.settings.permissions, role.name, self._told.get("permissions"))
-        permissions = role.narrow(permissions, runner.name)
-        host = EngineHost(
-            call=call,
-            contact=self._contact,
-            clock=desk.clock,
-            runtime=runner.name,
-            role=role.name,
-            permissions=permissions,
-            purse=purse,
-            hands=Hands(self._contact.tools, call, self._contact, permissions),
-            stop=lambda: runner.interrupt(self._id),
-        )
-        began = False
-        try:
-            allowance = await purse.open()
-            request = self._request(role, model, brief, allowance, session, permissions)
-            event = self._began(runner.name, request, notes)
-            await self._contact.record(event)
-            for note in event.notes:
-                host.note(note)
-            began = True
-            result = await self._see_through(runner, request, host)
-            host.used = result.usage
-        finally:
-            await asyncio.shield(self._settle(purse, host) if began else purse.put_back())
-        return result, host
-
-    def _request(
-        self,
-        role: RoleFacts,
-        model: str | None,
-        brief: Brief,
-        allowance: Amount,
-        session: str | None,
-        permissions: Permissions,
-    ) -> AgentRequest:
-        call, told = self._call, self._told
-        return AgentRequest(
-            id=self._id,
-            task=_text(told["prompt"]),
-            brief=brief,
-            workdir=call.workdir,
-            scratch=call.scratch,
-            env=call.variables,
-            role=role.name,
-            model=model,
-            skills=tuple(told.get("skills", ())),
-            files=tuple(told.get("files", ())),
-            handoff=tuple(_handoff(told)),
-            budget=allowance,
-            session=session,
-            permissions=permissions,
-            max_turns=told.get("max_turns") or role.max_turns,
-            temperature=role.temperature,
-            trusted=self._desk.trusted(call.workdir),
-            grace=call.grace,
-            metadata={"execution": call.execution, "step": call.step},
-        )
-
-    def _began(self, runtime: str, request: AgentRequest, notes: Sequence[str]) -> ev.AgentBegan:
-        brief = request.brief
-        return ev.AgentBegan(
-            self._desk.clock.now(),
-            self._call.step,
-            self._call.attempt,
-            runtime,
-            request.role,
-            brief.system,
-            brief.prompt,
-            request.model or "",
-            request.session,
-            (*notes, *brief.notes),
-        )
-
-    async def _see_through(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:
-        """Run it. Told to stop, the agent ends its turn politely, so that what it used is known."""
-        run = asyncio.get_running_loop().create_task(runner.run(request, host))
-        try:
-            return await asyncio.shield(run)
-        except asyncio.CancelledError:
-            if not run.done():
-                await runner.interrupt(request.id)
-                await asyncio.wait({run}, timeout=request.grace)
-            if not run.done():
-                run.cancel()
-                await asyncio.wait({run}, timeout=request.grace)
-            if run.done() and not run.cancelled() and run.exception() is None:
-                host.used = run.result().usage
-            raise
-
-    async def _settle(self, purse: Purse, host: EngineHost) -> None:
-        """What was used is known to the ledger and the journal before the attempt ends."""
-        self._contact.tell(host.reported())
-        await host.watched()
-        await purse.settle(host.used)
-
-    # -- after -----------------------------------------------------------------------------------
-
-    def _outcome(self, runtime: str, result: AgentResult, host: EngineHost) -> str:
-        if result.success:  # also when its last words passed the budget: they are paid for
-            if not host.told_text and result.output:
-                host.text(result.output)
-            return result.output
-        if host.held is not None:
-            raise host.held
-        failure = result.failure
-        if failure is None:
-            failure = Failure(Category.TRANSIENT, f"{runtime} ended its turn before it was done", elsewhere=True)
-        if result.metadata.get("budget"):
-            raise Held("budget", failure.message, scope="execution", needed=_more(self._contact))
-        if failure.resets_at is not None:
-            raise Held("quota", failure.message, until=failure.resets_at, runtime=runtime)
-        if not result.metadata.get("session_kept", failure.category is Category.TRANSIENT):
-            self._tell_session(runtime, None)
-        raise ToolError.of(failure, result.output or None)
-
-
-def _handoff(told: Mapping[str, Any]) -> list[Handoff]:
-    return [Handoff(given["step"], given["role"], given["output"]) for given in told.get("handoff", ())]
-
-
-def _text(prompt: Any) -> str:
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-
-
-def _more(contact: Contact) -> float | None:
-    limit = contact.state.allowed.get("execution") or contact.state.plan.budget
-    return None if limit is None or limit.usd is None else contact.state.cost.usd + limit.usd
+        return await AgentAttempt(self, arguments, call, call.contact).perform()

@@ -1,0 +1,66 @@
+"""What every agent's attempt shares: the runtimes, where roles are found, the ledger, the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from windlass.clock import Clock
+from windlass.core.decide import Policy
+from windlass.ports import Brief, Handoff, Ledger, Permissions, Runner
+from windlass.settings import Settings
+
+__all__ = ["Briefing", "Desk", "RoleFacts"]
+
+
+class RoleFacts(Protocol):
+    """What the engine needs to know of a role."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def runtime(self) -> str: ...
+    @property
+    def max_turns(self) -> int | None: ...
+    @property
+    def temperature(self) -> float | None: ...
+    def narrow(self, permissions: Permissions, runtime: str) -> Permissions: ...
+
+
+class Briefing(Protocol):
+    """Where roles and skills are found, and prompts put together."""
+
+    def role(self, name: str, workdir: Path) -> RoleFacts: ...
+
+    def problems(self, workdir: Path, role: str, skills: Sequence[str]) -> list[str]: ...
+
+    def brief(
+        self,
+        *,
+        task: str,
+        workdir: Path,
+        role: str,
+        skills: Sequence[str],
+        files: Sequence[str],
+        handoff: Sequence[Handoff],
+        reads_rules_itself: bool,
+        allow_absolute: bool,
+    ) -> Brief: ...
+
+    def go_on(self, *, role: str, workdir: Path, reason: str, answer: str) -> Brief: ...
+
+
+class Desk(Protocol):
+    """Where an attempt finds what it needs."""
+
+    runners: Mapping[str, Runner]
+    briefing: Briefing
+    ledger: Ledger
+    clock: Clock
+    settings: Settings
+    policy: Policy
+    trusted: Callable[[Path], bool]
+    bury: Callable[[], Awaitable[None]]
