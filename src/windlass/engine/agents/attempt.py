@@ -36,6 +36,9 @@ from windlass.ports import (
 
 __all__ = ["AgentAttempt"]
 
+LONGEST_WAIT = 366 * 86400.0
+"""Seconds after which a quota may come back; what is further away is no time that anybody meant."""
+
 READS_RULES_ITSELF = frozenset({"open-code"})
 """Runtimes that read a project's AGENTS.md by themselves."""
 

@@ -35,7 +35,7 @@ async def choose(
     other = next_in_family(named, given_up) if fallback else None
     instead = runners.get(other) if other is not None else None
     if instead is None:
-        raise _nobody(named, health, "it has nothing to fall back to" if other is None else "")
+        raise _nobody(named, health, "it has nothing to fall back to" if fallback else "falling back is switched off")
     second = await instead.available()
     if not second.ok:
         raise _nobody(named, health, f"{instead.name} cannot take over: {second.detail}", second.advice)

@@ -56,11 +56,19 @@ class Briefing(Protocol):
 class Desk(Protocol):
     """Where an attempt finds what it needs."""
 
-    runners: Mapping[str, Runner]
-    briefing: Briefing
-    ledger: Ledger
-    clock: Clock
-    settings: Settings
-    policy: Policy
-    trusted: Callable[[Path], bool]
-    bury: Callable[[], Awaitable[None]]
+    @property
+    def runners(self) -> Mapping[str, Runner]: ...
+    @property
+    def briefing(self) -> Briefing: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def trusted(self) -> Callable[[Path], bool]: ...
+    @property
+    def bury(self) -> Callable[[], Awaitable[None]]: ...

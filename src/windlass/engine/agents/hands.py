@@ -8,11 +8,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from windlass.engine.agents.permits import verdict
-from windlass.errors import Category, Failure, ToolError, WindlassError, classify
+from windlass.errors import Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
 from windlass.ports import Call, Contact, Permissions, Toolbox, ToolReturn, ToolSpec
 
 __all__ = ["Hands"]
+
 
 class Hands:
     """What one agent may use of the engine's tools."""
@@ -47,7 +48,7 @@ class Hands:
             return _failed(Category.PERMISSION, denied)
         try:
             return ToolReturn(await tool.execute(arguments, self._nested(use_id)))
-        except (ToolError, WindlassError, OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
+        except (Exception, SystemExit) as error:  # a tool may raise anything; the agent is to read of it
             return ToolReturn(getattr(error, "output", None), classify(error))
 
     async def _ask(self, name: str, arguments: Mapping[str, Any]) -> str | None:

@@ -2,19 +2,32 @@
 
 Names are the runtime's own (`Bash`, `Write`), with patterns: `Bash(git log:*)`, `mcp__github__*`, `files.*`. Deny is
 stronger than allow, and both are stronger than the mode.
+
+A pattern for a command allows that command alone: one that goes on with another, or writes to a file, is asked about.
+It denies the command wherever it stands in a line. That catches slips, not cunning (`sh -c`, a variable): what must not
+happen at all needs `mode = "deny"` or a role without the tool.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass.ports import Permissions
 from windlass.settings import PermissionSettings
 
-__all__ = ["matches", "permitted", "verdict"]
+__all__ = ["permitted", "verdict"]
+
+_COMMANDS = ("command", "line")
+_OTHERS = ("file_path", "filePath", "notebook_path", "path", "url", "pattern")
+_GOES_ON = re.compile(r"[;&|`<>()\r\n]")
+"""What a line has that is more than one command, or writes to a file."""
+_JOINTS = re.compile(r"[;&|`<>(){}\r\n]")
+"""Where in a line a command may begin."""
 
 
 def permitted(settings: PermissionSettings, role: str, step: Mapping[str, Any] | None) -> Permissions:
@@ -36,37 +49,49 @@ def permitted(settings: PermissionSettings, role: str, step: Mapping[str, Any] |
 
 def verdict(permissions: Permissions, tool: str, input: Any) -> bool | None:
     """Allowed, denied, or None: a person is to be asked."""
-    if any(matches(pattern, tool, input) for pattern in permissions.deny):
+    use = _use(input)
+    if any(_speaks_of(pattern, tool, use.parts) for pattern in permissions.deny):
         return False
-    if any(matches(pattern, tool, input) for pattern in permissions.allow):
+    if any(_speaks_of(pattern, tool, (use.whole,), exactly=use.more) for pattern in permissions.allow):
         return True
     return {"allow": True, "deny": False, "ask": None}[permissions.mode]
 
 
-def matches(pattern: str, tool: str, input: Any) -> bool:
-    """Whether a pattern speaks of this use of a tool."""
+class _Use(NamedTuple):
+    """What patterns speak of in a use of a tool."""
+
+    whole: str
+    more: bool
+    """It is, or may be, more than it begins with: nothing but its very words allows it."""
+    parts: tuple[str, ...]
+    """Itself and everything in it."""
+
+
+def _use(input: Any) -> _Use:
+    """The command, the path, the address."""
+    given = input if isinstance(input, Mapping) else {}
+    commands = [str(given[key]) for key in _COMMANDS if isinstance(given.get(key), str)]
+    if isinstance(given.get("argv"), list):
+        commands.append(shlex.join(map(str, given["argv"])))
+    if commands:
+        parts = [part.strip() for command in commands for part in (command, *_JOINTS.split(command))]
+        whole = commands[0].strip()
+        return _Use(whole, len(commands) > 1 or _GOES_ON.search(whole) is not None, tuple(parts))
+    others = [str(given[key]) for key in _OTHERS if isinstance(given.get(key), str)] or [""]
+    # A path that climbs out of the folder it begins with is not in it.
+    return _Use(others[0], ".." in re.split(r"[/\\]", others[0]), tuple(others))
+
+
+def _speaks_of(pattern: str, tool: str, told: tuple[str, ...], *, exactly: bool = False) -> bool:
     name, bracket, rest = pattern.partition("(")
     if not fnmatchcase(tool, name.strip()):
         return False
-    if not bracket:
+    wanted = rest.strip().removesuffix(")")
+    if not bracket or wanted in ("", "*", ":*"):
         return True
-    wanted = rest.removesuffix(")")
-    told = _told(input)
+    if exactly:
+        return wanted in told
     if wanted.endswith(":*"):  # Claude Code's way to say: begins with
         prefix = wanted[:-2]
-        return told == prefix or (told.startswith(prefix + " ") and not _chained(told))
-    return fnmatchcase(told, wanted)
-
-
-def _told(input: Any) -> str:
-    """The part of a use that patterns speak of: the command, the path, the address."""
-    if isinstance(input, Mapping):
-        for key in ("command", "line", "file_path", "filePath", "path", "url", "pattern"):
-            if isinstance(input.get(key), str):
-                return str(input[key])
-    return ""
-
-
-def _chained(command: str) -> bool:
-    """A command that goes on with another one is not the one that was allowed."""
-    return any(mark in command for mark in (";", "&", "|", "`", "$(", "\n", ">", "<("))
+        return any(text == prefix or text.startswith((prefix + " ", prefix + "\t")) for text in told)
+    return any(fnmatchcase(text, wanted) for text in told)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.agent import Cost
-from windlass.core.budget import Amount, Refusal, Scope, ScopeName, day_start, month_start
+from windlass.core.budget import Amount, Refusal, Scope, day_start, month_start
 from windlass.engine.perform import Held
 from windlass.plan.model import Budget
 from windlass.ports import Charge, Contact, Ledger, Usage
@@ -47,25 +47,15 @@ class Purse:
         """The limits that hold for this attempt; a person's later word comes before the plan's and the settings'."""
         state, step, now = self.contact.state, self.contact.step, self.clock.now()
         allowed, execution = state.allowed, self.charge.execution
-        named: list[tuple[ScopeName, Budget | LimitSettings | None, dict[str, str | float]]] = [
-            (
-                "step",
-                allowed.get(f"step:{step.id}") or step.spec.budget or self.limits.step,
-                {"execution": execution, "step": step.id},
-            ),
-            (
-                "execution",
-                allowed.get("execution") or state.plan.budget or self.limits.execution,
-                {"execution": execution},
-            ),
-            ("day", allowed.get("day") or self.limits.day, {"since": day_start(now)}),
-            ("month", allowed.get("month") or self.limits.month, {"since": month_start(now)}),
+        of_step = _limit(allowed.get(f"step:{step.id}"), step.spec.budget or self.limits.step)
+        of_execution = _limit(allowed.get("execution"), state.plan.budget or self.limits.execution)
+        scopes = [
+            Scope("step", of_step, execution=execution, step=step.id),
+            Scope("execution", of_execution, execution=execution),
+            Scope("day", _limit(allowed.get("day"), self.limits.day), since=day_start(now)),
+            Scope("month", _limit(allowed.get("month"), self.limits.month), since=month_start(now)),
         ]
-        return [
-            Scope(name, Amount(limit.usd, limit.tokens), **where)  # type: ignore[arg-type]
-            for name, limit, where in named
-            if limit is not None and (limit.usd is not None or limit.tokens is not None)
-        ]
+        return [scope for scope in scopes if scope.limit]
 
     async def open(self) -> Amount:
         """Set something aside before the attempt begins, and say what it may spend at most. Raises `Held`."""
@@ -81,7 +71,19 @@ class Purse:
                 return Amount()
             await self.bury()
             await asyncio.sleep(LOOK_AGAIN)
+        if self.limits.on_overrun == "proceed":
+            return Amount()  # a runtime that holds itself to a limit would not go on
         return _least([self._left(scope) for scope in scopes])
+
+    def run_out(self, message: str) -> Held | None:
+        """The runtime held itself to its allowance: the limit that this came from, or None when it was none of ours."""
+        left = [(self._left(scope).usd, scope) for scope in self.scopes() if scope.limit.usd is not None]
+        if not left:
+            return None
+        scope = min(left, key=lambda one: one[0] or 0.0)[1]
+        limit = scope.limit.usd or 0.0
+        needed = limit + (limit or self.limits.reserve_usd)
+        return Held("budget", message, scope=scope.name, needed=needed)
 
     def _left(self, scope: Scope) -> Amount:
         """What this execution's own spending leaves of a limit; a day's or month's is watched in the ledger alone."""
@@ -164,6 +166,15 @@ def _passed(refusal: Refusal, used: Amount) -> bool:
 
 def _of_unit(amount: Amount, unit: str) -> float:
     return (amount.usd if unit == "usd" else amount.tokens) or 0
+
+
+def _limit(said: Budget | None, named: Budget | LimitSettings) -> Amount:
+    """A person's word on dollars leaves the limit on tokens as it was; one without a number lifts both."""
+    if said is None:
+        return Amount(named.usd, named.tokens)
+    if said.usd is None and said.tokens is None:
+        return Amount()
+    return Amount(named.usd if said.usd is None else said.usd, named.tokens if said.tokens is None else said.tokens)
 
 
 def _least(limits: Sequence[Amount]) -> Amount:

@@ -31,10 +31,6 @@ class Closable(Protocol):
     async def close(self) -> None: ...
 
 
-LONGEST_WAIT = 366 * 86400.0
-"""Seconds after which a quota may come back; what is further away is no time that anybody meant."""
-
-
 @dataclass(slots=True)
 class AgentTool:
     """The tool that agent steps use."""
