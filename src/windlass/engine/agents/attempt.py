@@ -39,6 +39,8 @@ __all__ = ["AgentAttempt"]
 LONGEST_WAIT = 366 * 86400.0
 """Seconds after which a quota may come back; what is further away is no time that anybody meant."""
 
+KEEP_CONVERSATION = frozenset({Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE})
+"""Failures that are not about what was said: a further attempt goes on where the conversation broke off."""
 READS_RULES_ITSELF = frozenset({"open-code"})
 """Runtimes that read a project's AGENTS.md by themselves."""
 
@@ -137,7 +139,8 @@ class AgentAttempt:
             skills=told.get("skills", ()),
             files=told.get("files", ()),
             handoff=_handoff(told),
-            reads_rules_itself=runtime in READS_RULES_ITSELF,
+            # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
+            reads_rules_itself=runtime in READS_RULES_ITSELF and self._desk.trusted(workdir),
             allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
         )
 
@@ -271,7 +274,7 @@ class AgentAttempt:
             raise held
         if _comes_back(failure.resets_at, self._desk.clock.now()):
             raise Held("quota", failure.message, until=failure.resets_at, runtime=runtime)
-        if not result.metadata.get("session_kept", failure.category is Category.TRANSIENT):
+        if not result.metadata.get("session_kept", failure.category in KEEP_CONVERSATION):
             self._tell_session(runtime, None)
         raise ToolError.of(failure, result.output or None)
 
