@@ -18,13 +18,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import FakeHost
 
 from windlass.ports import AgentRequest, Brief, Permissions
 from windlass.process import Supervisor
 from windlass.runners.opencode import OpenCodeRunner
 from windlass.testing import Reply, ScriptedModel
 
-__all__ = ["ALLOWED", "MODEL", "Bench", "free_port", "needs_opencode", "opencode_binary", "settings"]
+__all__ = [
+    "ALLOWED",
+    "MODEL",
+    "Bench",
+    "free_port",
+    "needs_opencode",
+    "opencode_binary",
+    "settings",
+    "user_environment",
+]
 
 MODEL = "scripted/scripted"
 ALLOWED = Permissions(mode="allow")
@@ -66,6 +76,23 @@ def settings(base_url: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def user_environment(user: Path) -> dict[str, str]:
+    """The environment of a user who has nothing but a home, and is not asked for any download."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(user),
+        "XDG_CONFIG_HOME": str(user / ".config"),
+        "XDG_DATA_HOME": str(user / ".local/share"),
+        "XDG_STATE_HOME": str(user / ".local/state"),
+        "XDG_CACHE_HOME": str(user / ".cache"),
+        "TMPDIR": str(user / "tmp"),
+        "LANG": "C.UTF-8",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    }
+
+
 class Bench:
     """One runner with a user of its own."""
 
@@ -85,19 +112,7 @@ class Bench:
 
     @property
     def env(self) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.user),
-            "XDG_CONFIG_HOME": str(self.user / ".config"),
-            "XDG_DATA_HOME": str(self.user / ".local/share"),
-            "XDG_STATE_HOME": str(self.user / ".local/state"),
-            "XDG_CACHE_HOME": str(self.user / ".cache"),
-            "TMPDIR": str(self.user / "tmp"),
-            "LANG": "C.UTF-8",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-        }
+        return user_environment(self.user)
 
     def configure(self, **more: Any) -> None:
         """The user's own settings."""
@@ -135,15 +150,27 @@ class Bench:
             path.write_text(text)
         return folder
 
-    def processes(self, mark: str) -> list[int]:
-        """Living processes whose command line has this text in it."""
-        found = []
+    async def warm(self) -> None:
+        """Have the server started, which takes long on a busy machine."""
+        async with self.model(Reply.say("warm")):
+            result = await self.runner.run(self.request("warm up"), FakeHost())
+        assert result.success, result
+
+    def processes(self, mark: str) -> set[int]:
+        """Living processes of this bench's user whose command line has this text in it."""
+        found = set()
         for entry in Path("/proc").iterdir():
             with suppress(OSError, ValueError):  # it has ended; it is no process
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-                if mark.encode() in (entry / "cmdline").read_bytes() and state not in "ZX":
-                    found.append(int(entry.name))
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                ours = f"HOME={self.user}".encode() in (entry / "environ").read_bytes().split(b"\0")
+                if mark in command and ours and state not in "ZX":
+                    found.add(int(entry.name))
         return found
+
+    @property
+    def servers(self) -> set[int]:
+        return self.processes(" serve --hostname 127.0.0.1")
 
     async def close(self) -> None:
         await self.runner.close()

@@ -125,14 +125,14 @@ class OpenCodeRunner:
 
     async def _serve(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
         env = modern_environment(self._env, request.env, trusted=request.trusted)
-        server = await self._pool.borrow(program.path, program.version, env)
+        server = await self._pool.borrow(program.path, program.version, env, str(request.workdir))
         try:
             if (failure := self._distrusted(server, request)) is not None:
                 return AgentResult(failure=failure, session=request.session)
             turn = ServedTurn(server, request, host, now=self._now, prices=self._prices, retries=self._retries)
             return await self._follow(request, turn)
         finally:
-            self._pool.give_back(server)
+            self._pool.give_back(server, str(request.workdir))
 
     async def _one_shot(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
         found = [] if request.trusted else folder_settings(request.workdir)

@@ -19,21 +19,28 @@ class _Stat(NamedTuple):
     state: str
 
 
-def left_beneath(server: int) -> set[int]:
-    """Living processes that a turn started beneath this server, also those that have lost their parents."""
+def left_beneath(server: int) -> dict[int, str]:
+    """Living processes that turns have started beneath this server, and the folder that each stands in.
+
+    Those that have lost their parents are found too.
+    """
     table = _table()
     if server not in table:
-        return set()
+        return {}
     ours = table[server]
     # Orphans are given to the keeper, which is the server's parent and has no other child of its own.
     family = [ours.parent]
     for member in family:  # which grows by what is found below
         family += [pid for pid, stat in table.items() if stat.parent == member]
-    return {
-        pid
-        for pid in family[1:]
-        if pid != server and table[pid].session != ours.session and table[pid].state not in "ZX"
-    }
+    strangers = (pid for pid in family[1:] if pid != server and table[pid].session != ours.session)
+    return {pid: _folder(pid) for pid in strangers if table[pid].state not in "ZX"}
+
+
+def _folder(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""  # it has ended, or is another user's
 
 
 def _table() -> dict[int, _Stat]:

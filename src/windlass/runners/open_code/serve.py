@@ -28,6 +28,10 @@ SILENCE = 45.0
 """Seconds without any event, though a server sends a sign of life every ten, after which it is asked how it is."""
 ABORTING = 2.0
 """Seconds in which an aborted session must be idle. It takes hundredths."""
+SIGN_OF_LIFE = 15.0
+"""Seconds in which a server that left something unanswered must say that it is well."""
+FAREWELL = 1.0
+"""Seconds in which we learn that a process has died, once its connections have."""
 LONG_WAIT = 60.0
 """OpenCode may wait this long for a retry of its own; beyond it the engine waits, and is seen to."""
 RECONNECTIONS = 3
@@ -67,6 +71,8 @@ class ServedTurn:
         self._stopped: Failure | None = None
         self._prompted = False
         self._interrupted = False
+        self._at_rest = False
+        """The session itself has said that it is idle."""
         self._idle = asyncio.Event()
         self._connected = asyncio.Event()
 
@@ -187,7 +193,8 @@ class ServedTurn:
                     if self._idle.is_set():
                         return
             except httpx2.HTTPError as error:
-                if not await self._server.healthy(ABORTING):
+                await asyncio.wait({self._server.ended}, timeout=FAREWELL)
+                if not self._server.alive or not await self._server.healthy(SIGN_OF_LIFE):
                     raise Stopped(await self._unanswered(error)) from error
         raise Stopped(failures.cut_off("the stream of its events broke again and again"))
 
@@ -227,20 +234,26 @@ class ServedTurn:
             self._error = message["info"].get("error") or self._error
             for part in message["parts"]:
                 self._reading.part(part)
+        self._at_rest = True
         self._idle.set()
 
     async def _mourn(self) -> None:
         how = await asyncio.shield(self._server.ended)
-        raise Stopped(failures.died("its server", f"died in the middle of the turn ({how})", self._server.last_words))
+        raise Stopped(self._death(how))
 
     async def _unanswered(self, error: Exception) -> Failure:
         """A request to the server failed: it is dead, or it hangs and is ended."""
-        if self._server.alive and await self._server.healthy(ABORTING):
+        server = self._server
+        await asyncio.wait({server.ended}, timeout=FAREWELL)
+        if server.alive and await server.healthy(SIGN_OF_LIFE):
             return failures.cut_off(f"its server did not answer a request ({type(error).__name__} {error})")
-        if self._server.alive:
-            await self._server.stop(0)
-            return failures.hangs("its server", ABORTING)
-        return failures.died("its server", f"died ({await self._server.ended})", self._server.last_words)
+        if server.alive:
+            await server.stop(0)
+            return failures.hangs("its server", SIGN_OF_LIFE)
+        return self._death(await server.ended)
+
+    def _death(self, how: str) -> Failure:
+        return failures.died("its server", f"died in the middle of the turn ({how})", self._server.last_words)
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -288,6 +301,7 @@ class ServedTurn:
             case "session.status" if main:
                 self._status(told.get("status") or {})
             case "session.idle" if main and self._prompted:
+                self._at_rest = True
                 self._idle.set()
 
     def _status(self, status: Mapping[str, Any]) -> None:
@@ -315,25 +329,24 @@ class ServedTurn:
 
     async def _clean_up(self) -> None:
         """Leave nothing of this session running."""
-        if self._prompted and self._server.alive:
+        if self._prompted and not self._at_rest and self._server.alive:
             await self._abort()
-        if self._server.leftovers():
-            # Whose they are cannot be told while others work here, so the server ends with its last run.
-            self._server.retired = True
-            if self._server.users <= 1:
-                await self._server.stop(0)
+        await self._server.clear(self._directory)
 
     async def _abort(self) -> None:
         """Abort the session, and see that it is idle. A server that cannot do that is ended."""
         import httpx2
 
+        # Others lose their turns with the server, so it gets more time while it has any.
+        patience = ABORTING if self._server.users <= 1 else SIGN_OF_LIFE
         try:
-            async with asyncio.timeout(ABORTING):
+            async with asyncio.timeout(patience):
                 await self._server.call("POST", f"/session/{self._session}/abort", directory=self._directory)
                 while True:
                     answer = await self._server.call("GET", "/session/status", directory=self._directory)
                     status = _answered(answer).get(self._session or "")
                     if not isinstance(status, Mapping) or status.get("type") == "idle":
+                        self._at_rest = True
                         return
                     await asyncio.sleep(0.01)
         except (TimeoutError, httpx2.HTTPError, Stopped):

@@ -28,8 +28,8 @@ __all__ = ["Pool", "Server", "ServerError"]
 
 log = logging.getLogger("windlass.runners.opencode")
 
-STARTING = 60.0
-"""Seconds in which a server must be up. It takes four; a busy machine takes longer."""
+STARTING = 120.0
+"""Seconds in which a server must be up. It takes four; a busy machine takes much longer."""
 FIRST_ANSWER = 2.0
 """A request that comes while the server still starts may never be answered: it is given up soon and put again."""
 ANSWER = 30.0
@@ -53,7 +53,8 @@ class Server:
     def __init__(self, process: Process, password: str, version: str) -> None:
         self.process = process
         self.version = version
-        self.users = 0
+        self.folders: list[str] = []
+        """Where its runs work, one entry for each."""
         self.retired = False
         """It gets no new runs, and is ended with its last one."""
         self.leaves_project_settings_out = True
@@ -63,6 +64,10 @@ class Server:
         self._readers = [asyncio.create_task(self._read(reader)) for reader in (process.stdout, process.stderr)]
         self.ended = asyncio.create_task(self._end())
         self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def users(self) -> int:
+        return len(self.folders)
 
     @property
     def alive(self) -> bool:
@@ -117,8 +122,17 @@ class Server:
         """One request about a folder. httpx2.HTTPError: it was not answered."""
         return await self.client.request(method, path, params={"directory": directory}, json=body, timeout=timeout)
 
-    def leftovers(self) -> set[int]:
-        return left_beneath(self.process.pid) if self.alive else set()
+    async def clear(self, folder: str) -> None:
+        """A run in this folder ends: see that no process of it stays.
+
+        With the last run, whatever is left is its, and ends with the server. While others work, what stands in this
+        run's folder and in no other's is its: the server then gets no new runs, and ends with its last one.
+        """
+        left = left_beneath(self.process.pid) if self.alive else {}
+        if left and self.users <= 1:
+            await self.stop(0)
+        elif self.folders.count(folder) <= 1 and any(_within(place, folder) for place in left.values()):
+            self.retired = True
 
     async def stop(self, grace: float = STOPPING) -> None:
         """End it and everything that it started."""
@@ -157,8 +171,8 @@ class Pool:
         self._starting: dict[tuple[Any, ...], asyncio.Task[Server]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def borrow(self, path: str, version: str, env: Mapping[str, str]) -> Server:
-        """A server that is up, for this environment. Give it back."""
+    async def borrow(self, path: str, version: str, env: Mapping[str, str], folder: str) -> Server:
+        """A server that is up, for this environment and a run in this folder. Give it back."""
         key = (path, version, *sorted(env.items()))
         while True:
             task = self._starting.get(key)
@@ -167,12 +181,12 @@ class Pool:
             # Shared: a run that is cancelled while it waits does not take the server from the others.
             server = await asyncio.shield(task)
             if server.alive and not server.retired:
-                server.users += 1
+                server.folders.append(folder)
                 return server
 
-    def give_back(self, server: Server) -> None:
-        server.users -= 1
-        if server.retired and server.users <= 0 and server.alive:
+    def give_back(self, server: Server, folder: str) -> None:
+        server.folders.remove(folder)
+        if server.retired and not server.folders and server.alive:
             task = asyncio.create_task(server.stop())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -218,6 +232,10 @@ class Pool:
         except httpx2.HTTPError:
             return False
         return answer.status_code == 200 and PROBE_MARK not in answer.text
+
+
+def _within(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(f"{folder}/")
 
 
 def _usable(task: asyncio.Task[Server]) -> bool:

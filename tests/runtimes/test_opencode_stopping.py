@@ -1,0 +1,166 @@
+"""Interrupts, cancellation, kills: nothing of a turn runs on, and its conversation goes on (A3, A8)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hosts import FakeHost
+from opencode_fixtures import Bench, needs_opencode
+
+from windlass.errors import Category
+from windlass.testing import Reply
+
+pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]
+Eventually = Callable[..., Awaitable[Any]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("opencode"))
+    await made.warm()
+    yield made
+    await made.close()
+
+
+def bash(command: str, text: str = "") -> Reply:
+    return Reply.use("bash", {"command": command, "description": "a command"}, text=text)
+
+
+async def test_a8_an_interrupt_ends_a_running_command_and_the_conversation_goes_on(
+    bench: Bench, eventually: Eventually
+) -> None:
+    request = bench.request("the first words")
+    host = FakeHost()
+    async with bench.model(bash("sleep 1001", "I will wait."), Reply.say("resumed")) as model:
+        running = asyncio.create_task(bench.runner.run(request, host))
+        await eventually(lambda: bench.processes("sleep 1001"))
+        await bench.runner.interrupt(request.id)
+        assert bench.processes("sleep 1001") == set()
+        first = await running
+        assert first.interrupted
+        assert first.failure is None
+        assert first.output == "I will wait."
+        assert first.session == host.sessions[0]
+        again = bench.request("go on", workdir=request.workdir, session=first.session)
+        second = await bench.runner.run(again, FakeHost())
+        model.check()
+    assert second.success, second
+    assert second.session == first.session
+    assert "the first words" in str(model.requests[1].messages)
+
+
+async def test_a3_a_session_is_continued_in_its_own_folder_whatever_the_request_says(bench: Bench) -> None:
+    request = bench.request("begin")
+    async with bench.model(Reply.say("begun"), bash("pwd > here.txt"), Reply.say("done")) as model:
+        first = await bench.runner.run(request, FakeHost())
+        second = await bench.runner.run(bench.request("go on", session=first.session), FakeHost())
+        model.check()
+    assert second.success, second
+    assert (request.workdir / "here.txt").read_text().strip() == str(request.workdir)
+
+
+async def test_a8_a_cancelled_run_leaves_no_process_and_the_server_goes_on(
+    bench: Bench, eventually: Eventually
+) -> None:
+    async with bench.model(bash("sleep 1002"), Reply.say("still here")) as model:
+        running = asyncio.create_task(bench.runner.run(bench.request("go"), FakeHost()))
+        await eventually(lambda: bench.processes("sleep 1002"))
+        before = bench.servers
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert bench.processes("sleep 1002") == set()
+        assert (await bench.runner.run(bench.request("and you?"), FakeHost())).output == "still here"
+        model.check()
+    assert bench.servers == before
+
+
+async def test_a8_a_daemon_that_a_turn_left_behind_ends_with_it(bench: Bench) -> None:
+    daemon = "setsid nohup sh -c 'sleep 1003; true' >/dev/null 2>&1 & sleep 0.2"
+    async with bench.model(bash(daemon), Reply.say("left one"), Reply.say("next")) as model:
+        result = await bench.runner.run(bench.request("go"), FakeHost())
+        assert result.success, result
+        assert bench.processes("sleep 1003") == set()
+        assert (await bench.runner.run(bench.request("next"), FakeHost())).output == "next"
+        model.check()
+
+
+async def test_a3_after_kill_9_of_the_server_the_conversation_goes_on_with_a_new_one(
+    bench: Bench, eventually: Eventually
+) -> None:
+    request = bench.request("remember the word lighthouse")
+    host = FakeHost()
+    async with bench.model(bash("sleep 1004", "Noted."), Reply.say("it was lighthouse")) as model:
+        running = asyncio.create_task(bench.runner.run(request, host))
+        await eventually(lambda: bench.processes("sleep 1004"))
+        (server,) = bench.servers
+        os.kill(server, signal.SIGKILL)
+        first = await running
+        assert first.failure is not None
+        assert first.failure.category is Category.TRANSIENT
+        assert first.failure.elsewhere
+        assert "died in the middle of the turn" in first.failure.message
+        assert first.output == "Noted."
+        await eventually(lambda: not bench.processes("sleep 1004"))
+        again = bench.request("which word?", workdir=request.workdir, session=first.session)
+        second = await bench.runner.run(again, FakeHost())
+        model.check()
+    assert second.output == "it was lighthouse"
+    assert "lighthouse" in str(model.requests[1].messages)
+    assert bench.servers != {server}
+
+
+async def test_a8_a_server_that_hangs_is_ended_by_an_interrupt_and_replaced(
+    bench: Bench, eventually: Eventually
+) -> None:
+    request = bench.request("go")
+    async with bench.model(bash("sleep 1005"), Reply.say("a new one")) as model:
+        running = asyncio.create_task(bench.runner.run(request, FakeHost()))
+        await eventually(lambda: bench.processes("sleep 1005"))
+        (server,) = bench.servers
+        os.kill(server, signal.SIGSTOP)
+        await bench.runner.interrupt(request.id)
+        assert (await running).interrupted
+        assert bench.processes("sleep 1005") == set()
+        assert server not in bench.servers
+        assert (await bench.runner.run(bench.request("next"), FakeHost())).output == "a new one"
+        model.check()
+
+
+async def test_a3_an_interrupt_of_a_run_that_is_not_there_does_nothing(bench: Bench) -> None:
+    await bench.runner.interrupt("nobody:knows:1")
+
+
+async def test_a3_four_runs_share_one_server(bench: Bench, eventually: Eventually) -> None:
+    script = [Reply.use("write", {"filePath": f"{n}.txt", "content": "x"}, when=f"task {n}") for n in range(4)]
+    async with bench.model(*script, *(Reply.say(f"done {n}", when=f"task {n}") for n in range(4))) as model:
+        requests = [bench.request(f"task {n}") for n in range(4)]
+        results = await asyncio.gather(*(bench.runner.run(request, FakeHost()) for request in requests))
+        model.check()
+    assert [result.output for result in results] == [f"done {n}" for n in range(4)]
+    assert [(r.workdir / f"{n}.txt").exists() for n, r in enumerate(requests)] == [True] * 4
+    assert len({result.session for result in results}) == 4
+    assert len(bench.servers) == 1
+
+
+async def test_a8_when_the_engine_is_killed_its_server_and_commands_end(
+    bench: Bench, eventually: Eventually, tmp_path: Path
+) -> None:
+    other = Bench(tmp_path)
+    program = Path(__file__).with_name("opencode_engine.py")
+    async with other.model(bash("sleep 1006"), Reply.say("never")):
+        engine = await asyncio.create_subprocess_exec(sys.executable, str(program), str(tmp_path))
+        await eventually(lambda: other.servers)
+        await eventually(lambda: other.processes("sleep 1006"))
+        engine.kill()
+        await engine.wait()
+        await eventually(lambda: not other.processes("sleep 1006") and not other.servers)
+    await other.close()
