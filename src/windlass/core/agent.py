@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from windlass.core.budget import known_cost
 from windlass.core.events import Usage
 from windlass.plan.model import RUNTIMES
 
@@ -26,6 +27,8 @@ class AgentState:
     """The runtime that took over, once another one failed."""
     given_up: tuple[str, ...] = ()
     """Runtimes that failed for good."""
+    gave_up_because: str = ""
+    """How the last of them failed."""
     usage: dict[int, Usage] = field(default_factory=dict)
     """What each attempt used, by its number."""
 
@@ -49,7 +52,8 @@ class Cost:
     def of(cls, usages: Iterable[Usage]) -> Cost:
         total = cls()
         for usage in usages:
-            total += cls(usage.usd or 0.0, usage.usd is None, usage.tokens_in, usage.tokens_out)
+            usd = known_cost(usage)
+            total += cls(usd or 0.0, usd is None, usage.tokens_in, usage.tokens_out)
         return total
 
     def __add__(self, other: Cost) -> Cost:

@@ -48,7 +48,7 @@ def _fell_back(state: State, event: ev.RuntimeFellBack) -> None:
     step = state.steps[event.step]
     agent = _agent(step)
     agent.instead = event.instead
-    agent.given_up = (*agent.given_up, event.runtime)
+    agent.given_up, agent.gave_up_because = (*agent.given_up, event.runtime), event.because
     if agent.session_runtime == event.runtime:
         agent.session = None
     if step.id in state.to_judge:
@@ -61,10 +61,18 @@ def _answered(state: State, event: ev.BudgetAnswered) -> None:
         state.wanted = state.wanted or ev.ControlRequested(event.at, "pause", event.by, reason="budget")
         return
     key = f"step:{event.step}" if event.scope == "step" else event.scope
-    state.allowed[key] = Budget(usd=event.usd, tokens=event.tokens)
+    state.allowed[key] = _limits(event, state.allowed.get(key))
     for step in [s for s in state.questions.values() if s.waiting_for == "budget" and s.scope == event.scope]:
         if event.scope != "step" or step.id == event.step:
             state.set_aside(step)
+
+
+def _limits(event: ev.BudgetAnswered, before: Budget | None) -> Budget:
+    """Who speaks of dollars alone leaves the tokens as they were; who names neither sets no limit at all."""
+    if before is None or (event.usd is None and event.tokens is None):
+        return Budget(usd=event.usd, tokens=event.tokens)
+    usd = before.usd if event.usd is None else event.usd
+    return Budget(usd=usd, tokens=before.tokens if event.tokens is None else event.tokens)
 
 
 def _warned(state: State, event: ev.BudgetWarned) -> None:

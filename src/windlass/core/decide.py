@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from windlass.core import events as ev
 from windlass.core.approval import digest_of
-from windlass.core.delegate import DEFAULT_RUNTIME, handoff_of, runtime_of, successor
+from windlass.core.delegate import DEFAULT_RUNTIME, handoff_of, last_word, runtime_of, successor
 from windlass.core.retry import retry_at
 from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState
@@ -146,7 +146,7 @@ def _judge(state: State, now: float, policy: Policy) -> Iterator[Command]:
         if instead is not None and step.agent is not None:
             yield Record(ev.RuntimeFellBack(now, step.id, step.agent.runtime, instead, failure.message))
         elif again is None or cancelled:
-            yield Record(ev.StepFailed(now, step.id, failure.located(step.id)))
+            yield Record(ev.StepFailed(now, step.id, last_word(step, failure).located(step.id)))
         else:
             yield Record(ev.StepWaiting(now, step.id, "retry", again))
 
@@ -236,17 +236,16 @@ def _lacking(state: State) -> tuple[str, ...]:
 
 def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
     """Start what may start, up to the parallel limit. A retry after a resource failure runs alone."""
-    # One that waits for a person's word does nothing meanwhile, and takes nobody's place.
-    room = state.plan.limits.parallel - sum(not step.asks_in_attempt for step in state.active.values())
-    if any(step.reduced for step in state.active.values()):
-        room = 0
+    # One that waits for a person's word does nothing meanwhile, takes nobody's place and keeps nobody waiting.
+    busy = [step for step in state.active.values() if not step.asks_in_attempt]
+    room = 0 if any(step.reduced for step in busy) else state.plan.limits.parallel - len(busy)
     free = room
     for step in state.due(now):
         if step.waiting_for == "approval":
             yield Record(_closed(step, now))
             continue
         alone = _runs_alone(step)
-        if alone and (state.active or room < free):
+        if alone and (busy or room < free):
             return
         if room > 0:
             command = _start(state, step, now, policy)
@@ -262,7 +261,7 @@ def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
         if room <= 0:
             break
         alone = step.failures is not None and _runs_alone(step)  # one that was stopped, and goes on
-        if alone and (state.active or room < free):
+        if alone and (busy or room < free):
             break
         command = _start(state, step, now, policy)
         room -= isinstance(command, Launch)

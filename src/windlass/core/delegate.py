@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import msgspec
+
 from windlass.core.agent import next_in_family
 from windlass.core.state import State
 from windlass.core.step import StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import Failure
 
-__all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "runtime_of", "successor"]
+__all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "last_word", "runtime_of", "successor"]
 
 DEFAULT_RUNTIME = "cli"
 """What agents run on when nobody says: it needs no other program."""
@@ -42,6 +44,15 @@ def successor(state: State, step: StepState, failure: Failure, policy: _Preferen
     if step.agent is None or not failure.elsewhere or not falls_back(state, step, policy):
         return None
     return next_in_family(step.agent.runtime, step.agent.given_up)
+
+
+def last_word(step: StepState, failure: Failure) -> Failure:
+    """The failure of a step for good, with how the runtime failed that it began on."""
+    agent = step.agent
+    if agent is None or not agent.given_up:
+        return failure
+    before = f"before that, {agent.given_up[-1]} failed: {agent.gave_up_because}"
+    return msgspec.structs.replace(failure, message=f"{failure.message}; {before}")
 
 
 def handoff_of(state: State, step: StepState) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ __all__ = ["replan"]
 def replan(state: State, event: ev.ExecutionReplanned) -> None:
     """Take the new plan. What completed or is under way keeps its standing; what failed may try again."""
     old = state.steps
+    agents = {id(step.agent): step.agent for step in old.values() if step.agent is not None}
     state.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
     state.source = event.source
     state.inputs = {name: state.inputs.get(name, default) for name, default in state.plan.inputs.items()}
@@ -40,6 +41,10 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
             state.steps[step.id] = step
     for step in list(state.steps.values()):
         _index_again(state, step)
+    for step in state.steps.values():
+        agents.pop(id(step.agent), None)
+    # Steps that begin anew, or are no more, have spent what they have spent.
+    state.spent_before = sum((agent.cost for agent in agents.values()), state.spent_before)
     state.link()
     state.unsettled = sum(not step.settled for step in state.top_level())
 
@@ -63,7 +68,7 @@ def _index_again(state: State, step: StepState) -> None:
     elif step.until is not None or step.asks:
         if step.until is not None:
             heapq.heappush(state.timers, (step.until, step.id))
-        if step.waiting_for != "retry":
+        if step.asks:
             state.questions[step.id] = step
     elif not step.settled and step.unmet == 0:
         state.ready[step.id] = step

@@ -79,6 +79,8 @@ class State:
         """Runtimes whose quota is used up, with when it comes back."""
         self.allowed: dict[str, Budget] = {}
         """Limits that a person has set since, by scope; a step's own as `step:ID`."""
+        self.spent_before = Cost()
+        """By agents of steps that a changed plan made begin anew."""
         self.unsettled = 0
         self.completed = 0
         self.expanded_items = 0
@@ -115,7 +117,7 @@ class State:
     @property
     def cost(self) -> Cost:
         """What all agents of this execution used."""
-        return sum((s.agent.cost for s in self.steps.values() if s.agent is not None), Cost())
+        return sum((s.agent.cost for s in self.steps.values() if s.agent is not None), self.spent_before)
 
     def top_level(self) -> Iterator[StepState]:
         """The plan's own steps, without the items of foreach, in the plan's order."""
@@ -230,6 +232,8 @@ class State:
         self.active.clear()
         for step in [s for s in self.steps.values() if s.waiting_for == "retry"]:
             self._shorten_wait(step, event.at)
+        for step in [s for s in self.questions.values() if s.waiting_for == "budget"]:
+            self.set_aside(step)  # there may be room by now: another day, another limit in the settings
 
     def _shorten_wait(self, step: StepState, at: float) -> None:
         """A clock that was set back must not make a backoff longer than it was meant to be."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.budget import ScopeName
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.crew import Crew
@@ -116,6 +117,10 @@ class Control(Observer):
         state = await self.state(execution)
         if state.status.finished:
             raise UsageError(f"execution {state.id} is already {state.status}")
+        if scope not in get_args(ScopeName):
+            raise UsageError(f"there is no budget of a {scope!r}: it is of a step, an execution, a day or a month")
+        if scope == "step":
+            find_step(state, step)
         body = {"kind": "budget", "allow": allow, "usd": usd, "tokens": tokens, "scope": scope, "step": step, "by": by}
         await self._answer(state, body)
 

@@ -94,6 +94,8 @@ class Driver:
         """Messages that were taken care of at the start, should they be delivered once more."""
         self._decided_at = 0.0
         self._waker: asyncio.Future[None] | None = None
+        self._woken = False
+        """Something happened while nobody waited for it (during a commit): it is not waited for again."""
         self._flush_timer: asyncio.TimerHandle | None = None
 
     async def run(self, *opening: ev.Event) -> None:
@@ -294,7 +296,8 @@ class Driver:
 
     async def _something(self) -> None:
         """Wait for an attempt's end, a message, something to write, or a time."""
-        if self._ended or self._mail or self._witnesses:
+        if self._ended or self._mail or self._witnesses or self._woken:
+            self._woken = False
             return
         loop = asyncio.get_running_loop()
         self._waker = loop.create_future()
@@ -323,7 +326,9 @@ class Driver:
         return due
 
     def _wake(self) -> None:
-        if self._waker is not None and not self._waker.done():
+        if self._waker is None:
+            self._woken = True
+        elif not self._waker.done():
             self._waker.set_result(None)
 
     # -- taking in -------------------------------------------------------------------------------

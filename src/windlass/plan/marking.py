@@ -7,14 +7,17 @@ may hold anything. It is put between `<data from="…">` and `</data>`. What the
 from __future__ import annotations
 
 import html
-import re
+from collections.abc import Iterator
 
-from windlass.plan.template import references
+from jinja2 import Environment, TemplateSyntaxError, nodes
+
+from windlass.plan.template import TemplateProblem, references
 
 __all__ = ["mark_data"]
 
-_PRINTED = re.compile(r"\{\{(?P<trim>[-+]?)(?P<expr>.*?)(?P<end>[-+]?)\}\}", re.DOTALL)
 _OF_THE_USER = frozenset({"inputs", "execution", "index"})
+_LEXER = Environment(keep_trailing_newline=True, autoescape=False)
+"""It only takes texts apart."""
 
 
 def mark_data(prompt: str, *, items_of_user: bool) -> str:
@@ -22,14 +25,42 @@ def mark_data(prompt: str, *, items_of_user: bool) -> str:
 
     `items_of_user`: the items of the step's `foreach` stand in the plan itself.
     """
-    return _PRINTED.sub(lambda found: _marked(found, items_of_user), prompt)
-
-
-def _marked(found: re.Match[str], items_of_user: bool) -> str:
-    expr = found["expr"].strip()
+    if "{{" not in prompt:
+        return prompt
     known = _OF_THE_USER | {"item"} if items_of_user else _OF_THE_USER
+    try:
+        return "".join(_marked(prompt, known - _assigned(prompt)))
+    except (TemplateSyntaxError, TemplateProblem):
+        return prompt  # it cannot be read: whoever fills it in says so
+
+
+def _assigned(prompt: str) -> set[str]:
+    """Names that loops and the like give to something else."""
+    if "{%" not in prompt:
+        return set()
+    return {name.name for name in _LEXER.parse(prompt).find_all(nodes.Name) if name.ctx in ("store", "param")}
+
+
+def _marked(prompt: str, known: frozenset[str]) -> Iterator[str]:
+    """The template piece by piece, as its own grammar takes it apart: braces in quotes or in `raw` print nothing."""
+    opening, printed = "", ""
+    for _line, kind, text in _LEXER.lex(prompt):
+        if kind == "variable_begin":
+            opening, printed = text, ""
+        elif kind == "variable_end":
+            yield opening + _as_data(printed, known) + text
+            opening = printed = ""
+        elif opening:
+            printed += text
+        else:
+            yield text
+    yield opening + printed  # what was never closed
+
+
+def _as_data(printed: str, known: frozenset[str]) -> str:
+    expr = printed.strip()
     roots = {reference.root for reference in references(expr, expression=True)}
     if roots <= known:
-        return found[0]
+        return printed
     source = html.escape(" ".join(expr.split())).replace("\\", "\\\\")
-    return f"{{{{{found['trim']} ({expr}) | as_data('{source}') {found['end']}}}}}"
+    return f" ({expr}) | as_data('{source}') "

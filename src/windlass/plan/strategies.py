@@ -91,7 +91,12 @@ def _task(entry: Any, number: int, file: str) -> dict[str, Any]:
         entry = {"task": entry}
     if not isinstance(entry, Mapping):
         raise UsageError(f"{file}: task {number} is neither text nor a mapping with `task`")
-    told = {_KEYS.get(str(key), str(key)): value for key, value in entry.items()}
+    told: dict[str, Any] = {}
+    for key, value in entry.items():
+        name = _KEYS.get(str(key), str(key))
+        if name in told:
+            raise UsageError(f"{file}: task {entry.get('id', number)} says `{key}` twice, under two names")
+        told[name] = value
     if not isinstance(told.get("prompt"), str) or not told["prompt"].strip():
         raise UsageError(f"{file}: task {told.get('id', number)} has no `task`: what is to be done?")
     told.setdefault("id", f"task-{number}")
@@ -118,7 +123,7 @@ def plan_data(
     roles = list(chain or chain_for(str(task["prompt"])))
     steps = []
     for number, member in enumerate(roles):
-        step = _step(task, _unique(member, roles[:number]), member)
+        step = _step(task, _unique(member, [earlier["id"] for earlier in steps]), member)
         step["prompt"] = _in_chain(roles, number)
         before = [earlier["id"] for earlier in steps]
         steps.append(step | ({"needs": [before[-1]], "handoff": before} if before else {}))
@@ -145,9 +150,9 @@ def _in_chain(roles: Sequence[str], number: int) -> str:
     )
 
 
-def _unique(role: str, before: Sequence[str]) -> str:
+def _unique(role: str, taken: Sequence[str]) -> str:
     """A step's id: the role's name, with a number when it comes again."""
     name = re.sub(r"[^A-Za-z0-9_-]", "-", role)
     name = name if re.match(r"[A-Za-z_]", name) else f"agent-{name}"
-    again = before.count(role)
-    return f"{name}-{again + 1}" if again else name
+    numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+    return next(one for one in (name, *numbered) if one not in taken)

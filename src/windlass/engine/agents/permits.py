@@ -60,7 +60,8 @@ def verdict(permissions: Permissions, tool: str, input: Any) -> bool | None:
 class _Use(NamedTuple):
     """What patterns speak of in a use of a tool."""
 
-    whole: str
+    whole: str | None
+    """None where something beside it decides what it does: no pattern allows that."""
     more: bool
     """It is, or may be, more than it begins with: nothing but its very words allows it."""
     parts: tuple[str, ...]
@@ -76,13 +77,15 @@ def _use(input: Any) -> _Use:
     if commands:
         parts = [part.strip() for command in commands for part in (command, *_JOINTS.split(command))]
         whole = commands[0].strip()
-        return _Use(whole, len(commands) > 1 or _GOES_ON.search(whole) is not None, tuple(parts))
+        if len(commands) > 1 or given.get("env") or given.get("shell"):
+            return _Use(None, True, tuple(parts))
+        return _Use(whole, _GOES_ON.search(whole) is not None, tuple(parts))
     others = [str(given[key]) for key in _OTHERS if isinstance(given.get(key), str)] or [""]
     # A path that climbs out of the folder it begins with is not in it.
     return _Use(others[0], ".." in re.split(r"[/\\]", others[0]), tuple(others))
 
 
-def _speaks_of(pattern: str, tool: str, told: tuple[str, ...], *, exactly: bool = False) -> bool:
+def _speaks_of(pattern: str, tool: str, told: tuple[str | None, ...], *, exactly: bool = False) -> bool:
     name, bracket, rest = pattern.partition("(")
     if not fnmatchcase(tool, name.strip()):
         return False
@@ -93,5 +96,7 @@ def _speaks_of(pattern: str, tool: str, told: tuple[str, ...], *, exactly: bool 
         return wanted in told
     if wanted.endswith(":*"):  # Claude Code's way to say: begins with
         prefix = wanted[:-2]
-        return any(text == prefix or text.startswith((prefix + " ", prefix + "\t")) for text in told)
-    return any(fnmatchcase(text, wanted) for text in told)
+        return any(
+            text == prefix or text.startswith((prefix + " ", prefix + "\t")) for text in told if text is not None
+        )
+    return any(fnmatchcase(text, wanted) for text in told if text is not None)
