@@ -10,8 +10,9 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from standalone_world import PROTOCOLS, READ, SHELL, World, scripted
 from windlass.errors import Category, Conflict
 from windlass.plan.model import Effect
 from windlass.ports import Answer, ToolReturn
+from windlass.runners.model_api.conversation import Conversation
 from windlass.runners.model_api.loop import UNKNOWN_OUTCOME
 from windlass.testing import Reply, ScriptedModel
 
@@ -89,6 +91,73 @@ async def test_a4_the_file_is_the_users_own_and_no_draft_is_left(tmp_path: Path)
     assert stat.S_IMODE(world.conversation.stat().st_mode) == 0o600
     assert stat.S_IMODE(world.conversation.parent.stat().st_mode) == 0o700
     assert os.listdir(world.conversation.parent) == ["conversation.json"]
+
+
+async def test_a4_the_file_is_on_disk_before_it_has_its_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, rename = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        steps.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name.split('.')[0]}")
+        fsync(descriptor)
+
+    def renamed(source: Any, target: Any) -> None:
+        steps.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    await Conversation.new(tmp_path / "scratch").keep()
+    assert steps == ["sync conversation", "rename", "sync scratch"]
+
+
+async def test_a4_two_writes_of_one_conversation_never_overtake_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, side_by_side = os.fsync, threading.Barrier(2)
+
+    def slow(descriptor: int) -> None:
+        with suppress(threading.BrokenBarrierError):
+            side_by_side.wait(0.5)  # passes only when two writes are under way at once
+            overlaps.append(descriptor)
+        fsync(descriptor)
+
+    overlaps: list[int] = []
+    monkeypatch.setattr(os, "fsync", slow)
+    conversation = Conversation.new(tmp_path)
+    conversation.prompt("one", "")
+    first = asyncio.ensure_future(conversation.keep())
+    await asyncio.sleep(0)
+    conversation.prompt("two", "")
+    await asyncio.gather(first, conversation.keep())
+    assert overlaps == []
+    assert len(Conversation.load(tmp_path, conversation.session).messages) == 2
+
+
+async def test_a4_a_write_that_is_cancelled_ends_before_the_cancellation_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, begun, go_on = os.fsync, threading.Event(), threading.Event()
+
+    def held(descriptor: int) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", held)
+    conversation = Conversation.new(tmp_path)
+    writing = asyncio.ensure_future(conversation.keep())
+    assert await asyncio.to_thread(begun.wait, 60)
+    writing.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not writing.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert Conversation.load(tmp_path, conversation.session).messages == []
 
 
 async def test_a4_a_conversation_of_one_provider_goes_on_at_another(tmp_path: Path) -> None:
