@@ -30,7 +30,7 @@ def mark_data(prompt: str, *, items_of_user: bool) -> str:
     known = _OF_THE_USER | {"item"} if items_of_user else _OF_THE_USER
     try:
         return "".join(_marked(prompt, known - _assigned(prompt)))
-    except (TemplateSyntaxError, TemplateProblem):
+    except (TemplateSyntaxError, TemplateProblem, RecursionError):
         return prompt  # it cannot be read: whoever fills it in says so
 
 
