@@ -238,16 +238,19 @@ class AgentAttempt:
 
     async def _see_through(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:
         """Run it. Told to stop, the agent ends its turn politely, so that what it used is known."""
-        run = asyncio.get_running_loop().create_task(runner.run(request, host))
+        loop = asyncio.get_running_loop()
+        run = loop.create_task(runner.run(request, host))
         try:
             return await asyncio.shield(run)
         except asyncio.CancelledError:
-            if not run.done():
-                await runner.interrupt(request.id)
-                await asyncio.wait({run}, timeout=request.grace)
+            # Beside the wait for its end: an interrupt that fails or hangs must not keep the run from being ended.
+            asking = loop.create_task(runner.interrupt(request.id))
+            await asyncio.wait({run}, timeout=request.grace)
             if not run.done():
                 run.cancel()
                 await asyncio.wait({run}, timeout=request.grace)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
             if run.done() and not run.cancelled() and run.exception() is None:
                 host.used = run.result().usage
             raise

@@ -1,0 +1,187 @@
+"""Conversations of agents: gone on with after a stop, begun anew where they are lost or led nowhere (A2, D3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from agent_worlds import AgentWorld, agent, done, occurred, plan
+
+from windlass.core import events as ev
+from windlass.errors import Category, Failure
+from windlass.ports import AgentRequest, AgentResult, Host, Usage
+from windlass.testing import ScriptedRunner, Turn
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+TASK = "do work"
+
+
+def cli(*script: Turn | AgentResult) -> ScriptedRunner:
+    return ScriptedRunner(script, name="cli")
+
+
+@pytest.mark.parametrize("how", ["interrupt", "pause now"])
+async def test_d3_a_stopped_agent_goes_on_in_the_same_conversation(project: Project, how: str) -> None:
+    runner = cli(Turn(session="s1").say("half").hang(), done("whole"))
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await runner.wait_for(1)
+        paused = await (execution.interrupt() if how == "interrupt" else execution.pause(now=True))
+        assert paused.status == "paused"
+        assert runner.interrupts == [f"{execution.id}:work:1"], "it was asked to end its turn, not killed"
+        state = await (await engine.resume(execution.id)).wait()
+    assert state.steps["work"].output == "whole"
+    first, second = runner.requests
+    assert (first.session, second.session) == (None, "s1")
+    assert TASK in first.brief.prompt
+    assert TASK not in second.brief.prompt, "the conversation knows it"
+    assert second.task == TASK
+    began = [event for event in await world.events(state.id) if isinstance(event, ev.AgentBegan)]
+    assert [event.session for event in began] == [None, "s1"]
+    assert [event.prompt for event in began] == [request.brief.prompt for request in runner.requests]
+
+
+async def test_d6_cut_off_by_a_crash_it_goes_on_in_the_same_conversation(project: Project) -> None:
+    runner = cli(Turn(session="s1").say("half").hang(), done("whole"))
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.AgentSession)
+        cut = await world.cut_off(execution.id, lambda event: isinstance(event, ev.AgentSession))
+    state = await cut.resume(execution.id)
+    assert state.status == "completed"
+    assert [request.session for request in runner.requests] == [None, "s1"]
+    stopped = [event for event in await cut.events(state.id) if isinstance(event, ev.AttemptStopped)]
+    assert [event.reason for event in stopped] == ["lost"]
+
+
+async def test_d6_cut_off_before_there_was_a_conversation_it_is_told_everything_again(project: Project) -> None:
+    runner = cli(Turn(session="s1").hang(), done())
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.AgentSession)
+        cut = await world.cut_off(execution.id, lambda event: isinstance(event, ev.AgentBegan))
+    assert (await cut.resume(execution.id)).status == "completed"
+    assert runner.requests[1].session is None
+    assert TASK in runner.requests[1].brief.prompt
+
+
+async def test_a_transient_failure_goes_on_and_says_why(project: Project) -> None:
+    runner = cli(Turn(session="s1").fail("the line broke", category="transient"), done())
+    world = AgentWorld(project, runner)
+    assert (await world.run(plan())).status == "completed"
+    assert runner.requests[1].session == "s1"
+    assert "the line broke" in runner.requests[1].brief.prompt
+
+
+@pytest.mark.parametrize("category", ["permission", "resource"])
+async def test_a_failure_that_is_not_about_the_words_keeps_the_conversation(project: Project, category: str) -> None:
+    runner = cli(Turn(session="s1").fail("refused", category=category), done())
+    world = AgentWorld(project, runner)
+    assert (await world.run(plan())).status == "completed"
+    assert runner.requests[1].session == "s1"
+
+
+@pytest.mark.parametrize("category", ["logic", "configuration"])
+async def test_a_failure_in_the_matter_forgets_the_conversation(project: Project, category: str) -> None:
+    """What led nowhere would lead there again."""
+    runner = cli(Turn(session="s1").fail("confused", category=category), done())
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(retry={"max": 1, "delay": "1ms", "on": [category]})))
+    assert state.status == "completed"
+    assert runner.requests[1].session is None
+    assert TASK in runner.requests[1].brief.prompt
+
+
+async def test_a_runtime_may_say_that_the_conversation_is_good_all_the_same(project: Project) -> None:
+    kept = AgentResult(failure=Failure(Category.LOGIC, "too many turns"), session="s1", metadata={"session_kept": True})
+    runner = cli(kept, done())
+    world = AgentWorld(project, runner)
+    assert (await world.run(plan(agent(retry=1)))).status == "completed"
+    assert runner.requests[1].session == "s1"
+
+
+async def test_a_lost_conversation_begins_anew_with_everything_in_the_same_attempt(project: Project) -> None:
+    lost = AgentResult(
+        failure=Failure(Category.CONFIGURATION, "no such session"),
+        usage=Usage(usd=0.0, source="runtime"),
+        metadata={"session_lost": True},
+    )
+    runner = cli(Turn(session="s1").hang(), lost, done("anew"))
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await runner.wait_for(1)
+        await execution.interrupt()
+        state = await (await engine.resume(execution.id)).wait()
+    assert state.steps["work"].output == "anew"
+    assert state.steps["work"].attempts == 2
+    assert [request.session for request in runner.requests] == [None, "s1", None]
+    assert TASK in runner.requests[2].brief.prompt
+    began = [event for event in await world.events(state.id) if isinstance(event, ev.AgentBegan)]
+    assert any("lost" in note for note in began[-1].notes), "the user is told"
+
+
+async def test_each_step_and_each_item_has_a_conversation_of_its_own(project: Project) -> None:
+    runner = cli(done())
+    world = AgentWorld(project, runner)
+    steps = [agent("a"), agent("b", needs=["a"]), agent("each", foreach=[1, 2])]
+    state = await world.run(plan(*steps))
+    assert state.status == "completed"
+    assert [request.session for request in runner.requests] == [None] * 4
+    sessions = {step.id: step.agent.session for step in state.steps.values() if step.agent is not None}
+    assert len(sessions) == len(set(sessions.values())) == 4
+
+
+async def test_d8_a_fork_begins_conversations_of_its_own(project: Project) -> None:
+    runner = cli(done())
+    world = AgentWorld(project, runner)
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        forked = await engine.fork(state.id, from_step="work")
+        assert (await (await engine.resume(forked)).wait()).status == "completed"
+    assert [request.session for request in runner.requests] == [None, None]
+
+
+async def test_a_changed_plan_keeps_what_was_spent(project: Project) -> None:
+    """A step that failed begins anew with the changed plan: what it cost before is not forgotten."""
+    runner = cli(Turn().spend(tokens_in=5, usd=0.5).fail("no"), done("yes", usd=0.25))
+    world = AgentWorld(project, runner)
+    source = "steps:\n  - {id: work, agent: developer, prompt: PROMPT}\n  - {id: gate, run: 'true', approve: always}\n"
+    file = project.file("plan.yaml", source.replace("PROMPT", "one"))
+    async with world.engine() as engine:
+        state = await (await engine.start(file, hold=False)).wait()
+        assert state.steps["work"].status == "failed"
+        project.file("plan.yaml", source.replace("PROMPT", "another"))
+        state = await (await engine.resume(state.id, accept_changes=True, hold=False)).wait()
+    assert state.steps["work"].status == "completed"
+    assert state.cost.usd == pytest.approx(0.75)
+    assert state.cost.tokens == 16
+
+
+async def test_a8_an_interrupt_that_fails_does_not_keep_a_run_from_being_ended(project: Project) -> None:
+    class Stubborn(ScriptedRunner):
+        ended = False
+
+        async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+            try:
+                return await super().run(request, host)
+            finally:
+                self.ended = True
+
+        async def interrupt(self, request: str) -> None:
+            raise RuntimeError("it does not answer")
+
+    runner = Stubborn([Turn().spend(tokens_in=3).hang()], name="cli")
+    world = AgentWorld(project, runner, grace=0.05)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await runner.wait_for(1)
+        assert (await execution.interrupt()).status == "paused"
+        assert runner.ended
+        (spent,) = await world.ledger.spent("execution")
+        assert (spent.tokens_in, spent.unknown) == (3, 1), "what it told before counts"
