@@ -176,7 +176,8 @@ def test_the_help_of_a_command_names_the_options_of_the_cli_page(called: str) ->
 def test_the_exit_codes_are_those_of_the_code() -> None:
     documented = {int(row[0]) for row in rows(section(text_of("cli.md"), "Exit codes"))}
     of_errors = {kind.exit_code for kind in _errors(WindlassError)}
-    of_states = {exit_code(_standing(status, why)) for status in ExecutionStatus for why in ("pause", "interrupt")}
+    reasons = ("pause", "interrupt", "approval", "decision", "budget", "quota")
+    of_states = {exit_code(_standing(status, why)) for status in ExecutionStatus for why in reasons}
     assert documented == of_errors | of_states
 
 
