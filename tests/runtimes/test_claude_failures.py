@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +14,6 @@ from hosts import FakeHost
 from windlass.core.budget import Amount
 from windlass.errors import Category, Failure
 from windlass.ports import AgentResult
-from windlass.prices import Prices
 from windlass.testing.scripted_model import Reply
 
 LONG = "prompt is too long: 250000 tokens > 200000 maximum"
@@ -88,9 +89,14 @@ async def test_a2_a_used_up_quota_says_when_it_comes_back(tmp_path: Path) -> Non
 
 
 async def test_a2_a_connection_that_breaks_in_an_answer_is_transient_and_said_again_only_once(tmp_path: Path) -> None:
-    script = Reply.drop(after="half of it", repeat=True, tokens_in=300)
-    async with claude_world(tmp_path, script, prices=Prices()) as world:
-        result = await world.runner.run(world.request(), FakeHost())
+    heard = threading.Event()
+    script = Reply.drop(after="half of it", repeat=True, tokens_in=300, hold=heard, hold_at="middle")
+    host = FakeHost()
+    async with claude_world(tmp_path, script) as world:
+        run = asyncio.create_task(world.runner.run(world.request(), host))
+        await host.until(lambda host: host.said == "half of it")
+        heard.set()
+        result = await run
     failure = failure_of(result)
     assert (failure.category, failure.elsewhere) == (Category.TRANSIENT, True)
     assert result.output == "half of it"

@@ -16,6 +16,7 @@ from claude_fixtures import MODEL, SPEAKS, claude_world, program
 from hosts import FakeHost
 
 from windlass.ports import AgentResult
+from windlass.prices import Prices
 from windlass.runners.claude.messages import summarise
 from windlass.runners.claude.spending import Counts, Spending
 from windlass.testing.scripted_model import Reply
@@ -127,6 +128,40 @@ def test_e1_a_call_counts_once_however_often_it_is_told() -> None:
     assert spending.saw("2", MODEL, Counts(5, 2))
     live = spending.live()
     assert (live.tokens_in, live.tokens_out, live.usd) == (15, 9, None)
+
+
+def figures(tokens: int, usd: float, basis: str = "list") -> dict[str, Any]:
+    return {"inputTokens": tokens, "outputTokens": 10, "costUSD": usd, "costBasis": basis}
+
+
+@pytest.mark.parametrize(
+    ("seen", "usd", "source"),
+    [
+        ({"1": 1000, "2": 1000}, 0.25 + 2 * 1000 / 1e6 + 4 * 10 / 1e6, "prices"),
+        ({"1": 1000}, 0.25 + 2 * 1000 / 1e6 + 2 * 10 / 1e6, "prices"),  # the other was a subagent's: the sum is priced
+    ],
+)
+def test_e2_only_what_the_runtime_has_no_price_for_is_priced_by_us(
+    seen: dict[str, int], usd: float, source: str
+) -> None:
+    spending = Spending(Prices({"house": {"input": 1.0, "output": 2.0}}), resumed=False)
+    spending.asked = True
+    for call, tokens in seen.items():
+        spending.saw(call, "house", Counts(tokens, 10))
+    models = {"house": figures(2000, 7.0, "unknown"), MODEL: figures(50, 0.25)}
+    spending.bill({"model_usage_since_last_result": models})
+    usage = spending.final(cut_off=False)
+    assert usage.usd == pytest.approx(usd)
+    assert (usage.source, usage.tokens_in, usage.model) == (source, 2050, MODEL)
+
+
+def test_e1_two_results_of_one_run_add_up() -> None:
+    spending = Spending(None, resumed=True)
+    spending.asked = True
+    for _ in range(2):
+        spending.bill({"model_usage_since_last_result": {MODEL: figures(100, 0.5)}, "modelUsage": {MODEL: 9}})
+    usage = spending.final(cut_off=False)
+    assert (usage.tokens_in, usage.tokens_out, usage.usd, usage.source) == (200, 20, 1.0, "runtime")
 
 
 @pytest.mark.parametrize(

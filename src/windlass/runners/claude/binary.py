@@ -86,7 +86,7 @@ class Binaries:
             path = os.path.expanduser(self._path)
             found = shutil.which(path, path=self._env.get("PATH"))
             if found is None:
-                detail = f"the settings name {self._path} as claude, and there is no such program"
+                detail = f"the settings name {self._path} as claude, and there is no program to execute"
                 return Health(False, detail, "correct the path in the settings, or remove it to use the one on PATH")
             return os.path.abspath(found), "from the settings"
         if found := shutil.which("claude", path=self._env.get("PATH", os.defpath)):

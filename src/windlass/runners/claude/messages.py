@@ -67,18 +67,21 @@ class Listener:
         self._said: list[str] = []
         self._length = 0
         self._saying: list[str] = []
+        self._cut_off = ""
         self._streamed: set[str] = set()
         self._call = ("", "")
 
     @property
     def said(self) -> str:
         """What the agent said so far. A message that was cut off and said again counts once."""
-        return "\n".join((*self._said, *(["".join(self._saying)] if self._saying else [])))
+        return "\n".join(filter(None, (*self._said, "".join(self._saying) or self._cut_off)))
 
     def hear(self, message: Mapping[str, Any]) -> None:
         match message.get("type"):
             case "stream_event":
-                if message.get("parent_tool_use_id") is None:
+                if message.get("abandoned_blocks"):
+                    self._abandon()
+                elif message.get("parent_tool_use_id") is None:
                     self._stream(_table(message.get("event")))
             case "assistant":
                 self._assistant(message)
@@ -112,10 +115,10 @@ class Listener:
                 begun = _table(event.get("message"))
                 self._call = (_text(begun.get("id")), _text(begun.get("model")))
                 self._streamed.add(self._call[0])
-                self._saying.clear()  # the last one was cut off, and this one says it again
+                self._abandon()
                 self._used(*self._call, _table(begun.get("usage")))
             case "content_block_start":
-                if _table(event.get("content_block")).get("type") == "text" and (self._saying or self._said):
+                if _table(event.get("content_block")).get("type") == "text" and self.said:
                     self._host.text("\n")
                     if self._saying:
                         self._saying.append("\n")
@@ -123,6 +126,7 @@ class Listener:
                 delta = _table(event.get("delta"))
                 if text := _text(delta.get("text")):
                     self.last = "while it was writing an answer"
+                    self._cut_off = ""
                     self._saying.append(text)
                     self._host.text(text)
             case "message_delta":
@@ -132,6 +136,11 @@ class Listener:
                 self._saying.clear()
             case _:
                 pass
+
+    def _abandon(self) -> None:
+        """A message was cut off. The next one says it again, unless it is cut off before it comes to that."""
+        self._cut_off = "".join(self._saying) or self._cut_off
+        self._saying.clear()
 
     def _assistant(self, message: Mapping[str, Any]) -> None:
         if message.get("is_api_error_message") or message.get("error"):

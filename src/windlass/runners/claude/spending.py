@@ -8,7 +8,8 @@ our prices are asked, and without them the cost is unknown, which is not zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from windlass.ports import Usage
@@ -25,6 +26,9 @@ class Counts(NamedTuple):
 
     def plus(self, other: Counts) -> Counts:
         return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def minus(self, other: Counts) -> Counts:
+        return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
     def most(self, other: Counts) -> Counts:
         return Counts(*map(max, self, other))
@@ -45,34 +49,26 @@ def count(figures: Mapping[str, Any]) -> Counts:
 class Spending:
     def __init__(self, prices: Prices | None, *, resumed: bool) -> None:
         self._prices, self._resumed = prices, resumed
-        self._calls: dict[str, tuple[str, Counts]] = {}
+        self._calls: dict[str, _Spent] = {}
         self._seen = Counts()
-        self._costs: dict[str, float | None] = {}
-        self._billed: Counts | None = None
-        self._usd: float | None = 0.0
-        self._models: dict[str, float] = {}
+        self._billed: dict[str, _Spent] | None = None
         self.asked = False
         """The model may have been called."""
 
     def saw(self, call: str, model: str, counts: Counts) -> bool:
         """One call to the model, as far as it has come. False when that is nothing new."""
-        known, before = self._calls.get(call, (model, Counts()))
-        after = before.most(counts)
-        if after == before:
+        before = self._calls.get(call, _Spent(model))
+        after = before.counts.most(counts)
+        if after == before.counts:
             return False
-        self._calls[call] = (known or model, after)
-        self._seen = Counts(*(seen + new - old for seen, new, old in zip(self._seen, after, before, strict=True)))
-        if self._prices is not None:
-            self._costs[call] = self._prices.cost(known or model, Usage(*after))
+        self._calls[call] = _Spent(before.model, after, self._price(before.model, after))
+        self._seen = self._seen.plus(after).minus(before.counts)
         return True
 
     def live(self) -> Usage:
         """All that was seen so far."""
-        costs = list(self._costs.values())
-        known = [cost for cost in costs if cost is not None]
-        usd = sum(known) if costs and len(known) == len(costs) else None
-        model = next(reversed(self._calls.values()))[0] if self._calls else ""
-        return self._seen.usage(usd, "prices", model)
+        model = next(reversed(self._calls.values())).model if self._calls else ""
+        return self._seen.usage(_sum(self._calls.values()), "prices", model)
 
     def bill(self, result: Mapping[str, Any]) -> None:
         """Add what the runtime says one result took."""
@@ -81,34 +77,62 @@ class Spending:
             models = result.get("modelUsage")  # an older one: of the whole session, which is this turn alone
         if not isinstance(models, dict):
             return
-        self._billed = self._billed or Counts()
+        self._billed = self._billed or {}
         for model, figures in models.items():
             if isinstance(figures, dict):
-                self._add(str(model), figures)
-
-    def _add(self, model: str, figures: Mapping[str, Any]) -> None:
-        fresh, out, read, write = (
-            _whole(figures.get(name))
-            for name in ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
-        )
-        assert self._billed is not None
-        self._billed = self._billed.plus(Counts(fresh + read + write, out, read, write))
-        cost = figures.get("costUSD")
-        known = isinstance(cost, int | float) and figures.get("costBasis") != "unknown"
-        self._usd = self._usd + float(cost or 0) if known and self._usd is not None else None
-        self._models[model] = self._models.get(model, 0.0) + float(cost or 0) + out * 1e-9
+                more = _billed(str(model), figures)
+                known = self._billed.get(more.model, _Spent(more.model, usd=0.0))
+                usd = None if known.usd is None or more.usd is None else known.usd + more.usd
+                self._billed[more.model] = _Spent(more.model, known.counts.plus(more.counts), usd)
 
     def final(self, *, cut_off: bool) -> Usage:
         """What the turn took. `cut_off`: an answer was on its way when it ended."""
         if not self.asked and not self._calls:
             return Usage(usd=0.0, source="runtime")  # it never came to that
-        billed = self._billed
-        if billed is None or cut_off or self._seen.tokens_in > billed.tokens_in:
+        billed = list((self._billed or {}).values())
+        counts = functools.reduce(Counts.plus, (spent.counts for spent in billed), Counts())
+        if self._billed is None or cut_off or self._seen.tokens_in > counts.tokens_in:
             return self.live()
-        model = max(self._models, key=lambda name: self._models[name]) if self._models else self.live().model
-        if self._usd is None:
-            return billed.usage(self.live().usd if self._seen.tokens_in == billed.tokens_in else None, "prices", model)
-        return billed.usage(self._usd, "runtime", model)
+        most = max(billed, key=lambda spent: (spent.usd or 0.0, spent.counts.tokens_out), default=_Spent(""))
+        if all(spent.usd is not None for spent in billed):
+            return counts.usage(sum(spent.usd or 0.0 for spent in billed), "runtime", most.model)
+        return counts.usage(_sum(self._estimate(spent) for spent in billed), "prices", most.model)
+
+    def _estimate(self, billed: _Spent) -> _Spent:
+        """What a model took that the runtime has no price for: call by call where all of them were seen."""
+        if billed.usd is not None:
+            return billed
+        calls = [call for call in self._calls.values() if call.model == billed.model]
+        if sum(call.counts.tokens_in for call in calls) == billed.counts.tokens_in:
+            return billed._replace(usd=_sum(calls))
+        return billed._replace(usd=self._price(billed.model, billed.counts))
+
+    def _price(self, model: str, counts: Counts) -> float | None:
+        return self._prices.cost(model, Usage(*counts)) if self._prices is not None else None
+
+
+class _Spent(NamedTuple):
+    """What one call or one model took."""
+
+    model: str
+    counts: Counts = Counts()
+    usd: float | None = None
+
+
+def _billed(model: str, figures: Mapping[str, Any]) -> _Spent:
+    """The runtime's figures of one model. Where it knows no price, it makes one up and says so."""
+    names = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+    fresh, out, read, write = (_whole(figures.get(name)) for name in names)
+    cost = figures.get("costUSD")
+    known = isinstance(cost, int | float) and figures.get("costBasis") != "unknown"
+    return _Spent(model, Counts(fresh + read + write, out, read, write), float(cost or 0) if known else None)
+
+
+def _sum(spent: Iterable[_Spent]) -> float | None:
+    """The cost of all of it; unknown if that of any is, or if there is none."""
+    costs = [one.usd for one in spent]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if costs and len(known) == len(costs) else None
 
 
 def _whole(value: Any) -> int:

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Turn"]
 
-FAREWELL = 2.0
-"""Seconds to write its session down and end after its result. What it left in the background holds it up; that ends."""
-LAST_WORDS = 0.5
+FAREWELL = 10.0
+"""Seconds to write its session down and end, after its result. It takes a fraction of one where nothing holds it up."""
+HELD_UP = 2.0
+"""The same where something does: commands in the background, or an output that is closed already."""
+LAST_WORDS = 1.0
 """Seconds between the polite signal and the kill of a turn that is cancelled or does not end."""
 
 
@@ -120,12 +122,11 @@ class Turn:
         """After the result: let it end by itself, and hear the rest."""
         if not self._listener.over.is_set() or self._wire.process is None:
             return
-        if self._listener.background:
-            left = ", ".join(self._listener.background)
-            self._host.note(f"commands in the background end with the step: {left}")
+        if background := ", ".join(self._listener.background):
+            self._host.note(f"commands in the background end with the step: {background}")
         self._wire.hang_up()
         try:
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(HELD_UP if background else FAREWELL):
                 await self._wire.ended.wait()
         except TimeoutError:
             return  # then it is killed
@@ -216,7 +217,7 @@ class Turn:
 
 async def _ended(process: Process) -> Exit:
     try:
-        async with asyncio.timeout(FAREWELL):
+        async with asyncio.timeout(HELD_UP):
             return await process.wait()
     except TimeoutError:
         return await process.stop(LAST_WORDS)
