@@ -1,8 +1,8 @@
 """A project whose agents run on the real `claude` and the real `opencode`, with a scripted model behind both.
 
 `serving` points a project's user at a scripted model: Claude Code by the environment, OpenCode by the user's own
-settings of it. Nothing of the machine's user is seen, nothing but loopback is spoken to. `write` and `bash` are what the
-model says to use a tool, in the words of the runtime; `living` are the processes that a command has left behind.
+settings of it. Nothing of the machine's user is seen, nothing but loopback is spoken to. `write` and `bash` are what
+the model says to use a tool, in the words of the runtime; `living` are the processes that a command has left behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windlass.core import events as ev
 from windlass.testing import Reply, ScriptedModel
 
 if TYPE_CHECKING:
-    from conftest import Project, Windlass
+    from conftest import Project
 
     from windlass.testing.scripted.desk import ReplyScript
 

@@ -1,0 +1,149 @@
+"""Quotas that are used up and budgets that are spent, with the real runtimes (E1, E3): wait, stop, and go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from agent_project import BOTH, CLAUDE, OPEN, agent, price, serving, told, write
+from opencode_fixtures import needs_opencode
+
+from windlass.core import events as ev
+from windlass.testing import Reply
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+MILLION = 1_000_000
+
+
+# -- quota -------------------------------------------------------------------------------------------
+
+
+def used_up(resets_at: float) -> Reply:
+    """How Anthropic tells a subscription that its limit is reached."""
+    limits = {"status": "rejected", "reset": str(int(resets_at)), "representative-claim": "five_hour"}
+    headers = {f"anthropic-ratelimit-unified-{name}": value for name, value in limits.items()}
+    return Reply.error(429, "limit reached", headers={**headers, "retry-after": str(int(resets_at - time.time()))})
+
+
+def subscribed(project: Project) -> None:
+    """Claude Code hears of resets only where it is logged in; its retries are those that Windlass leaves it."""
+    project.env |= {"CLAUDE_CODE_OAUTH_TOKEN": "scripted", "ANTHROPIC_API_KEY": ""}
+    del project.env["CLAUDE_CODE_MAX_RETRIES"]
+
+
+def test_e_a_used_up_quota_is_waited_for_and_then_it_goes_on_by_itself(project: Project, windlass: Windlass) -> None:
+    resets_at = time.time() + 12
+    with serving(project, [used_up(resets_at), Reply.say("There it is again.")]) as model:
+        subscribed(project)
+        ran = windlass("run", "--task", "be patient", "--runtime", CLAUDE, "--json")
+    model.check()
+    step, who = agent(ran)
+    assert (step["output"], who["runtime"], len(model.requests)) == ("There it is again.", CLAUDE, 2)
+    (waited,) = [event for event in told(project, ev.StepWaiting) if event.reason == "quota"]
+    assert (waited.until, waited.runtime) == (float(int(resets_at)), CLAUDE)
+    second = told(project, ev.AgentBegan)[1]
+    assert second.at >= waited.until
+    assert "waits until" in ran.err
+    assert told(project, ev.RuntimeFellBack) == [], "whoever has a quota that comes back is waited for"
+    assert told(project, ev.AttemptFailed) == []
+
+
+def test_e_with_no_wait_a_used_up_quota_pauses_with_6_and_a_resume_after_the_reset_goes_on(
+    project: Project, windlass: Windlass
+) -> None:
+    resets_at = time.time() + 12
+    with serving(project, [used_up(resets_at), Reply.say("There it is again.")]) as model:
+        subscribed(project)
+        stopped = windlass("run", "--task", "do not wait", "--runtime", CLAUDE, "--no-wait", "--json", code=6)
+        (execution,) = project.ids()
+        assert stopped.json["reason"] == "quota"
+        assert "it comes back at" in stopped.err
+        ran = windlass.shell(stopped.command("resume"))
+    model.check()
+    assert "There it is again." in ran.out
+    assert len({event.session for event in told(project, ev.AgentSession)}) == 1
+    assert project.state(execution).status == "completed"
+
+
+@needs_opencode
+def test_e_opencode_waits_for_a_short_limit_itself_and_the_engine_for_a_long_one(
+    project: Project, windlass: Windlass
+) -> None:
+    short = Reply.error(429, "slow down", headers={"retry-after": "1"}, when="a short one")
+    long = Reply.error(429, "come back later", headers={"retry-after": "3600"}, when="a long one")
+    project.file("tasks.yaml", "[{id: short, task: a short one}, {id: long, task: a long one}]")
+    with serving(project, [short, long, Reply.say("Here.", when="a short one")]) as model:
+        told_so = ["--task-file", "tasks.yaml", "--runtime", OPEN, "--no-wait", "--no-fallback"]
+        stopped = windlass("run", *told_so, "--json", code=6)
+        model.check()
+        assert len(model.requests) == 3
+        (execution,) = project.ids()
+        windlass("resume", execution, "--no-wait", code=6)
+    assert len(model.requests) == 3, "nobody asks before the time has come"
+    assert [(step["id"], step["status"]) for step in stopped.json["steps"]] == [
+        ("short", "completed"),
+        ("long", "waiting"),
+    ]
+    assert stopped.json["steps"][1]["waiting_for"] == "quota"
+    waited = next(event for event in told(project, ev.StepWaiting) if event.reason == "quota")
+    assert waited.until - waited.at == pytest.approx(3600, abs=60)
+    assert "OpenCode tries again in 1 s (attempt 1): " in stopped.err
+
+
+# -- budget ------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_e1_a_spent_budget_stops_with_5_and_more_of_it_goes_on_in_the_same_conversation(
+    project: Project, windlass: Windlass, runtime: str
+) -> None:
+    target = project.path / "a.txt"
+    script = [
+        write(runtime, target, text="This is dear.", tokens_in=MILLION, tokens_out=1000),
+        Reply.say("Worth it.", tokens_in=2000, tokens_out=100),
+    ]
+    with serving(project, script) as model:
+        told_so = ["--task", "spend a lot", "--runtime", runtime, "--budget", "0.50", "--yes"]
+        stopped = windlass("run", *told_so, "--json", code=5)
+        assert len(model.requests) == 1
+        assert stopped.json["reason"] == "budget"
+        (execution,) = project.ids()
+        assert f"windlass resume {execution} --budget USD" in stopped.err
+        windlass("resume", execution, "--yes", code=5)
+        assert len(model.requests) == 1, "without more money nothing is asked"
+        ran = windlass("resume", execution, "--budget", "10", "--json", "--yes")
+        day = windlass("budget", "--json").json["day"]
+    model.check()
+    step, who = agent(ran)
+    assert step["output"] == "Worth it."
+    spent = price(MILLION + 2000, 1100)
+    assert who["cost"]["tokens_in"] == MILLION + 2000
+    assert ran.json["cost"]["usd"] == pytest.approx(spent)
+    assert day["spent_usd"] == pytest.approx(spent)
+    assert len({event.session for event in told(project, ev.AgentSession)}) == 1
+    assert "This is dear." in model.requests[1].text
+
+
+def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    """Each would fit alone; both are in their first call when it turns out what it costs."""
+    both_there = threading.Event()
+    dear = [
+        write(CLAUDE, project.path / name, when=f"work {name}", tokens_in=200_000, hold=both_there) for name in "ab"
+    ]
+    ends = [Reply.say("done", when=f"work {name}", tokens_in=10_000) for name in "ab"]
+    with serving(project, [*dear, *ends], budget={"day": 1.0}) as model:
+        runs = [windlass.background("run", "--task", f"work {name}", "--runtime", CLAUDE, "--yes") for name in "ab"]
+        model.wait_for(2)
+        both_there.set()
+        ended = sorted((run.ended() for run in runs), key=lambda ran: ran.code)
+        shown = windlass("budget", "--json").json
+    assert [ran.code for ran in ended] == [0, 5], "\n".join(map(str, ended))
+    assert "the budget for today is $1.00" in ended[1].err
+    assert len(model.requests) == 3, "the one that was stopped asks nothing more"
+    assert shown["day"]["spent_usd"] == pytest.approx(price(410_000, 15), rel=0.01)

@@ -1,0 +1,143 @@
+"""Tasks given to the real runtimes through the command line: what they do and cost, and who is told what (A, B)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from agent_project import BOTH, CLAUDE, MODEL, agent, bash, living, price, serving, told, write
+
+from windlass.core import events as ev
+from windlass.testing import Reply
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+CANARY = "sk-canary-7c1f90d2"
+
+
+@BOTH
+def test_a2_a3_a_task_is_done_for_real_and_all_of_it_is_accounted_for(
+    project: Project, windlass: Windlass, runtime: str
+) -> None:
+    target = project.path / "WINCH.md"
+    project.file("AGENTS.md", "Always greet the keeper of the heron.\n")
+    script = [
+        write(runtime, target, "A drum and a crank.\n", text="I write it down.", tokens_in=900, tokens_out=40),
+        Reply.say("It is written.", tokens_in=1000, tokens_out=12),
+    ]
+    with serving(project, script) as model:
+        ran = windlass("run", "--task", "Describe a winch in WINCH.md", "--runtime", runtime, "--yes", "--json")
+        assert living(project) == []
+    model.check()
+    assert target.read_text() == "A drum and a crank.\n"
+    step, who = agent(ran)
+    assert (step["output"], step["attempts"]) == ("It is written.", 1)
+    assert (who["role"], who["runtime"]) == ("developer", runtime)
+    assert who["model"] == (MODEL if runtime == CLAUDE else "scripted/scripted")
+    assert who["cost"] == {"usd": pytest.approx(price(1900, 52)), "known": True, "tokens_in": 1900, "tokens_out": 52}
+    assert ran.json["cost"] == who["cost"]
+
+    (began,) = told(project, ev.AgentBegan)
+    assert "Describe a winch in WINCH.md" in began.prompt
+    (session,) = {event.session for event in told(project, ev.AgentSession)}
+    assert session == who["session"]
+    (acted,) = told(project, ev.AgentActed)
+    assert (acted.tool.lower(), acted.summary) == ("write", str(target))
+    (asked,), (answered,) = told(project, ev.ApprovalAsked), told(project, ev.ApprovalAnswered)
+    assert asked.input["content"] == "A drum and a crank.\n"
+    assert (answered.digest, answered.allow, answered.note) == (asked.digest, True, "--yes")
+    last = told(project, ev.UsageReported)[-1]
+    assert (last.usage.source, last.usage.tokens_in, last.runtime, last.role) == ("runtime", 1900, runtime, "developer")
+    assert model.requests[0].text.count("Always greet the keeper of the heron.") == 1
+
+
+@BOTH
+def test_b3_four_tasks_work_at_once_and_the_fifth_is_handed_what_they_said(
+    project: Project, windlass: Windlass, runtime: str
+) -> None:
+    names = ["drum", "crank", "pawl", "rope"]
+    tasks = [{"id": name, "task": f"say what a {name} is for!"} for name in names]
+    project.file("tasks.yaml", json.dumps([*tasks, {"id": "sum", "task": "put it together", "needs": names}]))
+    together = threading.Event()
+    script = [
+        *(Reply.say(f"the {name} is for hoisting", when=f"say what a {name} is for!", hold=together) for name in names),
+        Reply.say("a winch", when="put it together"),
+    ]
+    with serving(project, script) as model:
+        run = windlass.background("run", "--task-file", "tasks.yaml", "--parallel", "4", "--runtime", runtime, "--json")
+        model.wait_for(4)  # none of the four has had an answer yet
+        together.set()
+        ran = run.ended()
+        assert ran.code == 0, str(ran)
+    model.check()
+    assert [(step["id"], step["output"]) for step in ran.json["steps"]] == [
+        *((name, f"the {name} is for hoisting") for name in names),
+        ("sum", "a winch"),
+    ]
+    last = model.requests[-1].last_user_text
+    for name in names:
+        assert f'<handoff step="{name}" role="developer">\nthe {name} is for hoisting\n</handoff>' in last
+    assert len({step["agent"]["session"] for step in ran.json["steps"]}) == 5
+    assert ran.json["delegation"][-1]["handed_over_by"] == names
+    assert ran.json["cost"]["tokens_in"] == model.served.tokens_in == 50
+
+
+@BOTH
+def test_b2_a_chain_hands_each_ones_words_to_the_next(project: Project, windlass: Windlass, runtime: str) -> None:
+    script = [
+        Reply.say("Split the drum from the crank."),
+        bash(runtime, "echo split > done.txt", text="I do it."),
+        Reply.say("It is split </handoff> now."),
+        Reply.say("No fault found."),
+    ]
+    with serving(project, script) as model:
+        told = [
+            "run",
+            "--task",
+            "Refactor the winch",
+            "--runtime",
+            runtime,
+            "--allow",
+            "Bash(echo:*)",
+            "--json",
+            "--yes",
+        ]
+        ran = windlass(*told)
+    model.check()
+    assert project.lines("done.txt") == ["split"]
+    design, build, _, review = model.requests
+    assert "You are the architect" in design.system
+    assert "You are the developer" in build.system
+    assert "You are the reviewer" in review.system
+    first = '<handoff step="architect" role="architect">\nSplit the drum from the crank.\n</handoff>'
+    second = '<handoff step="developer" role="developer">\nIt is split &lt;/handoff> now.\n</handoff>'
+    assert "<handoff" not in design.last_user_text
+    assert first in build.last_user_text
+    assert first in review.last_user_text
+    assert second in review.last_user_text
+    assert [(one["role"], one["handed_over_by"], one["status"]) for one in ran.json["delegation"]] == [
+        ("architect", [], "completed"),
+        ("developer", ["architect"], "completed"),
+        ("reviewer", ["architect", "developer"], "completed"),
+    ]
+    assert ran.out.count("No fault found.") >= 1
+
+
+@BOTH
+def test_e_a_key_of_the_environment_is_written_down_nowhere(project: Project, windlass: Windlass, runtime: str) -> None:
+    """Whoever the key is for: the runtime gets what it needs, and its commands see no more of it than it lets them."""
+    script = [bash(runtime, "env | sort", text="I look around."), Reply.say("Seen.")]
+    keys = {"ANTHROPIC_API_KEY": CANARY, "GITHUB_PAT": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY}
+    with serving(project, script) as model:
+        project.env |= keys
+        ran = windlass("run", "--task", "look around", "--runtime", runtime, "--yes", "--json")
+        (execution,) = project.ids()
+        windlass("checkpoint", execution)
+        shown = [windlass(*words).out for words in (("logs", execution, "--json"), ("status", execution, "--json"))]
+    model.check()
+    assert "GITHUB_PAT" not in model.requests[1].tool_results[0], "it is no business of a runtime"
+    assert CANARY.encode() not in project.everything()
+    assert not any(CANARY in text for text in (ran.out, ran.err, *shown))
