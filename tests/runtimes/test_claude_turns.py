@@ -127,6 +127,34 @@ async def test_a2_a_role_with_few_tools_has_no_others_and_nobody_is_asked_to_cho
     assert not {"AskUserQuestion", "CronCreate", "ScheduleWakeup"} & set(second.tools)
 
 
+async def test_a2_a_role_that_has_a_tool_for_some_uses_has_it_for_no_others(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    script = [
+        Reply.use("Bash", {"command": f"touch {work / 'a'}", "description": "touch"}),
+        Reply.use("Bash", {"command": f"touch {work / 'b'}; mkdir {work / 'c'}", "description": "more"}),
+        Reply.say("done"),
+    ]
+    host = FakeHost()
+    async with claude_world(tmp_path, script) as world:
+        some = Permissions(mode="allow", allow=("Bash",), tools=("Read", "Bash(touch:*)"))
+        result = await world.runner.run(world.request(permissions=some), host)
+    world.model.check()
+    assert [name for name in "abc" if (work / name).exists()] == ["a"]
+    assert result.adjustments == (
+        f"Bash touch {work / 'b'}; mkdir {work / 'c'} was denied: this role has only Bash(touch:*)",
+    )
+
+
+async def test_a2_a_tool_is_denied_by_its_older_name_too(tmp_path: Path) -> None:
+    """The runtime offers subagents as `Agent`; roles know them as `Task`."""
+    async with claude_world(tmp_path, [Reply.say("alone"), Reply.say("with helpers")]) as world:
+        await world.runner.run(world.request(permissions=Permissions(mode="allow", deny=("Task",))), FakeHost())
+        await world.runner.run(world.request(), FakeHost())
+    alone, helped = world.model.requests
+    assert "Agent" in helped.tools
+    assert "Agent" not in alone.tools
+
+
 async def test_a2_a_question_that_cannot_be_put_is_no_yes(tmp_path: Path) -> None:
     target = tmp_path / "work" / "a.txt"
 

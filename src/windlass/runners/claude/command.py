@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.ports import AgentRequest
+from windlass.ports import AgentRequest, Permissions
 
-__all__ = ["Command", "command_for"]
+__all__ = ["Command", "command_for", "only_within"]
 
 _RULE = re.compile(r"[A-Za-z][\w-]*(\(.*\))?", re.DOTALL)
 """`Read`, `Bash(git log:*)`, `mcp__github__get_issue`: how the runtime names tools and uses of them."""
@@ -30,7 +30,9 @@ class Command(NamedTuple):
 
 def command_for(request: AgentRequest, *, session: str) -> Command:
     """The arguments, and what of the request they cannot say. Writes the system part to the scratch folder."""
-    allow, strange = _rules(request.permissions.allow)
+    limited = only_within(request.permissions)  # is stronger than a rule that allows all of such a tool
+    allowed = (rule for rule in request.permissions.allow if rule not in limited)
+    allow, strange = _rules((*allowed, *_within(request.permissions)))
     deny, unknown = _rules(request.permissions.deny)
     adjustments = [f"permission rule {rule!r} is none of Claude Code's: left out" for rule in (*strange, *unknown)]
     if request.temperature is not None:
@@ -58,6 +60,27 @@ def command_for(request: AgentRequest, *, session: str) -> Command:
     return Command(arguments, tuple(adjustments))
 
 
+def only_within(permissions: Permissions) -> dict[str, str]:
+    """Tools that a role has for some uses alone (`Bash(git log:*)`), and for which."""
+    patterns = [
+        tool for tool in permissions.tools or () if "(" in tool and _name(tool) not in (permissions.tools or ())
+    ]
+    names = dict.fromkeys(map(_name, patterns))
+    return {name: ", ".join(pattern for pattern in patterns if _name(pattern) == name) for name in names}
+
+
+def _within(permissions: Permissions) -> list[str]:
+    """Where everything is allowed, the runtime decides by these rules, and what they do not cover comes to us."""
+    if permissions.mode != "allow":
+        return []
+    limited = only_within(permissions)
+    return [tool for tool in permissions.tools or () if _name(tool) in limited]
+
+
+def _name(rule: str) -> str:
+    return rule.partition("(")[0]
+
+
 def _rules(rules: Iterable[str]) -> tuple[list[str], list[str]]:
     known = {rule: bool(_RULE.fullmatch(rule)) for rule in rules}
     return [rule for rule in known if known[rule]], [rule for rule in known if not known[rule]]
@@ -65,7 +88,7 @@ def _rules(rules: Iterable[str]) -> tuple[list[str], list[str]]:
 
 def _only(tools: tuple[str, ...]) -> list[str]:
     """These tools and no others. MCP servers' tools are no built-in ones: without one in the list, no server at all."""
-    names = list(dict.fromkeys(tool.partition("(")[0] for tool in tools))
+    names = list(dict.fromkeys(map(_name, tools)))
     builtin = [name for name in names if not name.startswith("mcp__")]
     strict = [] if len(builtin) < len(names) else ["--strict-mcp-config"]
     return [f"--tools={','.join(builtin)}", *strict]

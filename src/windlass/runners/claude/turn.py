@@ -18,7 +18,7 @@ from windlass.prices import Prices
 from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
 from windlass.process.pipes import PIPE
 from windlass.runners.claude.binary import VERBATIM, Binary
-from windlass.runners.claude.command import Command, command_for
+from windlass.runners.claude.command import Command, command_for, only_within
 from windlass.runners.claude.environment import for_child
 from windlass.runners.claude.failures import RUNTIME, Verdict, cut_off, of_result, without_result
 from windlass.runners.claude.messages import Listener, summarise
@@ -163,6 +163,8 @@ class Turn:
         allowed, note = permissions.mode == "allow", "this step may not use it"
         if permissions.tools is not None and tool.startswith("mcp__") and tool not in permissions.tools:
             allowed, note = False, "this role does not have it"
+        elif permissions.mode == "allow" and (uses := only_within(permissions).get(tool)):
+            allowed, note = False, f"this role has only {uses}"
         elif permissions.mode == "ask":
             self._listener.last = f"while it was waiting for permission to use {tool} {summarise(input)}".rstrip()
             try:
