@@ -170,6 +170,18 @@ async def test_a4_an_error_inside_a_stream_keeps_what_was_said(protocol: str, tm
 
 
 @both
+async def test_a4_an_error_that_comes_first_in_a_stream_may_have_been_paid_for(protocol: str, tmp_path: Path) -> None:
+    error = {"type": "overloaded_error", "message": "too many", "code": "server_is_overloaded"}
+    body = f"event: error\ndata: {json.dumps({'type': 'error', 'error': error})}\n\n"
+    async with RawModel([body]).serve(protocol, tmp_path) as world:
+        result = await world.run()
+    assert result.failure is not None
+    assert result.failure.category is Category.TRANSIENT
+    assert "too many" in result.failure.message
+    assert (result.usage.usd, result.usage.source) == (None, "unknown")
+
+
+@both
 async def test_a4_a_broken_connection_is_transient_and_keeps_what_was_said(protocol: str, tmp_path: Path) -> None:
     script = [Reply.use("shell", {}, text="First. "), Reply.drop(after="Then I")]
     async with scripted(protocol, tmp_path, script) as (world, _):

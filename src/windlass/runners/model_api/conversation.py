@@ -26,7 +26,7 @@ from windlass.runners.model_api.words import clean
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 
-__all__ = ["FILE", "Conversation", "Lost"]
+__all__ = ["FILE", "Conversation", "Lost", "Unwritable"]
 
 FILE = "conversation.json"
 _FORMAT, _VERSION = "windlass.conversation", 1
@@ -34,6 +34,14 @@ _FORMAT, _VERSION = "windlass.conversation", 1
 
 class Lost(Exception):
     """The conversation to go on with cannot be had; the text says why."""
+
+
+class Unwritable(Exception):
+    """The conversation cannot be written down: going on would not be durable."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class Conversation:
@@ -194,6 +202,13 @@ def _asks(message: ModelMessage) -> str | None:
 
 
 def _write(folder: Path, content: bytes) -> None:
+    try:
+        _write_file(folder, content)
+    except OSError as error:
+        raise Unwritable(error) from error
+
+
+def _write_file(folder: Path, content: bytes) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f"{FILE}.{token_hex(4)}.tmp"
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

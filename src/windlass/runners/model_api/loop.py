@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Host, ToolReturn
-from windlass.runners.model_api.conversation import Conversation
+from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import RUNTIME, of_exception
 from windlass.runners.model_api.tally import Tally
 from windlass.runners.model_api.target import Target
@@ -87,8 +87,8 @@ class Loop:
                     return stop
                 if (failure := await self._ask(model)) is not None:
                     return failure
-        except OSError as error:  # the conversation could not be written: going on would not be durable
-            return classify(error).located(str(self._request.scratch))
+        except Unwritable as error:
+            return classify(error.reason).located(str(self._request.scratch))
 
     def _system(self) -> str:
         parts = [self._request.brief.system, DATA_RULE if self._toolbox.specs else ""]
