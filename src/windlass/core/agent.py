@@ -29,12 +29,16 @@ class AgentState:
     """Runtimes that failed for good."""
     gave_up_because: str = ""
     """How the last of them failed."""
+    attempt: int = 0
+    """The last attempt that was given to a runtime."""
+    cut_off: int = 0
+    """Attempts that died with their engine: what they used after their last word nobody knows."""
     usage: dict[int, Usage] = field(default_factory=dict)
     """What each attempt used, by its number."""
 
     @property
     def cost(self) -> Cost:
-        return Cost.of(self.usage.values())
+        return Cost.of(self.usage.values()) + Cost(unknown=self.cut_off)
 
 
 @dataclass(frozen=True, slots=True)

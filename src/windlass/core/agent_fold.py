@@ -25,6 +25,7 @@ def _agent(step: StepState) -> AgentState:
 def _began(state: State, event: ev.AgentBegan) -> None:
     agent = _agent(state.steps[event.step])
     agent.runtime, agent.role, agent.model = event.runtime, event.role, event.model
+    agent.attempt = event.attempt
 
 
 def _session(state: State, event: ev.AgentSession) -> None:

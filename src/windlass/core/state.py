@@ -228,6 +228,9 @@ class State:
         self.paused_for, self.expires_at = "", None
         if self.wanted is not None and self.wanted.kind != "cancel":
             self.wanted = None
+        for step in self.active.values():
+            if step.agent is not None and step.agent.attempt == step.attempts:
+                step.agent.cut_off += 1
         self.in_doubt.update(self.active)
         self.active.clear()
         for step in [s for s in self.steps.values() if s.waiting_for == "retry"]:

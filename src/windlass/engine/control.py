@@ -19,7 +19,7 @@ from windlass.core.transitions import ExecutionStatus
 from windlass.engine.crew import Crew
 from windlass.engine.driver import Driver
 from windlass.engine.lookup import find_step
-from windlass.engine.mail import event_of
+from windlass.engine.mail import checked_limit, event_of
 from windlass.engine.observer import Observer
 from windlass.errors import UsageError, WindlassError
 from windlass.ports import Journal, Message, Tool
@@ -121,8 +121,9 @@ class Control(Observer):
             raise UsageError(f"there is no budget of a {scope!r}: it is of a step, an execution, a day or a month")
         if scope == "step":
             find_step(state, step)
-        body = {"kind": "budget", "allow": allow, "usd": usd, "tokens": tokens, "scope": scope, "step": step, "by": by}
-        await self._answer(state, body)
+        limit = checked_limit(usd, tokens)
+        body = {"kind": "budget", "allow": allow, "usd": limit.usd, "tokens": limit.tokens, "by": by}
+        await self._answer(state, {**body, "scope": scope, "step": step})
 
     async def _control(
         self,

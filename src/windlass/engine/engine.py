@@ -31,6 +31,7 @@ from windlass.engine.execution import Execution
 from windlass.engine.fork import fork_events
 from windlass.engine.keeper import Keeper
 from windlass.engine.lookup import find_plan_step, find_step
+from windlass.engine.mail import checked_limit
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import Findings, examine
 from windlass.engine.sourced import Sourced
@@ -201,6 +202,8 @@ class Engine(Control):
             raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
         opening.append(self._opening(state, workdir))
         opening += [*self._answers(state, decisions), *budget]
+        for answer in budget:
+            checked_limit(answer.usd, answer.tokens)
         waiting = [m for m in await self.journal.receive() if m.execution == state.id]
         driver = self._driver(state, tools, hold=hold)
         for message in waiting:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
 from windlass.core import events as ev
 from windlass.core.state import State
+from windlass.errors import UsageError
+from windlass.plan.model import Budget
 from windlass.ports import Message
 
-__all__ = ["event_of"]
+__all__ = ["checked_limit", "event_of"]
 
 
 def event_of(state: State, message: Message, now: float) -> ev.Event | None:
@@ -38,7 +42,19 @@ def event_of(state: State, message: Message, now: float) -> ev.Event | None:
             return None
 
 
-def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswered:
+def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswered | None:
     step, scope, note = str(body.get("step", "")), str(body.get("scope", "execution")), str(body.get("note", ""))
-    usd, tokens = body.get("usd"), body.get("tokens")
-    return ev.BudgetAnswered(now, bool(body["allow"]), by, step, scope, usd, tokens, note)
+    try:
+        limit = checked_limit(body.get("usd"), body.get("tokens"))
+    except UsageError:
+        return None  # what cannot be read again must not be written
+    return ev.BudgetAnswered(now, bool(body["allow"]), by, step, scope, limit.usd, limit.tokens, note)
+
+
+def checked_limit(usd: Any, tokens: Any) -> Budget:
+    """A limit that somebody set, if it can be one."""
+    try:
+        return Budget(usd=usd, tokens=tokens)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UsageError(f"a budget of {problem['input']!r} {problem['loc'][-1]}: {problem['msg']}") from error
