@@ -60,6 +60,7 @@ async def test_a7_an_error_of_the_api_is_judged_by_its_status_and_keeps_what_the
     assert result.output == host.said == "I look at it."
     assert (result.usage.tokens_in, result.usage.tokens_out) == (200, 20)
     assert result.usage.usd == pytest.approx((200 * 3 + 20 * 15) / 1e6)
+    assert result.metadata.get("session_kept", False) == (status == 404)  # with another model it can go on
     retried = [note for note in host.notes if f"after {status}" in note]
     assert bool(retried) == (status in (401, 429, 500, 529))
 
@@ -128,6 +129,7 @@ async def test_a2_too_many_turns_is_a_failure_that_names_the_setting(tmp_path: P
     failure = failure_of(result)
     assert (failure.category, failure.elsewhere) == (Category.LOGIC, False)
     assert "max_turns" in failure.advice[0]
+    assert result.metadata["session_kept"] is True
     assert result.output == "more"
     assert len(world.model.requests) == 1
 

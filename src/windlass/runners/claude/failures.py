@@ -31,6 +31,8 @@ _STATUSES = {
 }
 """What the runtime's word for an error means where it does not tell the status."""
 
+_KEPT = {"session_kept": True}
+"""What was said so far is sound: once a person has corrected what was wrong, the conversation can go on."""
 _DOCTOR = "look at it with: windlass doctor"
 
 
@@ -57,7 +59,7 @@ def of_result(result: Mapping[str, Any], listener: Listener, *, now: float) -> V
     match result.get("subtype"), result.get("terminal_reason"):
         case "error_max_turns", _:
             advice = ("allow more: max_turns: in the plan or the role", "give the step less to do")
-            return Verdict(Failure(Category.LOGIC, f"{RUNTIME}: {text}", advice=advice))
+            return Verdict(Failure(Category.LOGIC, f"{RUNTIME}: {text}", advice=advice), _KEPT)
         case "error_max_budget_usd", _:
             advice = ("allow more: budget: in the plan", "windlass budget shows what was spent")
             return Verdict(Failure(Category.RESOURCE, f"{RUNTIME}: {text}", advice=advice), {"budget": True})
@@ -65,7 +67,8 @@ def of_result(result: Mapping[str, Any], listener: Listener, *, now: float) -> V
             said = text if "prompt is too long" in text.lower() else f"prompt is too long: {text}"
             return Verdict(of_status(400, said, runtime=RUNTIME, now=now))
         case _:
-            return Verdict(_of_api(result, text, listener, now))
+            failure = _of_api(result, text, listener, now)
+            return Verdict(failure, _KEPT if failure.category is Category.CONFIGURATION else {})
 
 
 def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float) -> Failure:
