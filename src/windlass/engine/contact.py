@@ -32,8 +32,8 @@ class Listener(Protocol):
     def question(self, step: StepState, digest: str, tool: str, input: Any) -> ev.ApprovalAsked: ...
 
 
-_AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.RuntimeFellBack, ev.BudgetWarned)
-"""What somebody waits for; the rest may wait a moment for company."""
+_AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned)
+"""What must not be lost or is waited for; the rest may wait a moment for company."""
 
 
 class AttemptContact:

@@ -30,8 +30,12 @@ class Hands:
         return [ToolSpec(name, tool.description, tool.schema) for name, tool in found if tool is not None]
 
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+        """What a repetition would do. Nobody wrote down that an agent's command may be repeated, as a plan's author
+        can: the agent is told that it was cut off, and looks."""
         tool = self._tools.get(name)
-        return tool.effect(arguments) if tool is not None else Effect.NONE
+        if tool is None:
+            return Effect.NONE
+        return Effect.ONCE if name == "shell" else tool.effect(arguments)
 
     async def use(self, name: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
         """Use a tool. Everything that can go wrong is a Failure for the agent to read, never an exception."""
