@@ -247,6 +247,11 @@ async def test_d1_heads_are_listed_newest_first_and_found_by_prefix_status_and_l
     assert await ids(statuses=["running", "paused"], prefix="0a") == ["0a2", "0a1"]
     assert await ids(statuses=["failed"]) == []
     assert await ids(prefix="0b", limit=1) == ["0b2"]
+    assert await ids(before="0b1") == ["0a2", "0a1"]
+    assert await ids(before="0b1", limit=1, statuses=["running"]) == ["0a1"]
+    [first] = await journal.heads(prefix="0a1")
+    assert await ids(name=first.name) == ["0b2", "0b1", "0a2", "0a1"]
+    assert await ids(name="another") == []
 
 
 @pytest.mark.parametrize("prefix", ["%", "_", "0_", "0%", "'", "0a1\x00"])

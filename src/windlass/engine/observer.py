@@ -30,8 +30,11 @@ class Observer:
         """The execution that an id, or the unique beginning of one, means."""
         return await find_head(self.journal, name)
 
-    async def executions(self, statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
-        return await self.journal.heads(statuses=statuses, limit=limit)
+    async def executions(
+        self, statuses: Sequence[str] = (), limit: int = 0, *, name: str = "", before: str = ""
+    ) -> list[Head]:
+        """Executions, newest first. `before` is the last id of the page before."""
+        return await self.journal.heads(statuses=statuses, name=name, before=before, limit=limit)
 
     def driven(self, head: Head | State) -> bool:
         """Whether a living process drives it."""

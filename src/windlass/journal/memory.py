@@ -65,11 +65,14 @@ class MemoryJournal:
             found = [e for e in self._entries if e.execution == execution and e.seq > after]
         return found[:limit] if limit else found
 
-    async def heads(self, *, prefix: str = "", statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
+    async def heads(
+        self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
+    ) -> list[Head]:
         found = [
             head
             for head in sorted(self._heads.values(), key=lambda head: head.id, reverse=True)
             if head.id.startswith(prefix) and (not statuses or head.status in statuses)
+            if (not name or head.name == name) and (not before or head.id < before)
         ]
         return found[:limit] if limit else found
 

@@ -135,7 +135,9 @@ class SqliteJournal:
 
         return await self._reading(fetch)
 
-    async def heads(self, *, prefix: str = "", statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
+    async def heads(
+        self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
+    ) -> list[Head]:
         conditions, parameters = ["1"], list[Any]()
         if prefix:
             # The range of texts that begin with the prefix: uses the index, unlike LIKE.
@@ -144,6 +146,12 @@ class SqliteJournal:
         if statuses:
             conditions.append(f"status IN ({', '.join('?' * len(statuses))})")
             parameters += statuses
+        if name:
+            conditions.append("name = ?")
+            parameters.append(name)
+        if before:
+            conditions.append("id < ?")
+            parameters.append(before)
         sql = f"SELECT {_HEAD_COLUMNS} FROM executions WHERE {' AND '.join(conditions)}"
         sql += " ORDER BY id DESC" + (" LIMIT ?" if limit else "")
         if limit:

@@ -76,8 +76,10 @@ class Journal(Protocol):
         """One execution's entries after a sequence, or with None everyone's after a position."""
         ...
 
-    async def heads(self, *, prefix: str = "", statuses: Sequence[str] = (), limit: int = 0) -> list[Head]:
-        """Executions, newest first."""
+    async def heads(
+        self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
+    ) -> list[Head]:
+        """Executions, newest first: of a plan's name, and older than the id `before`, where these are given."""
         ...
 
     async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
