@@ -30,6 +30,7 @@ __all__ = [
 
 NAME = "open-code"
 INSTALL = "npm i -g opencode-ai"
+COLOURS = re.compile("\x1b\\[[0-9;]*m")
 NO_SUCH_MODEL = re.compile(r"model not found|ProviderModelNotFound|no such (model|provider)|provider not found", re.I)
 NETWORK = re.compile(
     r"unable to connect|socket|ECONN|ETIMEDOUT|EAI_AGAIN|fetch failed|network|timed? ?out|overloaded", re.I
@@ -162,5 +163,6 @@ def _retry_after(headers: Any) -> float | None:
 
 def one_line(text: Any, limit: int = 500) -> str:
     """Fit for a list: one line, nothing that a terminal would act on, not too long."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
+    plain = COLOURS.sub("", str(text))
+    line = " ".join("".join(char if char.isprintable() else " " for char in plain).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"

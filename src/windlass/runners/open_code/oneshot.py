@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ LONG_WAIT = 60.0
 """Seconds without an event, once the model API has failed, after which OpenCode is not waited for any more."""
 ASIDE = 30.0
 """Seconds that a look into OpenCode's own files may take."""
+EVENT_FOLLOWS = 5.0
+"""Seconds in which an error that is not retried must have come as an event, too."""
+SESSION = re.compile(r"\bsession\.id=(ses_\w+)")
+NO_REASON = "Check server logs"
 FAILED_CALL = 'message="stream error"'
 PROBE_MARK = "windlass-probe"
 
@@ -135,9 +140,8 @@ class OneShotTurn:
 
     def _take(self, event: Mapping[str, Any]) -> None:
         session, part = event.get("sessionID"), event.get("part")
-        if isinstance(session, str) and not self._told_session:
-            self._session, self._told_session = session, True
-            self._host.session(session)
+        if isinstance(session, str):
+            self._in_session(session)
         if event.get("type") == "error":
             error = event.get("error")
             self._error = error if isinstance(error, Mapping) else {"name": "UnknownError", "message": str(error)}
@@ -148,22 +152,31 @@ class OneShotTurn:
             if limit is not None and self._reading.turns >= limit and self._reading.finish == "tool-calls":
                 self._give_up(failures.too_many_turns(limit))
 
+    def _in_session(self, session: str) -> None:
+        if not self._told_session:
+            self._session, self._told_session = session, True
+            self._host.session(session)
+
     async def _read_log(self, process: Process) -> None:
         async for line in lines(process.stderr):
             text = self._words.add(line)
-            if FAILED_CALL not in text or "small=true" in text:
-                continue
-            self._failed_calls += 1
-            reason = text.partition('error.error="')[2].rstrip('"') or text
-            if self._failed_calls > self._retries:
-                self._give_up(failures.of_retries(self._failed_calls, reason, None, self._now()))
-                continue
+            if FAILED_CALL in text and "small=true" not in text:
+                self._failed_call(text)
+
+    def _failed_call(self, text: str) -> None:
+        """The model API failed. An error that is not retried comes as an event at once; the others show only here."""
+        if named := SESSION.search(text):
+            self._in_session(named[1])
+        self._failed_calls += 1
+        reason = failures.one_line(text.partition('error.error="')[2].rstrip('"') or text)
+        last = self._failed_calls > self._retries
+        if not last:
             self._host.note(f"OpenCode may try again (attempt {self._failed_calls}): {reason}")
-            failure = failures.of_retries(self._failed_calls, reason, self._now() + LONG_WAIT, self._now())
-            loop = asyncio.get_running_loop()
-            if self._giving_up is not None:
-                self._giving_up.cancel()
-            self._giving_up = loop.call_later(LONG_WAIT, self._give_up, failure)
+        wait = EVENT_FOLLOWS if last else LONG_WAIT
+        failure = failures.of_retries(self._failed_calls, reason, None, self._now())
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        self._giving_up = asyncio.get_running_loop().call_later(wait, self._give_up, failure)
 
     def _give_up(self, failure: Failure) -> None:
         if self._stopped is None and self._process is not None:
@@ -204,7 +217,10 @@ class OneShotTurn:
         """The exit code decides; what else there was says why. And whether the session is lost."""
         said = str(self._words)
         if self._error is not None:
-            return failures.of_error(self._error, self._now()), False
+            error = self._error
+            if NO_REASON in str(error):  # what it would not say is in the log, which we have
+                error = {"name": error.get("name"), "data": {"message": said}}
+            return failures.of_error(error, self._now()), False
         if code != 0:
             if "Session not found" in said and self._session is not None:
                 return failures.session_lost(self._session), True

@@ -21,6 +21,8 @@ HARMLESS = ("read", "glob", "grep", "list", "todowrite", "todoread", "lsp", "ski
 SECRETS = ("*.env", "*.env.*")
 NOBODY_ANSWERS = ("question", "plan_enter", "plan_exit")
 """Tools that wait for a person at OpenCode's own screen."""
+WITHOUT_PATTERNS = ("todowrite", "question", "webfetch", "websearch", "doom_loop")
+"""Permissions that a settings file can only give or deny as a whole."""
 NAMES = {
     **dict.fromkeys(("write", "multiedit", "notebookedit", "apply_patch", "patch"), "edit"),
     "ls": "list",
@@ -68,14 +70,21 @@ def decide(listed: Sequence[Rule], permission: str, patterns: Iterable[str]) -> 
     return "deny" if "deny" in answers else "ask" if "ask" in answers else "allow"
 
 
-def as_config(listed: Sequence[Rule]) -> dict[str, dict[str, str]]:
+def as_config(listed: Sequence[Rule]) -> dict[str, Any]:
     """The rules as a permission section. Its keys are read in order, so a later rule moves its key to the end."""
-    section: dict[str, dict[str, str]] = {}
+    section: dict[str, dict[str, Action]] = {}
     for rule in listed:
         patterns = section.pop(rule.permission, {})
         patterns.pop(rule.pattern, None)
         section[rule.permission] = {**patterns, rule.pattern: rule.action}
-    return section
+    return {name: _section(name, patterns) for name, patterns in section.items()}
+
+
+def _section(name: str, patterns: Mapping[str, Action]) -> Mapping[str, Action] | Action:
+    if name not in WITHOUT_PATTERNS:
+        return patterns
+    # What cannot be said as it is meant is said more strictly.
+    return "deny" if "deny" in patterns.values() else patterns.get("*", "ask")
 
 
 def _last(listed: Sequence[Rule], permission: str, pattern: str) -> Action:
