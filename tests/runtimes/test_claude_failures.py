@@ -57,7 +57,7 @@ async def test_a7_an_error_of_the_api_is_judged_by_its_status_and_keeps_what_the
     failure = failure_of(result)
     assert (failure.category, failure.elsewhere) == (category, elsewhere)
     assert advice in " ".join(failure.advice)
-    assert result.output == host.said == "I look at it."
+    assert (result.output, host.said) == ("I look at it.", "I look at it.\n")
     assert (result.usage.tokens_in, result.usage.tokens_out) == (200, 20)
     assert result.usage.usd == pytest.approx((200 * 3 + 20 * 15) / 1e6)
     assert result.metadata.get("session_kept", False) == (status == 404)  # with another model it can go on

@@ -106,7 +106,7 @@ async def test_a2_a_version_without_partial_messages_is_heard_too_and_counted_on
         assistant("2", {"type": "text", "text": "helper's words"}, parent="t"),
         {**DONE, "modelUsage": {MODEL: {"inputTokens": 300, "outputTokens": 18, "costUSD": 0.5}}},
     )
-    assert host.said == "I look."
+    assert host.said == "I look.\n"
     assert [(act.tool, act.summary) for act in host.acts] == [("Grep", "src")]
     assert [usage.tokens_in for usage in host.usages] == [150, 300]
     assert (result.usage.tokens_in, result.usage.usd, result.usage.source) == (300, 0.5, "runtime")

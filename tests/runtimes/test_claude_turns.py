@@ -32,7 +32,7 @@ async def test_a2_a_turn_writes_a_real_file_and_tells_all_of_it_as_it_happens(tm
     assert (result.failure, result.interrupted, result.success) == (None, False, True)
     assert target.read_text() == "hello\n"
     assert result.output == "It is written."
-    assert host.said == "I write it.\nIt is written."
+    assert host.said == "I write it.\nIt is written.\n"
     assert [(act.tool, act.summary) for act in host.acts] == [("Write", str(target))]
     assert host.sessions == [result.session]
     assert host.events[0] == ("session", result.session)
@@ -240,7 +240,7 @@ async def test_a2_four_at_once_do_not_mix(tmp_path: Path) -> None:
         assert world.left() == []
     world.model.check()
     assert [result.output for result in results] == [f"wrote {name}" for name in "abcd"]
-    assert [host.said for host in hosts] == [f"wrote {name}" for name in "abcd"]
+    assert [host.said for host in hosts] == [f"wrote {name}\n" for name in "abcd"]
     assert [(tmp_path / "work" / name).read_text() for name in "abcd"] == list("abcd")
     assert len({result.session for result in results}) == 4
 

@@ -67,6 +67,7 @@ class Listener:
         self._said: list[str] = []
         self._length = 0
         self._saying: list[str] = []
+        self._speaking = False
         self._cut_off = ""
         self._streamed: set[str] = set()
         self._call = ("", "")
@@ -74,7 +75,11 @@ class Listener:
     @property
     def said(self) -> str:
         """What the agent said so far. A message that was cut off and said again counts once."""
-        return "\n".join(filter(None, (*self._said, "".join(self._saying) or self._cut_off)))
+        return "\n".join(filter(None, (*self._said, self._unfinished)))
+
+    @property
+    def _unfinished(self) -> str:
+        return max("".join(self._saying), self._cut_off, key=len)
 
     def hear(self, message: Mapping[str, Any]) -> None:
         match message.get("type"):
@@ -118,28 +123,31 @@ class Listener:
                 self._abandon()
                 self._used(*self._call, _table(begun.get("usage")))
             case "content_block_start":
-                if _table(event.get("content_block")).get("type") == "text" and self.said:
-                    self._host.text("\n")
-                    if self._saying:
-                        self._saying.append("\n")
+                if _table(event.get("content_block")).get("type") == "text" and self._saying:
+                    self._saying.append("\n")
             case "content_block_delta":
                 delta = _table(event.get("delta"))
                 if text := _text(delta.get("text")):
                     self.last = "while it was writing an answer"
-                    self._cut_off = ""
+                    self._speaking = not text.endswith("\n")
                     self._saying.append(text)
                     self._host.text(text)
+            case "content_block_stop":
+                if self._speaking:  # what comes next, an act or another text, stands on a line of its own
+                    self._host.text("\n")
+                self._speaking = False
             case "message_delta":
                 self._used(*self._call, _table(event.get("usage")))
             case "message_stop":
                 self._keep("".join(self._saying))
                 self._saying.clear()
+                self._cut_off = ""
             case _:
                 pass
 
     def _abandon(self) -> None:
-        """A message was cut off. The next one says it again, unless it is cut off before it comes to that."""
-        self._cut_off = "".join(self._saying) or self._cut_off
+        """A message was cut off. The next one says it again, unless it is cut off too: the longest is kept."""
+        self._cut_off = self._unfinished
         self._saying.clear()
 
     def _assistant(self, message: Mapping[str, Any]) -> None:
@@ -158,7 +166,7 @@ class Listener:
                 self._host.acted(name, line, input)
             elif block.get("type") == "text" and main and call not in self._streamed:
                 text = _text(block.get("text"))
-                self._host.text(text if not self._said else f"\n{text}")
+                self._host.text(text if text.endswith("\n") else f"{text}\n")
                 self._keep(text)
 
     def _used(self, call: str, model: str, figures: Mapping[str, Any]) -> None:
