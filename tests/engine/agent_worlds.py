@@ -37,7 +37,7 @@ quick = {"delay": "1ms", "max_delay": "2ms"}
 
 
 def agent(id: str = "work", **more: Any) -> Step:
-    return Step(id=id, agent="developer", **{"prompt": f"do {id}", "retry": quick, **more})
+    return Step(id=id, **{"agent": "developer", "prompt": f"do {id}", "retry": quick, **more})
 
 
 def plan(*steps: Step, **more: Any) -> Plan:

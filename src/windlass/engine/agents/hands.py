@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from windlass.engine.agents.permits import verdict
+from windlass.engine.agents.permits import listed, offers, verdict
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
 from windlass.ports import Call, Contact, Permissions, Toolbox, ToolReturn, ToolSpec
@@ -56,10 +56,12 @@ class Hands:
             return ToolReturn(getattr(error, "output", None), classify(error))
 
     async def _ask(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        """Why it is not allowed, or None. What only looks is not asked about unless a list denies it."""
-        allowed = verdict(self._permissions, name, arguments)
-        if allowed is None and self.effect(name, arguments) is Effect.NONE:
+        """Why it is not allowed, or None. What only looks is not asked about: only a list can deny it."""
+        if not offers(self._permissions, name, arguments):
+            return f"the role may use {name} only for: {', '.join(self._permissions.tools or ())}"
+        if listed(self._permissions, name, arguments) is None and self.effect(name, arguments) is Effect.NONE:
             return None
+        allowed = verdict(self._permissions, name, arguments)
         if allowed is None:
             answer = await self._contact.ask(name, dict(arguments))
             return None if answer.allow else f"a person denied it{f': {answer.note}' if answer.note else ''}"
@@ -87,7 +89,8 @@ class Hands:
         only = self._permissions.tools
         if only is None:
             return names
-        return [name for name in names if any(fnmatchcase(name, pattern) for pattern in only)]
+        patterns = [pattern.partition("(")[0].strip() for pattern in only]  # `shell(git log:*)` is the shell, too
+        return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _failed(category: Category, message: str) -> ToolReturn:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from windlass.ports import Permissions
 from windlass.settings import PermissionSettings
 
-__all__ = ["permitted", "verdict"]
+__all__ = ["listed", "offers", "permitted", "verdict"]
 
 _COMMANDS = ("command", "line")
 _OTHERS = ("file_path", "filePath", "notebook_path", "path", "url", "pattern")
@@ -49,12 +49,25 @@ def permitted(settings: PermissionSettings, role: str, step: Mapping[str, Any] |
 
 def verdict(permissions: Permissions, tool: str, input: Any) -> bool | None:
     """Allowed, denied, or None: a person is to be asked."""
+    decided = listed(permissions, tool, input)
+    return {"allow": True, "deny": False, "ask": None}[permissions.mode] if decided is None else decided
+
+
+def listed(permissions: Permissions, tool: str, input: Any) -> bool | None:
+    """What the lists alone say."""
     use = _use(input)
     if any(_speaks_of(pattern, tool, use.parts) for pattern in permissions.deny):
         return False
     if any(_speaks_of(pattern, tool, (use.whole,), exactly=use.more) for pattern in permissions.allow):
         return True
-    return {"allow": True, "deny": False, "ask": None}[permissions.mode]
+    return None
+
+
+def offers(permissions: Permissions, tool: str, input: Any) -> bool:
+    """Whether this use of a tool is among the only ones there are."""
+    use = _use(input)
+    only = permissions.tools
+    return only is None or any(_speaks_of(pattern, tool, (use.whole,), exactly=use.more) for pattern in only)
 
 
 class _Use(NamedTuple):
