@@ -1,0 +1,166 @@
+"""Agents that are stopped, killed or interrupted (A8, C4, D1): nothing is left, and the same conversation goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from agent_project import BOTH, CLAUDE, agent, bash, living, pids, serving, told, write
+
+from windlass.core import events as ev
+from windlass.testing import Reply
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+SOON = 2.0
+"""Seconds within which a stopped agent and all it started must be gone."""
+
+PLAN = """
+steps:
+  - {id: before, run: echo before >> ran}
+  - {id: work, agent: developer, needs: [before], handoff: false, prompt: begin the work}
+"""
+
+
+def gone_soon(project: Project) -> bool:
+    """Whether nothing of the project's user lives within the time that is promised."""
+    deadline = time.monotonic() + SOON
+    while living(project):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def kept(project: Project, runtime: str, text: str) -> bool:
+    """Whether the runtime has written this down in its own store, where a resume finds it."""
+    folder = project.user / ("config/projects" if runtime == CLAUDE else ".local/share/opencode")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return any(text.encode() in path.read_bytes() for path in files)
+
+
+def sleeping(runtime: str, project: Project) -> Reply:
+    """A command that would take long; a file tells that it runs."""
+    return bash(runtime, f"touch {project.path / 'running'}; sleep 1000", text="I wait.")
+
+
+@BOTH
+def test_c4_pause_now_stops_in_the_middle_of_an_answer_and_a_resume_goes_on_in_the_same_conversation(
+    project: Project, windlass: Windlass, until: Any, runtime: str
+) -> None:
+    never = threading.Event()
+    script = [
+        write(runtime, project.path / "a.txt", text="First a file."),
+        Reply.say("half of an answer", hold=never, hold_at="middle"),
+        Reply.say("The whole answer."),
+    ]
+    with serving(project, script) as model:
+        run = windlass.background("run", project.plan(PLAN), "--runtime", runtime, "--yes")
+        model.wait_for(2)
+        until(lambda: "half of an answer" in run.err)
+        (execution,) = project.ids()
+        windlass("pause", execution, "--now")
+        assert run.ended().code == 3
+        assert gone_soon(project), living(project)
+        never.set()
+        ran = windlass("resume", execution, "--json", "--yes")
+    model.check()
+    step, who = agent(ran, 1)
+    assert (step["status"], step["output"]) == ("completed", "The whole answer.")
+    assert len({event.session for event in told(project, ev.AgentSession)}) == 1
+    goes_on = model.requests[2].text
+    assert goes_on.index("begin the work") < goes_on.index("First a file.") < goes_on.index("You were interrupted")
+    assert project.lines("ran") == ["before"]
+    assert who["runtime"] == runtime
+    assert who["cost"]["tokens_in"] >= 20, "what the broken answer took is not forgotten"
+
+
+@pytest.mark.parametrize("moment", ["in an answer", "in a command"])
+@BOTH
+def test_a8_kill_9_of_windlass_leaves_nothing_and_a_resume_goes_on_in_the_same_conversation(
+    project: Project, windlass: Windlass, until: Any, runtime: str, moment: str
+) -> None:
+    middle = Reply.hang(after="half") if moment == "in an answer" else sleeping(runtime, project)
+    script = [write(runtime, project.path / "a.txt", text="First a file."), middle, Reply.say("Done after all.")]
+    with serving(project, script) as model:
+        run = windlass.background("run", project.plan(PLAN), "--runtime", runtime, "--yes")
+        model.wait_for(2)
+        if moment == "in a command":
+            until((project.path / "running").exists)
+            assert any("sleep 1000" in line for line in living(project))
+        until(lambda: kept(project, runtime, "First a file."))
+        until(lambda: told(project, ev.UsageReported))  # what the first call used is on disk
+        (execution,) = project.ids()
+        run.signal(signal.SIGKILL)
+        assert run.ended().code == -signal.SIGKILL
+        assert gone_soon(project), living(project)
+        ran = windlass("resume", execution, "--json", "--yes")
+    model.check()
+    step, _ = agent(ran, 1)
+    assert (step["status"], step["output"]) == ("completed", "Done after all.")
+    assert project.lines("ran") == ["before"], "what is done is not done again"
+    assert len({event.session for event in told(project, ev.AgentSession)}) == 1
+    goes_on = model.requests[2].text
+    assert goes_on.index("begin the work") < goes_on.index("First a file.") < goes_on.index("You were interrupted")
+    assert goes_on.count("begin the work") == 1
+    assert ran.json["cost"]["tokens_in"] >= 20, "what the lost attempt used is not forgotten"
+    assert ran.json["cost"]["known"] is False, "and what it used at its end nobody knows"
+
+
+@BOTH
+def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes_on_in_the_same_conversation(
+    project: Project, windlass: Windlass, until: Any, runtime: str
+) -> None:
+    script = [sleeping(runtime, project), Reply.say("I went on.")]
+    with serving(project, script) as model:
+        run = windlass.background("run", project.plan(PLAN), "--runtime", runtime, "--yes", "--json")
+        until((project.path / "running").exists)
+        until(lambda: kept(project, runtime, "I wait."))
+        sign = "--session-id" if runtime == CLAUDE else " serve "
+        (pid,) = pids(project, sign)
+        os.kill(pid, signal.SIGKILL)
+        ran = run.ended()
+        assert ran.code == 0, str(ran)
+        assert gone_soon(project), living(project)
+    model.check()
+    step, who = agent(ran, 1)
+    assert (step["output"], step["attempts"], who["runtime"]) == ("I went on.", 2, runtime)
+    (failed,) = told(project, ev.AttemptFailed)
+    assert failed.failure.category == ("resource" if runtime == CLAUDE else "transient")
+    assert failed.output == "I wait."
+    assert failed.failure.advice
+    assert "SIGKILL" in failed.failure.message or "signal 9" in failed.failure.message
+    assert len({event.session for event in told(project, ev.AgentSession)}) == 1
+    assert "I wait." in model.requests[1].text
+
+
+@pytest.mark.parametrize("how", ["a signal", "a command"])
+@BOTH
+def test_a8_an_interrupt_ends_all_at_once_and_stands_still(
+    project: Project, windlass: Windlass, until: Any, runtime: str, how: str
+) -> None:
+    with serving(project, [sleeping(runtime, project)]) as model:
+        run = windlass.background("run", "--task", "wait", "--runtime", runtime, "--yes", "--json")
+        until((project.path / "running").exists)
+        (execution,) = project.ids()
+        if how == "a signal":
+            run.signal(signal.SIGINT)
+        else:
+            windlass("interrupt", execution)
+        until(lambda: project.state(execution).status == "paused")
+        ran = run.ended()
+        assert gone_soon(project), living(project)
+    model.check()
+    assert ran.code == 130
+    requested, paused = told(project, ev.ControlRequested)[0], told(project, ev.ExecutionPaused)[0]
+    assert paused.at - requested.at < SOON
+    assert ran.json["reason"] == "interrupt"
+    assert ran.json["steps"][0]["status"] == "paused"
+    # OpenCode tells what a call used only after the tools that it led to.
+    assert (ran.json["cost"]["tokens_in"] == 10) if runtime == CLAUDE else (ran.json["cost"]["known"] is False)
+    assert windlass("status", execution, "--json").json["status"] == "paused"
