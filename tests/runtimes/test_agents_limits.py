@@ -16,7 +16,8 @@ from windlass.testing import Reply
 if TYPE_CHECKING:
     from conftest import Project, Windlass
 
-MILLION = 1_000_000
+DEAR = 200_000
+"""Tokens that cost 60 cents to read."""
 
 
 # -- quota -------------------------------------------------------------------------------------------
@@ -101,31 +102,37 @@ def test_e_opencode_waits_for_a_short_limit_itself_and_the_engine_for_a_long_one
 def test_e1_a_spent_budget_stops_with_5_and_more_of_it_goes_on_in_the_same_conversation(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:
+    """Claude Code minds the budget itself; OpenCode may be in the next call already when it is stopped."""
     target = project.path / "a.txt"
     script = [
-        write(runtime, target, text="This is dear.", tokens_in=MILLION, tokens_out=1000),
-        Reply.say("Worth it.", tokens_in=2000, tokens_out=100),
+        write(runtime, target, text="This is dear.", tokens_in=DEAR, tokens_out=1000),
+        Reply.say("Worth it.", when="You were interrupted", tokens_in=2000, tokens_out=100),
+        Reply.hang(repeat=True),
     ]
     with serving(project, script) as model:
         told_so = ["--task", "spend a lot", "--runtime", runtime, "--budget", "0.50", "--yes"]
         stopped = windlass("run", *told_so, "--json", code=5)
-        assert len(model.requests) == 1
+        asked = len(model.requests)
+        assert asked == 1 if runtime == CLAUDE else asked <= 2
         assert stopped.json["reason"] == "budget"
         (execution,) = project.ids()
         assert f"windlass resume {execution} --budget USD" in stopped.err
         windlass("resume", execution, "--yes", code=5)
-        assert len(model.requests) == 1, "without more money nothing is asked"
+        assert len(model.requests) == asked, "without more money nothing is asked"
         ran = windlass("resume", execution, "--budget", "10", "--json", "--yes")
         day = windlass("budget", "--json").json["day"]
     model.check()
     step, who = agent(ran)
     assert step["output"] == "Worth it."
-    spent = price(MILLION + 2000, 1100)
-    assert who["cost"]["tokens_in"] == MILLION + 2000
-    assert ran.json["cost"]["usd"] == pytest.approx(spent)
-    assert day["spent_usd"] == pytest.approx(spent)
+    assert who["cost"]["tokens_in"] == DEAR + 2000
+    assert day["tokens"] == DEAR + 2000 + 1100
     assert len({event.session for event in told(project, ev.AgentSession)}) == 1
-    assert "This is dear." in model.requests[1].text
+    assert "This is dear." in model.requests[-1].text
+    if who["cost"]["known"]:
+        assert who["cost"]["usd"] == day["spent_usd"] == pytest.approx(price(DEAR + 2000, 1100))
+    else:
+        assert (runtime, day["unknown"]) == (OPEN, 1), "a call that was cut off"
+        assert day["assumed_usd"] > 0
 
 
 def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
