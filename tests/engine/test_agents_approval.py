@@ -364,3 +364,18 @@ async def test_c6_an_answer_is_bound_to_what_was_seen(project: Project) -> None:
         await occurred(execution, ev.ApprovalAsked, 2)
         with pytest.raises(UsageError, match="asks for something else"):
             await engine.approve(execution.id, "work", digest=first.digest)
+
+
+async def test_d3_a_pause_does_not_wait_for_a_person_to_answer(project: Project) -> None:
+    """Running attempts may finish first. One that waits for an answer would not: its question stays open."""
+    runner = cli(asking(LS))
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.ApprovalAsked)
+        paused = await execution.pause()
+        assert (paused.status, paused.paused_for) == ("paused", "pause")
+        assert list(paused.questions) == ["work"]
+        await engine.approve(execution.id, "work")
+        assert (await (await engine.resume(execution.id)).wait()).status == "completed"
+    assert [answer.allow for answer in runner.answers] == [True]

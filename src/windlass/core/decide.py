@@ -172,7 +172,8 @@ def _ending(state: State, now: float) -> _Ending | None:
 
 def _wind_down(state: State, now: float, ending: _Ending, policy: Policy) -> Iterator[Command]:
     if state.active:
-        if ending != "pause":
+        # Who waits for a person's word may wait for long: with nothing else at work it is stopped, its question stays.
+        if ending != "pause" or all(step.asks_in_attempt for step in state.active.values()):
             for step in state.active.values():
                 yield Stop(step, _stop_reason(ending))
         return
