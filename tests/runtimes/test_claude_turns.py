@@ -255,3 +255,14 @@ async def test_e2_a_model_without_a_price_costs_what_our_prices_say_and_else_nob
     assert (unknown.usage.usd, unknown.usage.source, unknown.usage.tokens_in) == (None, "unknown", 1000)
     assert priced.usage.usd == pytest.approx((1000 * 1 + 10 * 2) / 1e6)
     assert priced.usage.source == "prices"
+
+
+async def test_a_denial_that_the_runtime_cannot_be_told_of_is_put_to_the_host(tmp_path: Path) -> None:
+    target = tmp_path / "work" / "x.txt"
+    host = FakeHost(lambda asked: Answer(asked.tool != "Write", "a pattern denies it"))
+    async with claude_world(tmp_path, [write(target), Reply.say("I could not.")]) as world:
+        result = await world.runner.run(world.request(permissions=Permissions(mode="allow", deny=("Wri*",))), host)
+    assert result.success
+    assert [asked.tool for asked in host.asks] == ["Write"]
+    assert not target.exists()
+    assert "a pattern denies it" in str(world.model.requests[-1].body)

@@ -26,6 +26,8 @@ either. What needs a person goes through the permissions."""
 class Command(NamedTuple):
     arguments: list[str]
     adjustments: tuple[str, ...]
+    unheeded: bool = False
+    """There are denials that the runtime cannot be told of: each use is then put to the host, who knows them."""
 
 
 def command_for(request: AgentRequest, *, session: str) -> Command:
@@ -57,7 +59,7 @@ def command_for(request: AgentRequest, *, session: str) -> Command:
         arguments.append(f"--max-turns={request.max_turns}")
     if request.budget.usd is not None:
         arguments.append(f"--max-budget-usd={request.budget.usd}")
-    return Command(arguments, tuple(adjustments))
+    return Command(arguments, tuple(adjustments), bool(unknown))
 
 
 def only_within(permissions: Permissions) -> dict[str, str]:

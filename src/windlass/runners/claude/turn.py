@@ -165,7 +165,7 @@ class Turn:
             allowed, note = False, "this role does not have it"
         elif permissions.mode == "allow" and (uses := only_within(permissions).get(tool)):
             allowed, note = False, f"this role has only {uses}"
-        elif permissions.mode == "ask":
+        elif permissions.mode == "ask" or (allowed and self._command.unheeded):
             self._listener.last = f"while it was waiting for permission to use {tool} {summarise(input)}".rstrip()
             try:
                 allowed, note = await self._host.ask(tool, input)
