@@ -102,6 +102,8 @@ class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
     source: Source = Source()
     origin: Origin | None = None
     format: int = FORMAT
+    on_overrun: Literal["", "ask", "proceed"] = ""
+    """What happens at a limit of the budget, for this execution; empty is as the settings say."""
 
 
 class ExecutionStarted(_Event, frozen=True, tag="execution.started"):

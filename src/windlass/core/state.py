@@ -43,6 +43,7 @@ class State:
         self.workdir = created.workdir
         self.source = created.source
         self.origin = created.origin
+        self.on_overrun = created.on_overrun
         self.created_at = created.at
         self.updated_at = created.at
         self.started_at: float | None = None

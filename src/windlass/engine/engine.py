@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -140,10 +140,11 @@ class Engine(Control):
         inputs: Mapping[str, Any] | None = None,
         *,
         workdir: Path | str | None = None,
+        on_overrun: Literal["", "ask", "proceed"] = "",
     ) -> str:
         """Write a new execution down without driving it; `resume` starts it, in any process."""
         sourced = _sourced(plan)
-        created = self._created(sourced, inputs, workdir)
+        created = self._created(sourced, inputs, workdir, on_overrun)
         state = fold([created], sourced.plan)
         await self.journal.append(created.id, 0, [created], head=head_of(state))
         return created.id
@@ -155,13 +156,15 @@ class Engine(Control):
         *,
         workdir: Path | str | None = None,
         hold: bool = True,
+        on_overrun: Literal["", "ask", "proceed"] = "",
     ) -> Execution:
         """Start a plan. Returns when the start is on disk; the execution goes on in the background.
 
-        With `hold`, it stays while only a person can go on; without, it is then paused.
+        With `hold`, it stays while only a person can go on; without, it is then paused. `on_overrun` says for this
+        execution alone what happens at a limit of the budget.
         """
         sourced = self.read(plan, workdir) if isinstance(plan, Path | str) else _sourced(plan)
-        created = self._created(sourced, inputs, workdir)
+        created = self._created(sourced, inputs, workdir, on_overrun)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
         task = await self._crew.drive(driver, [self._opening(state)])
@@ -320,7 +323,11 @@ class Engine(Control):
     # -- inside ----------------------------------------------------------------------------------
 
     def _created(
-        self, sourced: Sourced, inputs: Mapping[str, Any] | None, workdir: Path | str | None
+        self,
+        sourced: Sourced,
+        inputs: Mapping[str, Any] | None,
+        workdir: Path | str | None,
+        on_overrun: Literal["", "ask", "proceed"],
     ) -> ev.ExecutionCreated:
         plan = sourced.plan
         if sourced.source.path is None and plan.digest not in self._checked:
@@ -340,6 +347,7 @@ class Engine(Control):
             inputs=bind_inputs(plan, inputs or {}),
             workdir=folder,
             source=sourced.source,
+            on_overrun=on_overrun,
         )
 
     def _driver(

@@ -43,6 +43,11 @@ class Purse:
     """What is set aside."""
     warned: bool = False
 
+    @property
+    def _on_overrun(self) -> str:
+        """Who started the execution may have said; else the settings do."""
+        return self.contact.state.on_overrun or self.limits.on_overrun
+
     def scopes(self) -> list[Scope]:
         """The limits that hold for this attempt; a person's later word comes before the plan's and the settings'."""
         state, step, now = self.contact.state, self.contact.step, self.clock.now()
@@ -71,7 +76,7 @@ class Purse:
                 return Amount()
             await self.bury()
             await asyncio.sleep(LOOK_AGAIN)
-        if self.limits.on_overrun == "proceed":
+        if self._on_overrun == "proceed":
             return Amount()  # a runtime that holds itself to a limit would not go on
         return _least([self._left(scope) for scope in scopes])
 
@@ -144,13 +149,14 @@ class Purse:
         return refusal
 
     def _proceed_or_ask(self, refusal: Refusal) -> None:
-        if self.limits.on_overrun == "ask":
+        if self._on_overrun == "ask":
             more = refusal.limit or (self.limits.reserve_usd if refusal.unit == "usd" else TOKENS_AT_A_TIME)
             needed = max(refusal.limit, refusal.spent) + more
             raise Held("budget", _told(refusal), scope=refusal.scope, needed=needed, unit=refusal.unit)
         if not self.warned:
             self.warned = True
-            message = f"{_told(refusal)}; it goes on, as the settings say"
+            said = "it was started with" if self.contact.state.on_overrun else "the settings say"
+            message = f"{_told(refusal)}; it goes on, as {said}"
             self.contact.tell(ev.BudgetWarned(self.clock.now(), self.charge.step, message))
 
 
