@@ -1,0 +1,149 @@
+"""Who may come in: the token of a home, login codes that work once, sessions, and signed links for approvals.
+
+The token stands in a file that only its user can read, and nowhere else: not in an address, not in a log. A login code
+is good once and for a short time; what a browser then holds is a session, signed with the token, so that it survives a
+restart of the server and ends when the token is changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlencode
+
+from windlass.errors import NotPermitted, WindlassError
+
+__all__ = ["CODE_LIFE", "SESSION_LIFE", "Access"]
+
+CODE_LIFE = 600.0
+"""Seconds that a login code can be used."""
+SESSION_LIFE = 30 * 86400.0
+"""Seconds that a browser stays logged in."""
+_SHORTEST = 20
+_MOST_CODES = 100
+
+
+class Access:
+    """The keys of one home."""
+
+    def __init__(self, home: Path, now: Callable[[], float]) -> None:
+        self._file = home / "server.token"
+        self._now = now
+        self._codes: dict[str, float] = {}
+        """Hashes of login codes, with when they end."""
+        self._token = self._read() or self._make()
+
+    @property
+    def token(self) -> str:
+        return self._token
+
+    @property
+    def file(self) -> Path:
+        return self._file
+
+    def has_token(self, given: str) -> bool:
+        """Whether it is the token. Takes as long for one that is nearly right as for any other."""
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+    # -- logging in ------------------------------------------------------------------------------
+
+    def login_code(self) -> str:
+        """A code that lets somebody in once, within ten minutes."""
+        now = self._now()
+        self._codes = {code: until for code, until in self._codes.items() if until > now}
+        while len(self._codes) >= _MOST_CODES:
+            self._codes.pop(next(iter(self._codes)))
+        code = secrets.token_urlsafe(24)
+        self._codes[_hash(code)] = now + CODE_LIFE
+        return code
+
+    def redeem(self, code: str) -> str | None:
+        """A session for a code, which is used up by that; None for one that is not good (any more)."""
+        until = self._codes.pop(_hash(code), 0.0)
+        return (
+            self._signed("session", f"{secrets.token_urlsafe(12)}.{int(self._now() + SESSION_LIFE)}")
+            if until > self._now()
+            else None
+        )
+
+    def has_session(self, cookie: str) -> bool:
+        told = self._verified("session", cookie)
+        return told is not None and self._fresh(told.rpartition(".")[2])
+
+    # -- links -----------------------------------------------------------------------------------
+
+    def approval_link(self, execution: str, step: str, digest: str, expires_at: float) -> str:
+        """A path that answers one question and nothing else. Answered, it is used up: the question is closed."""
+        told = {"execution": execution, "step": step, "digest": digest, "until": str(int(expires_at))}
+        return "/approve?" + urlencode({**told, "key": self._signature("approve", _joined(told))})
+
+    def may_answer(self, execution: str, step: str, digest: str, until: str, key: str) -> bool:
+        told = {"execution": execution, "step": step, "digest": digest, "until": until}
+        return hmac.compare_digest(key.encode(), self._signature("approve", _joined(told)).encode()) and self._fresh(
+            until
+        )
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _fresh(self, until: str) -> bool:
+        return until.isdigit() and len(until) < 12 and int(until) > self._now()
+
+    def _signature(self, purpose: str, text: str) -> str:
+        key = hashlib.sha256(f"windlass {purpose}:{self._token}".encode()).digest()
+        return base64.urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")
+
+    def _signed(self, purpose: str, text: str) -> str:
+        return f"{text}.{self._signature(purpose, text)}"
+
+    def _verified(self, purpose: str, signed: str) -> str | None:
+        text, _, signature = signed.rpartition(".")
+        good = hmac.compare_digest(signature.encode(), self._signature(purpose, text).encode())
+        return text if good and text else None
+
+    def _read(self) -> str | None:
+        try:
+            descriptor = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise WindlassError(f"{self._file} cannot be read: {error.strerror}") from error
+        with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise NotPermitted(
+                    f"{self._file} can be read by others on this machine, so it is no secret any more",
+                    advice=(f"remove it, and a new one is made: rm {self._file}",),
+                )
+            token = file.read(4096).strip()
+        if len(token) < _SHORTEST:
+            raise NotPermitted(
+                f"{self._file} holds no token", advice=(f"remove it, and a new one is made: rm {self._file}",)
+            )
+        return token
+
+    def _make(self) -> str:
+        token = secrets.token_urlsafe(32)
+        draft = self._file.with_name(f".server.token.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+        try:
+            os.link(draft, self._file)  # unlike a rename, it never takes the place of one that somebody just made
+        except FileExistsError:
+            return self._read() or token
+        finally:
+            draft.unlink()
+        return token
+
+
+def _hash(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()
+
+
+def _joined(told: dict[str, str]) -> str:
+    """Unambiguous: no part can pretend to be the end of another."""
+    return "".join(f"{len(value)}:{value}" for value in told.values())

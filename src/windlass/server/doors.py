@@ -1,0 +1,97 @@
+"""The pages that let people in: the login link, and the link of one approval. Plain HTML, no script, all escaped."""
+
+from __future__ import annotations
+
+import html
+import json
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from windlass.engine.engine import Engine
+from windlass.errors import WindlassError
+from windlass.server.access import SESSION_LIFE, Access
+from windlass.server.guard import COOKIE
+
+__all__ = ["door_routes"]
+
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_STYLE = "body{font:16px/1.5 system-ui;max-width:48rem;margin:3rem auto;padding:0 1rem}pre{white-space:pre-wrap}"
+
+
+def door_routes(engine: Engine, access: Access) -> list[Route]:
+    """`/login` and `/approve`, for the application to mount."""
+
+    async def login(request: Request) -> Response:
+        session = access.redeem(request.query_params.get("code", ""))
+        if session is None:
+            text = "This login link has been used or is too old. A new one is printed by: windlass serve"
+            return _page("No entry", f"<p>{text}</p>", 403)
+        answer = _page("Logged in", '<p>You are logged in. <a href="/">Go on</a>.</p>', refresh="/")
+        secure = request.url.scheme == "https"
+        answer.set_cookie(
+            COOKIE, session, max_age=int(SESSION_LIFE), httponly=True, samesite="strict", secure=secure, path="/"
+        )
+        return answer
+
+    async def ask(request: Request) -> Response:
+        told = _told(request, access)
+        if told is None:
+            return _page("No entry", "<p>This link is not valid, or its time is over.</p>", 403)
+        execution, step, digest = told
+        asked = None
+        state = await engine.state(execution)
+        if step in state.questions:
+            asked = state.questions[step].approval
+        if asked is None or asked.digest != digest or asked.allow is not None:
+            return _page("Answered", "<p>This question has been answered, or is no longer asked.</p>", 410)
+        exactly = html.escape(json.dumps(asked.input, indent=2, ensure_ascii=False))
+        body = (
+            f"<p>Step <b>{html.escape(step)}</b> of <b>{html.escape(state.plan.name)}</b> "
+            f"asks to use <b>{html.escape(asked.tool)}</b> with exactly:</p><pre>{exactly}</pre>"
+            '<form method="post"><p><label>Note <input name="note" maxlength="500"></label></p>'
+            '<button name="answer" value="allow">Allow</button> <button name="answer" value="deny">Deny</button></form>'
+        )
+        return _page("May it?", body)
+
+    async def answer(request: Request) -> Response:
+        told = _told(request, access)
+        if told is None:
+            return _page("No entry", "<p>This link is not valid, or its time is over.</p>", 403)
+        execution, step, digest = told
+        form = parse_qs((await request.body()).decode("utf-8", "replace"))
+        word, note = form.get("answer", [""])[0], form.get("note", [""])[0][:500]
+        if word not in ("allow", "deny"):
+            return _page("What now?", "<p>The answer is allow or deny.</p>", 400)
+        try:
+            await engine.approve(execution, step, allow=word == "allow", by="link", note=note, digest=digest)
+        except WindlassError as error:
+            return _page("Answered", f"<p>{html.escape(error.message)}</p>", 410)
+        return _page("Thank you", f"<p>Your answer is written down: {word}.</p>")
+
+    return [
+        Route("/login", login, methods=["GET"]),
+        Route("/approve", ask, methods=["GET"]),
+        Route("/approve", answer, methods=["POST"]),
+    ]
+
+
+def _told(request: Request, access: Access) -> tuple[str, str, str] | None:
+    """What a link is about, if we signed it and its time is not over."""
+    given = request.query_params
+    execution, step, digest, until, key = (given.get(n, "") for n in ("execution", "step", "digest", "until", "key"))
+    return (execution, step, digest) if access.may_answer(execution, step, digest, until, key) else None
+
+
+def _page(title: str, body: str, status: int = 200, refresh: str = "") -> HTMLResponse:
+    again = f'<meta http-equiv="refresh" content="0;url={refresh}">' if refresh else ""
+    head = f"<!doctype html><meta charset=utf-8><title>{title} · Windlass</title>{again}<style>{_STYLE}</style>"
+    return HTMLResponse(f"{head}<h1>{title}</h1>{body}", status, _HEADERS)
