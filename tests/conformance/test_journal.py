@@ -352,6 +352,15 @@ async def test_a_removed_execution_cannot_go_on_but_may_be_created_again(journal
     assert [entry.seq for entry in await journal.read("x")] == [1]
 
 
+async def test_executions_are_counted_by_status(journal: Journal) -> None:
+    assert await journal.counts() == {}
+    for name in ("x", "y", "z"):
+        await begin(journal, name)
+    (head,) = await journal.heads(prefix="x")
+    await journal.append("x", 1, [note("n")], head=head._replace(status="completed"))
+    assert await journal.counts() == {head.status: 2, "completed": 1}
+
+
 # -- drivers -------------------------------------------------------------------------------------
 
 
@@ -365,6 +374,7 @@ def test_d6_a_driver_that_enlisted_is_alive_and_an_unknown_one_is_not(tmp_path: 
         assert not journal.alive("")
         assert not journal.alive("12345-nobody")
         assert not journal.alive("../windlass.db")
+        assert "-server-" in f"-{journal.enlist('server')}"
         asyncio.run(journal.close())
 
 

@@ -12,7 +12,8 @@ import windlass
 from windlass import Call, Engine, Execution, Limits, Plan, Retry, Step, ToolError, tool
 from windlass.core import events as ev
 from windlass.core.state import State
-from windlass.errors import UsageError
+from windlass.errors import Conflict, UsageError
+from windlass.ids import new_id
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -478,3 +479,34 @@ async def test_d3_a_pause_that_has_not_expired_is_left_alone(project: Project, s
         await execution.pause()
         assert await engine.sweep() == []
         assert (await execution.state()).status == "paused"
+
+
+@pytest.mark.parametrize(("asked_before", "reason"), [(False, "restart"), (True, "pause")])
+async def test_d6_an_engine_that_closes_for_a_restart_leaves_word_unless_somebody_asked_before(
+    project: Project, stage: Stage, asked_before: bool, reason: str
+) -> None:
+    engine = windlass.open(tools=stage.tools, grace=0.2)
+    engine.label = "server"
+    started = await engine.start(chain("a", "b"))
+    await stage.began.get()
+    if asked_before:
+        await engine.pause(started.id, within=0)
+    await engine.close("restart")
+    state = project.state(started.id)
+    assert (state.status, state.paused_for) == ("paused", reason)
+    assert "-server-" in state.driver
+    assert stage.stopped == ["a"]
+
+
+async def test_two_starts_with_one_id_are_one_execution(engine: Engine, stage: Stage) -> None:
+    kept = new_id()
+    first = await engine.start(chain("a", tool="quick"), id=kept)
+    assert first.id == kept
+    await first.wait()
+    with pytest.raises(Conflict):
+        await engine.start(chain("a", tool="quick"), id=kept)
+    fork = await engine.fork(kept, id=new_id())
+    with pytest.raises(Conflict):
+        await engine.fork(kept, id=fork)
+    assert stage.ran == ["a"]
+    assert (await engine.counts())["completed"] == 1

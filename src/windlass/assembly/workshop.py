@@ -12,7 +12,7 @@ from windlass.engine.agents.tool import AgentTool
 from windlass.engine.sourced import Sourced
 from windlass.errors import UsageError
 from windlass.plan.check import ToolCatalog
-from windlass.plan.load import load_plan, peek_tools
+from windlass.plan.load import load_plan, load_text, peek_tools
 from windlass.plan.model import AGENT
 from windlass.ports import Tool
 from windlass.tools.pyfiles import tools_in
@@ -40,6 +40,16 @@ class Workshop:
             tools={str(file): _digest(file) for file in files},
         )
         return Sourced(loaded.plan, source, tuple(tools), tuple(map(str, loaded.warnings)))
+
+    def parse(self, text: str, name: str, workdir: Path) -> Sourced:
+        """A plan as text. It brings no tools of its own: there is no folder that they could be trusted in."""
+        loaded = load_text(text, file=name, tools=self.catalog((), workdir))
+        if loaded.plan.tools:
+            raise UsageError(
+                "a plan that is not in a file cannot name `tools`",
+                advice=("write the plan into a file beside its tools, and name that file",),
+            )
+        return Sourced(loaded.plan, warnings=tuple(map(str, loaded.warnings)))
 
     def catalog(self, tools: Iterable[Tool], workdir: Path) -> ToolCatalog:
         return _Catalog(self._registry.extended(tools), workdir)

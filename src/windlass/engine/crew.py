@@ -63,10 +63,10 @@ class Crew:
         """Give a driver here a message."""
         self._drivers[execution].post(Message(0, execution, self._clock.now(), body))
 
-    async def close(self) -> None:
-        """Interrupt what runs and wait until it stands still."""
+    async def close(self, reason: str = "") -> None:
+        """Interrupt what runs and wait until it stands still, for that reason if one is given."""
         for execution in list(self._drivers):
-            self.post(execution, {"kind": "interrupt", "by": "the engine closing"})
+            self.post(execution, {"kind": "interrupt", "by": "the engine closing", "reason": reason})
         if self._tasks:
             await asyncio.wait(self._tasks.values())
         if self._postman is not None:

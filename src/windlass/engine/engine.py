@@ -51,6 +51,8 @@ class Workshop(Protocol):
 
     def read(self, path: Path, workdir: Path) -> Sourced: ...
 
+    def parse(self, text: str, name: str, workdir: Path) -> Sourced: ...
+
     def catalog(self, tools: Iterable[Tool], workdir: Path) -> ToolCatalog: ...
 
     def of_source(self, source: ev.Source) -> list[Tool]: ...
@@ -89,6 +91,8 @@ class Engine(Control):
         self._crew = Crew(journal, clock, lambda: self.driver, self._stands_still)
         self._checked: set[str] = set()
         """Digests of plans built in Python that were found good."""
+        self.label = ""
+        """Part of the driver's name: what a server drove, the next server knows by it."""
 
     @property
     def checkpoint_failures(self) -> Mapping[str, str]:
@@ -98,7 +102,7 @@ class Engine(Control):
     @cached_property
     def driver(self) -> str:
         """The name under which this engine drives. Who only looks never needs one."""
-        return self.journal.enlist()
+        return self.journal.enlist(self.label)
 
     def _alive(self, driver: str, execution: str) -> bool:
         # This process lives, but that does not mean that it still drives what it once did.
@@ -115,9 +119,12 @@ class Engine(Control):
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Interrupt what runs here and let go of everything. What is unfinished can be resumed."""
-        await self._crew.close()
+    async def close(self, reason: str = "") -> None:
+        """Interrupt what runs here and let go of everything. What is unfinished can be resumed.
+
+        `reason` is what it then stands still for, when that is not an interruption: `restart`.
+        """
+        await self._crew.close(reason)
         await self._keeper.close()
         if self.agents is not None:
             await self.agents.close()
@@ -134,6 +141,10 @@ class Engine(Control):
         """
         return self._workshop.read(Path(path), Path(workdir or os.getcwd()))
 
+    def parse(self, text: str, workdir: Path | str | None = None, *, name: str = "<text>") -> Sourced:
+        """A plan as text, checked as a file is. A `name` that ends in .json makes it JSON."""
+        return self._workshop.parse(text, name, Path(workdir or os.getcwd()))
+
     async def create(
         self,
         plan: Plan | Sourced,
@@ -144,7 +155,7 @@ class Engine(Control):
     ) -> str:
         """Write a new execution down without driving it; `resume` starts it, in any process."""
         sourced = _sourced(plan)
-        created = self._created(sourced, inputs, workdir, on_overrun)
+        created = self._created(sourced, inputs, workdir, on_overrun, None)
         state = fold([created], sourced.plan)
         await self.journal.append(created.id, 0, [created], head=head_of(state))
         return created.id
@@ -157,14 +168,16 @@ class Engine(Control):
         workdir: Path | str | None = None,
         hold: bool = True,
         on_overrun: Literal["", "ask", "proceed"] = "",
+        id: str | None = None,
     ) -> Execution:
         """Start a plan. Returns when the start is on disk; the execution goes on in the background.
 
         With `hold`, it stays while only a person can go on; without, it is then paused. `on_overrun` says for this
-        execution alone what happens at a limit of the budget.
+        execution alone what happens at a limit of the budget. `id` is one of `new_id` that was kept for it: there
+        can be only one execution of an id, whoever asks how often.
         """
         sourced = self.read(plan, workdir) if isinstance(plan, Path | str) else _sourced(plan)
-        created = self._created(sourced, inputs, workdir, on_overrun)
+        created = self._created(sourced, inputs, workdir, on_overrun, id)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
         task = await self._crew.drive(driver, [self._opening(state)])
@@ -202,7 +215,7 @@ class Engine(Control):
             opening.append(ev.ExecutionReplanned(self.clock.now(), raw, sourced.source))
         unaccepted = findings.changed and not (accept_changes or keep_plan)
         if findings.missing or findings.tools or unaccepted:
-            raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
+            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
         opening.append(self._opening(state, workdir))
         opening += [*self._answers(state, decisions), *budget]
         for answer in budget:
@@ -220,7 +233,7 @@ class Engine(Control):
         self._check_free(state, take_over=False)
         _tools, findings = await self._examined(state, state.workdir)
         if findings.reasons:
-            raise CannotResume(findings.reasons, advice=_ways_out(state.id, findings))
+            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
         return state
 
     async def fork(
@@ -230,8 +243,9 @@ class Engine(Control):
         from_step: str | None = None,
         inputs: Mapping[str, Any] | None = None,
         plan: Plan | Sourced | None = None,
+        id: str | None = None,
     ) -> str:
-        """Make a new execution that keeps what this one completed before `from_step`."""
+        """Make a new execution that keeps what this one completed before `from_step`. `id` is as for `start`."""
         origin = await self.state(execution)
         sourced = Sourced(origin.plan, origin.source) if plan is None else _sourced(plan)
         chosen = sourced.plan
@@ -240,7 +254,7 @@ class Engine(Control):
         known = {name: value for name, value in origin.inputs.items() if name in chosen.inputs}
         events = fork_events(
             origin,
-            new_id=new_id(),
+            new_id=id or new_id(),
             now=self.clock.now(),
             plan=chosen,
             source=sourced.source,
@@ -328,6 +342,7 @@ class Engine(Control):
         inputs: Mapping[str, Any] | None,
         workdir: Path | str | None,
         on_overrun: Literal["", "ask", "proceed"],
+        id: str | None,
     ) -> ev.ExecutionCreated:
         plan = sourced.plan
         if sourced.source.path is None and plan.digest not in self._checked:
@@ -335,6 +350,8 @@ class Engine(Control):
             if problems:
                 raise PlanInvalid(problems)
             self._checked.add(plan.digest)
+        if self.agents is not None and (strange := self.agents.strange_runtimes(plan)):
+            raise UsageError("; ".join(strange))
         folder = os.path.abspath(workdir or os.getcwd())
         if not os.path.isdir(folder):
             raise UsageError(f"the working directory {folder} does not exist")
@@ -342,7 +359,7 @@ class Engine(Control):
             raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be kept")
         return ev.ExecutionCreated(
             self.clock.now(),
-            id=new_id(),
+            id=id or new_id(),
             plan=msgspec.Raw(plan.encoded),
             inputs=bind_inputs(plan, inputs or {}),
             workdir=folder,
@@ -412,6 +429,8 @@ class Engine(Control):
     def _committed(self, execution: str, events: Sequence[ev.Event]) -> None:
         if self._listeners:
             self._tell(execution)
+        for heard in self._watchers:
+            heard(execution)
         if self._each_step and any(isinstance(event, ev.AttemptFinished) for event in events):
             self._keeper.later(execution)
 
@@ -426,12 +445,3 @@ def _utf8(text: str) -> bool:
 
 def _sourced(plan: Plan | Sourced) -> Sourced:
     return Sourced(plan) if isinstance(plan, Plan) else plan
-
-
-def _ways_out(execution: str, findings: Findings) -> list[str]:
-    ways = []
-    if findings.changed:
-        ways.append(f"go on with the changes: windlass resume {execution} --accept-changes")
-        ways.append(f"go on with the plan as it was: windlass resume {execution} --keep-plan")
-    ways.append(f"start anew, keeping what is done: windlass fork {execution}")
-    return ways

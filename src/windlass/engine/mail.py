@@ -21,7 +21,11 @@ def event_of(state: State, message: Message, now: float) -> ev.Event | None:
     by = str(body.get("by", ""))
     match body.get("kind"):
         case "pause" | "interrupt" | "cancel" as kind:
-            return ev.ControlRequested(now, kind, by, bool(body.get("now")))
+            reason = str(body.get("reason", ""))
+            if reason and state.wanted is not None:
+                # Somebody asked for it before: that stays why it stands still.
+                reason = state.wanted.reason or state.wanted.kind
+            return ev.ControlRequested(now, kind, by, bool(body.get("now")), reason)
         case "approve":
             step = state.steps.get(str(body["step"]))
             asked = step.approval if step is not None else None

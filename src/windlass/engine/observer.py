@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from windlass.core import events as ev
 from windlass.core.state import State, fold
@@ -25,6 +25,7 @@ class Observer:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._listeners: dict[str, list[asyncio.Future[None]]] = {}
+        self._watchers: list[Callable[[str], None]] = []
 
     async def find(self, name: str) -> Head:
         """The execution that an id, or the unique beginning of one, means."""
@@ -35,6 +36,10 @@ class Observer:
     ) -> list[Head]:
         """Executions, newest first. `before` is the last id of the page before."""
         return await self.journal.heads(statuses=statuses, name=name, before=before, limit=limit)
+
+    async def counts(self) -> dict[str, int]:
+        """How many executions there are of each status."""
+        return {str(status): 0 for status in ExecutionStatus} | await self.journal.counts()
 
     def driven(self, head: Head | State) -> bool:
         """Whether a living process drives it."""
@@ -75,6 +80,14 @@ class Observer:
                 begun = current.status == ExecutionStatus.RUNNING or silence > STARTING
                 if begun and not self.driven(current):
                     return
+
+    def on_commit(self, heard: Callable[[str], None]) -> Callable[[], None]:
+        """Have `heard` called with the execution's id after every commit of a driver here; gives the way to end that.
+
+        It is called on the way of the commit, so it must only take a note and return.
+        """
+        self._watchers.append(heard)
+        return lambda: self._watchers.remove(heard)
 
     async def orphans(self) -> list[Head]:
         """Executions that a dead process left running (D6)."""

@@ -30,6 +30,15 @@ class Findings:
     def reasons(self) -> list[str]:
         return [*self.missing, *self.tools, *self.changed]
 
+    def ways_out(self, execution: str) -> list[str]:
+        """What a person can do about it."""
+        ways = []
+        if self.changed:
+            ways.append(f"go on with the changes: windlass resume {execution} --accept-changes")
+            ways.append(f"go on with the plan as it was: windlass resume {execution} --keep-plan")
+        ways.append(f"start anew, keeping what is done: windlass fork {execution}")
+        return ways
+
 
 def examine(state: State, tools: Toolbox, workdir: str) -> Findings:
     findings = Findings()

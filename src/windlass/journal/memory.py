@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +24,8 @@ class MemoryJournal:
         self._sent = 0
         self._drivers: set[str] = set()
 
-    def enlist(self) -> str:
-        driver = uuid.uuid4().hex[:12]
+    def enlist(self, label: str = "") -> str:
+        driver = "-".join(filter(None, (label, uuid.uuid4().hex[:12])))
         self._drivers.add(driver)
         return driver
 
@@ -75,6 +76,9 @@ class MemoryJournal:
             if (not name or head.name == name) and (not before or head.id < before)
         ]
         return found[:limit] if limit else found
+
+    async def counts(self) -> dict[str, int]:
+        return dict(Counter(head.status for head in self._heads.values()))
 
     async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
         self._sent += 1

@@ -23,10 +23,10 @@ class Presence:
         self._folder = folder
         self._enlisted: list[str] = []
 
-    def enlist(self) -> str:
+    def enlist(self, label: str = "") -> str:
         """A new driver of this process; alive until `leave` or death."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        driver = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        driver = "-".join(filter(None, (str(os.getpid()), label, uuid.uuid4().hex[:12])))
         descriptor = os.open(self._folder / driver, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _mine[driver] = descriptor

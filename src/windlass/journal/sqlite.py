@@ -87,8 +87,8 @@ class SqliteJournal:
 
     # -- the port ------------------------------------------------------------------------------
 
-    def enlist(self) -> str:
-        return self._presence.enlist()
+    def enlist(self, label: str = "") -> str:
+        return self._presence.enlist(label)
 
     def alive(self, driver: str) -> bool:
         return self._presence.alive(driver)
@@ -157,6 +157,10 @@ class SqliteJournal:
         if limit:
             parameters.append(limit)
         return await self._reading(lambda db: [Head(*row) for row in db.execute(sql, parameters)])
+
+    async def counts(self) -> dict[str, int]:
+        sql = "SELECT status, count(*) FROM executions GROUP BY status"
+        return await self._reading(lambda db: dict(db.execute(sql)))
 
     async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
         encoded = msgspec.json.encode(body)

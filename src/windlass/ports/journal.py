@@ -49,8 +49,8 @@ class Message(NamedTuple):
 class Journal(Protocol):
     """Append-only truth. When an append returns, it is on disk."""
 
-    def enlist(self) -> str:
-        """A name for a driver of this process, known to be alive until `close` or death."""
+    def enlist(self, label: str = "") -> str:
+        """A name for a driver of this process, known to be alive until `close` or death. It holds the label."""
         ...
 
     def alive(self, driver: str) -> bool:
@@ -80,6 +80,10 @@ class Journal(Protocol):
         self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
     ) -> list[Head]:
         """Executions, newest first: of a plan's name, and older than the id `before`, where these are given."""
+        ...
+
+    async def counts(self) -> dict[str, int]:
+        """How many executions there are of each status that there is."""
         ...
 
     async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
