@@ -18,7 +18,7 @@ from windlass.engine.agents.attempt import AgentAttempt
 from windlass.engine.agents.choose import choose
 from windlass.engine.agents.desk import Briefing
 from windlass.errors import Category, ToolError
-from windlass.plan.model import AGENT, Effect
+from windlass.plan.model import AGENT, Effect, Plan
 from windlass.plan.schema import nearest
 from windlass.ports import Call, Ledger, Runner
 from windlass.settings import Settings
@@ -78,6 +78,11 @@ class AgentTool:
         near = nearest(runtime, self.runners)
         hint = f"did you mean {near}?" if near else f"there are: {', '.join(self.runners)}"
         return [f"`runtime`: there is no runtime {runtime!r}; {hint}"]
+
+    def strange_runtimes(self, plan: Plan) -> list[str]:
+        """Runtimes that its agents would run on and that nobody knows, whoever names them: step, plan or settings."""
+        named = {step.runtime or plan.runtime or self.policy.runtime for step in plan.steps if step.is_agent}
+        return [problem for runtime in sorted(named) for problem in self.validate({"runtime": runtime})]
 
     def misfits(self, arguments: Mapping[str, Any], workdir: Path) -> list[str]:
         """Everything wrong with the arguments for an agent that is to work there."""
