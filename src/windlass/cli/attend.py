@@ -12,6 +12,7 @@ from windlass.cli.session import attended, say, who
 from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
+from windlass.engine.preview import difference
 
 __all__ = ["Attendant"]
 
@@ -74,6 +75,8 @@ class Attendant:
                 with self._view.aside():
                     say(f"\nStep {asked.step} asks to run {asked.tool} with exactly:")
                     say(json.dumps(asked.input, indent=2, ensure_ascii=False))
+                    if self._view.state is not None and (change := difference(asked.input, self._view.state.workdir)):
+                        say(f"which changes:\n{change}")
                     sys.stderr.write("Allow it? [y]es, [n]o, anything else to decide later: ")
                     sys.stderr.flush()
                     answer = (await _line()).strip().lower()

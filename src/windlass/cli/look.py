@@ -13,11 +13,12 @@ from windlass.cli.session import AsJson, Home, Stop, as_typed, print_json, say, 
 from windlass.cli.text import MARKS, clip, describe, next_commands, shown, summary
 from windlass.clock import iso
 from windlass.core import events as ev
-from windlass.core.state import State, fold
+from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
-from windlass.core.view import progress, snapshot
+from windlass.core.view import progress, snapshot, step_view
 from windlass.engine.engine import Engine
 from windlass.engine.lookup import find_step
+from windlass.engine.preview import difference
 from windlass.errors import UsageError
 from windlass.ports import Head
 
@@ -196,7 +197,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
             found += [(state, step) for step in state.questions.values() if step.waiting_for == "approval"]
         if as_json:
             print_json(
-                [{"execution": s.id, "plan": s.plan.name, "step": q.id, **(_question(q) or {})} for s, q in found]
+                [{"execution": s.id, "plan": s.plan.name, "step": q.id, **_question(q, s.workdir)} for s, q in found]
             )
         elif not found:
             say("nothing waits for approval")
@@ -206,17 +207,17 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                 if asked is not None:
                     _out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
                     print_json(asked.input)
+                    if change := difference(asked.input, state.workdir):
+                        _out(change.rstrip("\n"))
                     _out(as_typed(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny"))
         return 0
 
     raise Stop(with_engine(work, home))
 
 
-def _question(step: Any) -> dict[str, Any] | None:
-    from windlass.core.view import step_view
-
-    found: dict[str, Any] | None = step_view(step)["question"]
-    return found
+def _question(step: StepState, workdir: str) -> dict[str, Any]:
+    question = step_view(step)["question"] or {}
+    return {**question, "diff": difference(question.get("input"), workdir)}
 
 
 def _out(line: str) -> None:

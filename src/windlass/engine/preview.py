@@ -1,0 +1,88 @@
+"""What a person is asked about, as a difference to what is there now: for tools that write or edit one file.
+
+It knows the arguments' shapes, ours and the runtimes' (`files.write`, Claude Code's `Edit`, OpenCode's `write`), not
+the tools. It only looks, only inside the working directory, and says None where it has nothing true to show.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MAX_DIFF", "difference"]
+
+MAX_FILE = 1 << 20
+"""Bytes of a file that are compared."""
+MAX_DIFF = 64 * 1024
+"""Characters of a difference that are shown."""
+_PATHS = ("path", "file_path", "filePath", "filename")
+_OLD, _NEW = ("old", "old_string", "oldString", "find"), ("new", "new_string", "newString", "replace")
+
+
+def difference(input: Any, workdir: str | Path) -> str | None:
+    """A unified diff of what would change, or None for what is no change of one text file."""
+    if not isinstance(input, Mapping):
+        return None
+    path = _first(input, _PATHS)
+    if path is None:
+        return None
+    before = _read(path, Path(workdir))
+    if before is None:
+        return None
+    after = _after(input, before)
+    if after is None or after == before:
+        return None
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{path} (now)", f"{path} (then)", n=3
+    )
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)
+    return text if len(text) <= MAX_DIFF else f"{text[:MAX_DIFF]}\n… the difference goes on: {len(text):,} characters\n"
+
+
+def _after(input: Mapping[str, Any], before: str) -> str | None:
+    content = input.get("content")
+    if isinstance(content, str):
+        return before + content if input.get("mode") == "append" else content
+    edits = input.get("edits")
+    replacements = edits if isinstance(edits, list) else [input]
+    text = before
+    for edit in replacements:
+        if not isinstance(edit, Mapping):
+            return None
+        old, new = _first(edit, _OLD), _first(edit, _NEW)
+        if not old or new is None or old not in text:
+            return None  # it will fail as it stands: there is no difference to show
+        every = bool(edit.get("all") or edit.get("replace_all") or edit.get("replaceAll"))
+        text = text.replace(old, new) if every else text.replace(old, new, 1)
+    return text
+
+
+def _first(data: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((data[name] for name in names if isinstance(data.get(name), str)), None)
+
+
+def _read(path: str, workdir: Path) -> str | None:
+    """The file's text; empty for one that is not there yet; None for what is no text file of the working directory."""
+    root = workdir.resolve()
+    try:
+        place = (root / path).resolve()
+        if not place.is_relative_to(root):
+            return None
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, RuntimeError):
+        return None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE:
+            return None
+        return os.read(descriptor, MAX_FILE).decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+    finally:
+        os.close(descriptor)
