@@ -14,9 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from windlass.cli.budget import By, Page, Period, as_json, as_text, look_up, register
+from windlass.cli.budget import as_text, register
 from windlass.cli.session import Stop
 from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, month_of
+from windlass.engine.spending import By, Page, Period, as_json, look_up
 from windlass.journal.ledger import HEADINGS, SqliteLedger
 from windlass.journal.memory_ledger import MemoryLedger
 from windlass.ports import Charge, Spending, Usage

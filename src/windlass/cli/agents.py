@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -42,7 +42,9 @@ def agents(context: typer.Context, workdir: Workdir = None, as_json: AsJson = Fa
         return
     catalogue = _catalogue(workdir)
     if as_json:
-        print_json(_as_data(catalogue))
+        from windlass.agents.listing import catalogue_data
+
+        print_json(catalogue_data(catalogue))
     else:
         _print_tables(catalogue)
     raise Stop(0)
@@ -56,11 +58,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print a role's system prompt as an agent is told it."""
+    from windlass.agents.listing import role_data
     from windlass.agents.prompt import system_prompt
 
     role = _catalogue(workdir or context.obj).role(name)
     if as_json:
-        print_json({**_role_data(role), "system": system_prompt(role)})
+        print_json({**role_data(role), "system": system_prompt(role)})
     else:
         say(_visible(f"{role.name}, from {_short(role.source)}{_limits(role)}"))
         for remark in role.ignored:
@@ -134,48 +137,3 @@ def _visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
-
-
-def _role_data(role: Role) -> dict[str, Any]:
-    return {
-        "name": role.name,
-        "description": role.description,
-        "source": role.source,
-        "origin": role.origin,
-        "runtime": role.runtime,
-        "tools": None if role.tools is None else list(role.tools),
-        "disallowed": list(role.disallowed),
-        "model": role.model,
-        "permission_mode": role.permission_mode,
-        "max_turns": role.max_turns,
-        "temperature": role.temperature,
-        "skills": list(role.skills),
-        "ignored": list(role.ignored),
-    }
-
-
-def _as_data(catalogue: Catalogue) -> dict[str, Any]:
-    from windlass.agents.reading import shown_path
-
-    return {
-        "roles": [_role_data(role) for role in catalogue.roles()],
-        "unusable": [
-            {"name": role.name, "source": role.source, "why": role.why, "disabled": role.disabled}
-            for role in catalogue.unusable()
-        ],
-        "skills": [
-            {
-                "name": skill.name,
-                "description": skill.description,
-                "path": shown_path(skill.path),
-                "origin": skill.origin,
-            }
-            for skill in catalogue.skills()
-        ],
-        "shadowed": [
-            {"kind": kind, **shadowed._asdict()}
-            for kind, found in (("role", catalogue.shadowed_roles()), ("skill", catalogue.shadowed_skills()))
-            for shadowed in found
-        ],
-        "problems": [msgspec.to_builtins(problem) for problem in catalogue.problems],
-    }

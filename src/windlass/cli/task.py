@@ -1,65 +1,20 @@
-"""`run --task`: a plan made of tasks, by a strategy, and what the flags say about its agents."""
+"""`run --task`: the tasks that the command line or a file gives, as a plan made by a strategy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.engine.sourced import Sourced
-from windlass.errors import PlanInvalid, UsageError
-from windlass.plan.check import check_data
-from windlass.plan.model import Budget, Permits, Plan
-from windlass.plan.strategies import Strategy, choose_strategy, plan_data, tasks_of
+from windlass.engine.tasks import AgentFlags, plan_from
+from windlass.errors import UsageError
+from windlass.plan.model import Plan
+from windlass.plan.strategies import Strategy, tasks_of
 from windlass.plan.yamlread import read
 
 __all__ = ["AgentFlags", "plan_of_tasks"]
 
 MAX_TASK_FILE = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class AgentFlags:
-    """What the command line says about agents. It is stronger than the plan."""
-
-    runtime: str | None = None
-    model: str | None = None
-    budget: float | None = None
-    budget_tokens: int | None = None
-    fallback: bool | None = None
-    parallel: int | None = None
-    allow: tuple[str, ...] = ()
-
-    def apply(self, sourced: Sourced) -> Sourced:
-        plan = sourced.plan
-        changes: dict[str, Any] = {}
-        if self.runtime is not None or self.model is not None or self.fallback is not None or self.allow:
-            changes["steps"] = tuple(self._step(step) if step.is_agent else step for step in plan.steps)
-        for name in ("runtime", "model", "fallback"):
-            if getattr(self, name) is not None:
-                changes[name] = getattr(self, name)
-        if self.budget is not None or self.budget_tokens is not None:
-            changes["budget"] = Budget(usd=self.budget, tokens=self.budget_tokens)
-        if self.parallel is not None:
-            changes["limits"] = plan.limits.model_copy(update={"parallel": self.parallel})
-        if not changes:
-            return sourced
-        changed = plan.model_copy(update=changes)
-        return Sourced(Plan.model_validate_json(changed.encoded), sourced.source, sourced.tools, sourced.warnings)
-
-    def _step(self, step: Any) -> Any:
-        changes: dict[str, Any] = {}
-        if self.runtime is not None and step.runtime not in (None, self.runtime):
-            changes |= {"runtime": None, "model": None}
-        if self.model is not None:
-            changes["model"] = None
-        if self.fallback is not None:
-            changes["fallback"] = None
-        if self.allow:
-            given = step.permissions or Permits()
-            changes["permissions"] = given.model_copy(update={"allow": (*given.allow, *self.allow)})
-        return step.model_copy(update=changes)
 
 
 def plan_of_tasks(
@@ -73,26 +28,14 @@ def plan_of_tasks(
     skills: Sequence[str],
 ) -> tuple[Plan, Strategy]:
     """The plan of `--task` or `--task-file`, and the strategy that made it."""
-    tasks: list[dict[str, Any]] = [{"id": "task", "prompt": task}] if task is not None else _read(file)
     if task is not None and not task.strip():
         raise UsageError("--task is empty: what is to be done?")
-    for entry in tasks:
-        for name, given in (("files", files), ("skills", skills)):
-            if given:
-                entry[name] = [*_listed(entry.get(name)), *given]
+    tasks: list[dict[str, Any]] = [{"id": "task", "prompt": task}] if task is not None else _read(file)
     members = [name.strip() for name in chain.split(",") if name.strip()] if chain else None
-    chosen = strategy or (Strategy.MULTI if members else choose_strategy(tasks))
-    if members and chosen is not Strategy.MULTI:
-        raise UsageError(f"--chain is for the strategy multi, and this is {chosen}")
-    data = plan_data(tasks, chosen, role=role, chain=members)
-    found = check_data(data, file=str(file) if file else "")
-    if found.plan is None:
-        raise PlanInvalid(found.problems)
-    return found.plan, chosen
-
-
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)
+    if members and strategy not in (None, Strategy.MULTI):
+        raise UsageError(f"--chain is for the strategy multi, and this is {strategy}")
+    name = str(file) if file else ""
+    return plan_from(tasks, strategy, role=role, chain=members, files=files, skills=skills, file=name)
 
 
 def _read(file: Path | None) -> list[dict[str, Any]]:
