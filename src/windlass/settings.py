@@ -21,6 +21,7 @@ from windlass.errors import UsageError
 from windlass.plan.model import Duration
 
 __all__ = [
+    "ApprovalSettings",
     "BudgetSettings",
     "LimitSettings",
     "PermissionSettings",
@@ -107,6 +108,15 @@ class PermissionSettings(_Table):
     """The same for one role."""
 
 
+class ApprovalSettings(_Table):
+    """Which tools a person is asked about before a step uses them. A project can only add to the user's lists."""
+
+    always: tuple[str, ...] = ()
+    """Whatever a plan says; names and patterns like `shell`, `files.*`."""
+    sensitive: tuple[str, ...] = ("files.delete", "message.*")
+    """For steps with `approve: sensitive`."""
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -136,6 +146,7 @@ class Settings(BaseModel):
     prices: dict[str, PriceSettings] = {}
     """Prices of models by their id, in dollars per million tokens; they win over the ones we know."""
     permissions: PermissionSettings = PermissionSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
 
 
 USER_ONLY = frozenset({"env_allow", "runtimes", "prices", "permissions"})
@@ -168,6 +179,8 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
         problems.append(f"{project_file}: `{key}` may only stand in the user's own settings")
     if isinstance(user.get("budget"), dict) and isinstance(project.get("budget"), dict):
         project["budget"] = _lower(user["budget"], project["budget"])
+    if isinstance(user.get("approvals"), dict) and isinstance(project.get("approvals"), dict):
+        project["approvals"] = _joined(user["approvals"], project["approvals"])
     environment = _from_environment(env)
     merged = {**user, **project, **environment, **(flags or {})}
     origins = {
@@ -220,6 +233,15 @@ def _lower(user: dict[str, Any], project: dict[str, Any]) -> dict[str, Any]:
             }
     merged["on_overrun"] = user.get("on_overrun", "ask")
     return merged
+
+
+def _joined(user: dict[str, Any], project: dict[str, Any]) -> dict[str, Any]:
+    """The lists of both. What is malformed stays, to be told of."""
+    both = {**user, **project}
+    for name in user.keys() & project.keys():
+        if isinstance(user[name], list) and isinstance(project[name], list):
+            both[name] = [*user[name], *project[name]]
+    return both
 
 
 def _limit(value: Any) -> dict[str, Any] | None:

@@ -352,6 +352,27 @@ def test_c6_an_unanswered_question_fails_closed_even_if_nobody_was_there_when_it
     assert run.state.steps["send"].status == "failed"
 
 
+@pytest.mark.parametrize(
+    ("approve", "policy", "asked"),
+    [
+        ("never", Policy(), False),
+        ("never", Policy(ask_for=("t",)), True),
+        ("never", Policy(ask_for=("u", "T")), False),
+        ("never", Policy(sensitive=("t",)), False),
+        ("sensitive", Policy(sensitive=("t",)), True),
+        ("sensitive", Policy(sensitive=("u.*",)), False),
+        ("sensitive", Policy(sensitive=("*",)), True),
+        ("sensitive", Policy(ask_for=("?",)), True),
+        ("always", Policy(), True),
+    ],
+)
+def test_c6_the_stricter_word_of_plan_and_settings_holds(approve: str, policy: Policy, asked: bool) -> None:
+    plan = plan_of({**GATED, "approve": approve}, inputs={"to": "ann"})
+    run = started(plan, policy=policy, hold=True)
+    assert ("send" in run.state.questions) is asked
+    assert ("send" in run.running) is not asked
+
+
 def test_c6_an_answer_after_the_expiry_is_refused() -> None:
     run = gated(policy=Policy(approval_expiry=100.0))
     run.clock.advance(100.0)

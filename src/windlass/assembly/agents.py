@@ -29,6 +29,8 @@ def policy_of(settings: Settings) -> Policy:
         settings.runtime or DEFAULT_RUNTIME,
         settings.fallback,
         settings.wait_for_quota,
+        settings.approvals.always,
+        settings.approvals.sensitive,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from windlass.core import events as ev
@@ -19,7 +20,7 @@ from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure
-from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance
+from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance, Step
 from windlass.plan.template import TemplateProblem
 
 __all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide", "standing_still"]
@@ -41,6 +42,17 @@ class Policy:
     """Whether another runtime of the family takes over, where nobody says."""
     wait_for_quota: bool = True
     """Wait until a used-up quota comes back, instead of pausing."""
+    ask_for: tuple[str, ...] = ()
+    """Tools that no step uses unasked, whatever its plan says; patterns like `message.*`."""
+    sensitive: tuple[str, ...] = ()
+    """Tools that a step with `approve: sensitive` asks for."""
+
+    def asks(self, step: Step) -> bool:
+        """Whether a person is asked before the step: the stricter word of the plan and the settings holds (C6)."""
+        if step.approve is Approve.ALWAYS:
+            return True
+        asked = self.ask_for + (self.sensitive if step.approve is Approve.SENSITIVE else ())
+        return any(fnmatchcase(step.tool_name, pattern) for pattern in asked)
 
     def paused(self, now: float, reason: str) -> ev.ExecutionPaused:
         expires_at = None if self.pause_expiry is None else now + self.pause_expiry
@@ -331,7 +343,7 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
             question = f"the quota of {runtime} is used up"
             return Record(ev.StepWaiting(now, step.id, "quota", until, question, runtime))
         arguments = {**arguments, "handoff": handoff_of(state, step)}
-    if step.spec.approve is Approve.ALWAYS:
+    if policy.asks(step.spec):
         tool = step.spec.tool_name
         digest = digest_of(step.id, tool, arguments)
         answer = (step.answers or {}).get(digest)

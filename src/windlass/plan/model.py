@@ -115,7 +115,11 @@ class Effect(StrEnum):
 
 class Approve(StrEnum):
     ALWAYS = "always"
+    """A person is asked before each run."""
+    SENSITIVE = "sensitive"
+    """Asked if the tool is one of those that the settings call sensitive."""
     NEVER = "never"
+    """Not asked, unless the settings say so for this tool."""
 
 
 class _Value(BaseModel):
@@ -229,7 +233,7 @@ class Step(_Value):
     effect: Effect | None = None
     """Overrides what the tool says of itself."""
     approve: Approve = Approve.NEVER
-    """`always` asks a person before each run of the step."""
+    """`always` asks a person before each run of the step; `sensitive` asks if its tool is a sensitive one."""
     approve_within: Duration | None = None
     """How long the question stays open; unanswered, it fails closed. Default from the settings."""
 
