@@ -1,0 +1,196 @@
+"""One reader of the journal for all clients of the stream.
+
+A `Feed` looks at the journal when a driver of this process has committed, and every 50 ms for what other processes
+did. It makes each event's message once and keeps the last of them in a ring, from which everybody is served: those who
+ask (`Subscription`) and those who are written to (`fanout`). Commits only leave a note here; nothing on their way waits
+for the feed, and nothing in the feed waits for a client. While nobody listens, it does nothing.
+
+Positions are given out in the order of commits, across processes, so what stands after a position never changes from
+behind: reading on from the last one seen is gapless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from windlass.engine.observer import Observer
+from windlass.errors import JournalError, UsageError
+from windlass.ports import Journal
+from windlass.server.fanout import Fanout
+from windlass.server.ring import MOST_BYTES, MOST_EVENTS, Ring
+from windlass.server.subscription import Subscription
+from windlass.server.telling import Telling
+
+__all__ = ["Feed"]
+
+POLL = 0.05
+"""Seconds between looks at what other processes did."""
+FLUSH = 0.03
+"""Seconds that events may wait for company after something was sent. The first after a silence goes at once."""
+SHARE = 4.0
+"""How much longer than its last round the feed rests: it has a fifth of the loop's time, however many listen."""
+PAGE = 2000
+LOOKBACK = 500
+"""Events before the journal's end that the ring begins with, for clients who come back after a restart."""
+WAIT_AFTER_TROUBLE = 1.0
+
+_log = logging.getLogger("windlass.server.feed")
+
+
+class Feed:
+    """The journal's events, as messages, for whoever listens."""
+
+    def __init__(
+        self, engine: Observer, *, most_bytes: int = MOST_BYTES, most_events: int = MOST_EVENTS, stall: float = 10.0
+    ) -> None:
+        """`stall` is the time in seconds after which a client that takes nothing is cut off."""
+        self._engine = engine
+        self.journal: Journal = engine.journal
+        self.stall = stall
+        self.trouble = ""
+        """Why the journal cannot be read at the moment, if so."""
+        self._size = (most_bytes, most_events)
+        self.ring = Ring(0, *self._size)
+        self.fanout = Fanout(stall)
+        self._telling = Telling(self.journal)
+        self._listeners = 0
+        self._wanted = asyncio.Event()
+        self._begun = asyncio.Event()
+        self._news = asyncio.Event()
+        self._grown: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._unhook = engine.on_commit(lambda _execution: self._news.set())
+        self.closed = False
+
+    async def start(self) -> None:
+        """Begin. Needs the running loop; the journal is not read before somebody listens."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="windlass-feed")
+
+    async def close(self) -> None:
+        """End every subscription and stop."""
+        if self.closed:
+            return
+        self.closed = True
+        self._unhook()
+        self._begun.set()
+        self.fanout.close()
+        self._tell_growth()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    @property
+    def position(self) -> int:
+        """The last position that was read. It stands still while nobody listens."""
+        return self.ring.tip
+
+    def subscribe(self, after: int | None = None, execution: str | None = None) -> Subscription:
+        """Events after a position, or with an execution after its sequence; with None, those from now on."""
+        return Subscription(self, after, execution)
+
+    async def check(self, after: int | None, name: str | None) -> str | None:
+        """The execution's full id. Raises `NotFound`, and `UsageError` for an `after` that is not there yet."""
+        execution = None if name is None else (await self._engine.find(name)).id
+        if after is not None and after > 0 and not await self._exists(after, execution):
+            what = "the journal" if execution is None else f"the journal of {execution}"
+            raise UsageError(f"after={after} is beyond the end of {what}", advice=("begin anew with after=0",))
+        return execution
+
+    async def _exists(self, after: int, execution: str | None) -> bool:
+        if execution is None:
+            return after <= self.ring.tip or after <= await last_position(self.journal)
+        return bool(await self.journal.read(execution, after - 1, limit=1))
+
+    # -- those who listen --------------------------------------------------------------------------
+
+    async def join(self) -> None:
+        """Count one listener more. Returns when the ring is alive."""
+        self._listeners += 1
+        self._wanted.set()
+        try:
+            await self._begun.wait()
+        except asyncio.CancelledError:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        self._listeners -= 1
+        if self._listeners == 0:
+            self._wanted.clear()
+
+    async def growth(self, within: float | None) -> None:
+        """Wait until there is more in the ring, but no longer than that."""
+        if self._grown is None or self._grown.done():
+            self._grown = asyncio.get_running_loop().create_future()
+        if not self.closed:
+            await asyncio.wait({self._grown}, timeout=within)
+
+    def _tell_growth(self) -> None:
+        if self._grown is not None and not self._grown.done():
+            self._grown.set_result(None)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                if not self._listeners:
+                    await self._rest()
+                began = loop.time()
+                self._news.clear()
+                grew = await self._take_in()
+                self._begun.set()
+                wrote = await self.fanout.push(self.ring)
+                self.trouble = ""
+            except JournalError as error:
+                # Somebody may hold the file, or it is damaged. Clients stay: what comes after it will not be lost.
+                if self.trouble != error.message:
+                    _log.warning("the stream waits for the journal: %s", error.message)
+                self.trouble = error.message
+                await asyncio.sleep(WAIT_AFTER_TROUBLE)
+                continue
+            if grew or wrote:
+                await asyncio.sleep(max(FLUSH, SHARE * (loop.time() - began)))
+            else:
+                await _wait(self._news, POLL)
+
+    async def _rest(self) -> None:
+        """Nobody listens. Whoever comes next finds a ring that begins a little before the journal's end."""
+        self._begun.clear()
+        await self._wanted.wait()
+        end = await last_position(self.journal)
+        self.ring = Ring(max(0, end - LOOKBACK), *self._size)
+        self._telling = Telling(self.journal)
+
+    async def _take_in(self) -> bool:
+        entries = await self.journal.read(None, self.ring.tip, limit=PAGE)
+        for sent in await self._telling.tell(entries):
+            self.ring.add(sent)
+        if entries:
+            self._tell_growth()
+        return bool(entries)
+
+
+async def _wait(event: asyncio.Event, within: float) -> None:
+    try:
+        async with asyncio.timeout(within):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+async def last_position(journal: Journal) -> int:
+    """The position of the journal's last event, found by halving: each look costs one step in an index."""
+    low, high = 0, 1
+    while await journal.read(None, high, limit=1):
+        low, high = high, high * 2
+    while low < high:  # nothing stands after `high`; something does after `low`, or the journal is empty
+        middle = (low + high) // 2
+        if await journal.read(None, middle, limit=1):
+            low = middle + 1
+        else:
+            high = middle
+    return high

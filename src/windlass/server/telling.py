@@ -1,0 +1,143 @@
+"""Journal entries as the stream's messages: the event, where it stands, and where its execution stands after it.
+
+`Telling` folds executions alongside, for their status and percent only: what steps put in and out is let go of at
+once. It reads the beginning of an execution when it meets it in the middle, and forgets it at its end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from windlass.core import events as ev
+from windlass.core.state import State, StepState, fold
+from windlass.ports import Entry, Journal
+from windlass.server.frames import payload, text_frame
+
+__all__ = ["Sent", "Telling"]
+
+MOST_STEPS = 200_000
+"""Steps of all folded executions together; past that, those heard of longest ago are forgotten and read again."""
+
+
+class Sent(NamedTuple):
+    """An event as it goes out to clients."""
+
+    position: int
+    execution: str
+    seq: int
+    frame: bytes
+    """The WebSocket frame: made once, written to every client."""
+
+    @property
+    def text(self) -> str:
+        """The message itself: one JSON object."""
+        return payload(self.frame).decode()
+
+
+class _Standing:
+    """One execution's fold, kept small."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._lists: list[StepState] = []
+        """Steps that were expanded into items and are not settled: they count in parts."""
+        self._find_lists()
+
+    def _find_lists(self) -> None:
+        self._lists = [step for step in self.state.top_level() if step.children and not step.settled]
+
+    def apply(self, event: ev.Event) -> None:
+        self.state.apply(event)
+        if isinstance(event, ev.StepExpanded | ev.ExecutionReplanned):
+            self._find_lists()
+        name = getattr(event, "step", None)
+        step = self.state.steps.get(name) if isinstance(name, str) else None
+        if step is not None:
+            step.input = step.output = None
+
+    @property
+    def progress(self) -> float:
+        """The same number as `core.view.progress`, without a walk over all steps for each event."""
+        total = len(self.state.plan.steps)
+        done = float(total - self.state.unsettled)
+        for step in self._lists:
+            if step.children and not step.settled:
+                done += 1 - step.open_children / len(step.children)
+        return round(100.0 * done / total, 1)
+
+
+class Telling:
+    """Makes messages of entries that come in the journal's order, each execution's without gaps."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._standings: OrderedDict[str, _Standing | None] = OrderedDict()
+        """None is an execution whose journal does not fold: its events are told all the same."""
+        self._steps = 0
+
+    async def tell(self, entries: Sequence[Entry]) -> list[Sent]:
+        told: list[Sent] = []
+        for entry in entries:
+            if entry.execution not in self._standings and entry.seq > 1:
+                await self._meet(entry)
+            told.append(self._told(entry))
+        return told
+
+    async def _meet(self, entry: Entry) -> None:
+        """Bring an execution to where it stood just before this entry."""
+        before = await self._journal.read(entry.execution, 0, limit=entry.seq - 1)
+        self._keep(entry.execution, _folded(earlier.event for earlier in before))
+
+    def _told(self, entry: Entry) -> Sent:
+        event = entry.event
+        standing = self._standings.pop(entry.execution, None)
+        self._steps -= _weight(standing)
+        if isinstance(event, ev.ExecutionCreated):
+            standing = _folded([event])
+        elif standing is not None:
+            try:
+                standing.apply(event)
+            except Exception:  # a journal that breaks the rules: tell what it says, and nothing about where it stands
+                standing = None
+        if not isinstance(event, ev.ExecutionFinished):
+            self._keep(entry.execution, standing)
+        return Sent(entry.position, entry.execution, entry.seq, text_frame(message(entry, standing)))
+
+    def _keep(self, execution: str, standing: _Standing | None) -> None:
+        self._standings[execution] = standing
+        self._steps += _weight(standing)
+        while self._steps > MOST_STEPS and len(self._standings) > 1:
+            _name, forgotten = self._standings.popitem(last=False)
+            self._steps -= _weight(forgotten)
+
+
+def message(entry: Entry, standing: _Standing | None) -> bytes:
+    """One JSON object: `encode` gives the event's own, and ours is written around it."""
+    event = ev.encode(entry.event)
+    head = b'{"position":%d,"execution":%s,"seq":%d,' % (
+        entry.position,
+        msgspec.json.encode(entry.execution),
+        entry.seq,
+    )
+    where: dict[str, float | str | None] = {"progress": None if standing is None else standing.progress, "eta": None}
+    if not isinstance(entry.event, ev.ExecutionFinished):  # which says the status itself
+        where["status"] = str(standing.state.status) if standing is not None else None
+    return b"%b%b,%b" % (head, event[1:-1], msgspec.json.encode(where)[1:])
+
+
+def _folded(events: Iterable[ev.Event]) -> _Standing | None:
+    try:
+        standing = _Standing(fold(events))
+    except Exception:  # see above: it is not the stream's place to judge it
+        return None
+    for step in standing.state.steps.values():
+        step.input = step.output = None
+    return standing
+
+
+def _weight(standing: _Standing | None) -> int:
+    return len(standing.state.steps) if standing is not None else 0
