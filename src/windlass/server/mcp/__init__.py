@@ -1,0 +1,10 @@
+"""The engine as tools of an MCP client: Claude Code, OpenCode and whoever else speaks the protocol (I2).
+
+- `tools` are the tools themselves; `serve` makes a server of them, for stdio and for HTTP.
+- `request` turns what a client asks for into a plan, and chooses its runtime (A6).
+- `driving` says who drives what was started: this process, or one that outlives the client.
+- `waiting` follows an execution while a call waits, `asking` passes its questions on to the person at the client.
+- `models` is what tools answer with; `look` and `money` fill that in; `telling` says errors.
+
+Importing this package does not import the `mcp` library; the server does, when it is made.
+"""

@@ -1,0 +1,191 @@
+"""Where an execution stands, short enough for a model's context: long outputs are cut, questions never are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from windlass.clock import iso
+from windlass.core import events as ev
+from windlass.core.state import State, fold
+from windlass.core.view import snapshot
+from windlass.engine.engine import Engine
+from windlass.engine.lookup import find_step
+from windlass.errors import Failure
+from windlass.ports import Entry
+from windlass.server.mcp.models import CostView, ErrorView, ExecutionView, QuestionView, StepView
+
+__all__ = ["Seen", "error_view", "following", "look", "questions", "view"]
+
+MOST_STEPS = 60
+LONGEST_OUTPUT = 4_000
+"""Characters of one step's output."""
+ALL_OUTPUTS = 24_000
+"""Characters of all outputs together."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """An execution as far as its events are known here."""
+
+    state: State
+    warnings: list[str] = field(default_factory=list)
+
+    def take(self, event: ev.Event) -> str | None:
+        """One more event, and what the user should be told of it."""
+        self.state.apply(event)
+        return self.note(event)
+
+    def note(self, event: ev.Event) -> str | None:
+        warning = None
+        if isinstance(event, ev.BudgetWarned):
+            warning = f"step {event.step}: {event.message}"
+        elif isinstance(event, ev.RuntimeFellBack):
+            warning = f"step {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
+        if warning is None or warning in self.warnings:
+            return None
+        self.warnings.append(warning)
+        return warning
+
+
+async def look(engine: Engine, execution: str) -> Seen:
+    """All that is on disk of it; an id may be shortened to a unique beginning."""
+    head = await engine.find(execution)
+    events = [entry.event for entry in await engine.journal.read(head.id)]
+    seen = Seen(fold(events))
+    for event in events:
+        seen.note(event)
+    return seen
+
+
+def following(engine: Engine, execution: str, after: int = 0) -> AbstractAsyncContextManager[AsyncIterator[Entry]]:
+    """Its events from there on, to be left at any time."""
+    return aclosing(cast(AsyncGenerator[Entry, None], engine.follow(execution, after)))
+
+
+def view(seen: Seen, driven: bool, *, step: str | None = None) -> ExecutionView:
+    """What a tool answers with. With `step`, that step alone, and all of its output."""
+    state = seen.state
+    told = snapshot(state)
+    every = told["steps"]
+    if step is not None:
+        wanted = find_step(state, step).id
+        listed = [_step(one, None) for one in every if one["id"] == wanted]
+    else:
+        listed = _trimmed(every)
+    return ExecutionView(
+        execution=state.id,
+        plan=told["plan"],
+        status=told["status"],
+        reason=told["reason"],
+        progress=told["progress"],
+        seq=state.seq,
+        steps=listed,
+        steps_left_out=0 if step is not None else len(every) - len(listed),
+        questions=questions(state),
+        warnings=seen.warnings,
+        cost=CostView(**told["cost"]),
+        error=error_view(state.error),
+        lacks=told["lacks"],
+        workdir=told["workdir"],
+        next=_next(state, driven, cut=any(one.cut for one in listed)),
+    )
+
+
+def questions(state: State) -> list[QuestionView]:
+    """What a person is asked now, in full."""
+    found = []
+    for step in state.questions.values():
+        asked = step.approval
+        if step.waiting_for == "approval" and asked is not None:
+            found.append(
+                QuestionView(
+                    step=step.id,
+                    kind="approval",
+                    text=f"step {step.id} asks to run {asked.tool} with exactly this input",
+                    tool=asked.tool,
+                    input=asked.input,
+                    digest=asked.digest,
+                    expires_at=iso(asked.expires_at),
+                    answer="engine_approve with this step and digest, once a person has said yes or no",
+                )
+            )
+        elif step.waiting_for == "outcome":
+            answer = f'engine_resume with decisions={{"{step.id}": "again"}}, or "done", or "fail"'
+            found.append(QuestionView(step=step.id, kind="outcome", text=step.question, answer=answer))
+        elif step.waiting_for == "budget":
+            answer = "engine_resume with budget: what it may spend in all, in dollars"
+            found.append(QuestionView(step=step.id, kind="budget", text=step.question, answer=answer))
+    return found
+
+
+def error_view(failure: Failure | None) -> ErrorView | None:
+    if failure is None:
+        return None
+    return ErrorView(
+        category=failure.category.value, message=failure.message, where=failure.where, advice=list(failure.advice)
+    )
+
+
+def _trimmed(steps: list[dict[str, Any]]) -> list[StepView]:
+    """Those that are not completed first in line, in the plan's order; what is left of the room is shared out."""
+    kept = steps
+    if len(steps) > MOST_STEPS:
+        urgent = {one["id"] for one in steps if one["status"] not in ("completed", "pending")}
+        chosen = [one["id"] for one in steps if one["id"] in urgent]
+        chosen += [one["id"] for one in steps if one["id"] not in urgent]
+        names = set(chosen[:MOST_STEPS])
+        kept = [one for one in steps if one["id"] in names]
+    room = max(200, min(LONGEST_OUTPUT, ALL_OUTPUTS // max(1, len(kept))))
+    return [_step(one, room) for one in kept]
+
+
+def _step(told: dict[str, Any], room: int | None) -> StepView:
+    output, cut = _cut(told["output"], room)
+    agent = told["agent"] or {}
+    error = told["error"]
+    return StepView(
+        id=told["id"],
+        status=told["status"],
+        attempts=told["attempts"],
+        output=output,
+        cut=cut,
+        error=None if error is None else ErrorView(**error),
+        skipped_because=told["skipped_because"],
+        waiting_for=told["waiting_for"],
+        until=told["until"],
+        duration_s=told["duration_s"],
+        role=agent.get("role"),
+        runtime=agent.get("runtime"),
+        model=agent.get("model"),
+        cost_usd=told["cost_usd"] if agent else None,
+    )
+
+
+def _cut(output: Any, room: int | None) -> tuple[Any, int]:
+    """An output that is too long becomes text: its beginning and its end."""
+    if room is None or output is None:
+        return output, 0
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    if len(text) <= room:
+        return output, 0
+    half = room // 2
+    return f"{text[:half]}\n…\n{text[-half:]}", len(text) - 2 * half
+
+
+def _next(state: State, driven: bool, *, cut: bool) -> list[str]:
+    name = state.id
+    ways: Iterable[str]
+    if state.status.finished:
+        ways = () if state.status == "completed" else (f"windlass fork {name}",)
+    elif state.questions:
+        ways = (f"answer its questions, then engine_status(execution={name!r}, wait_s=60)", f"windlass status {name}")
+    elif driven or state.status == "pending":
+        ways = (f"engine_status(execution={name!r}, wait_s=60)", f"windlass watch {name}")
+    else:
+        ways = (f"engine_resume(execution={name!r})", f"windlass resume {name}")
+    more = (f"engine_status(execution={name!r}, step=STEP) for a whole output",) if cut else ()
+    return [*ways, *more]

@@ -1,0 +1,130 @@
+"""What the tools answer with: typed, so that a client gets structured content and a schema of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+__all__ = [
+    "Answered",
+    "BudgetView",
+    "CostView",
+    "ErrorView",
+    "ExecutionView",
+    "LimitView",
+    "PeriodView",
+    "QuestionView",
+    "SpendingView",
+    "StepView",
+]
+
+
+class ErrorView(BaseModel):
+    """What went wrong, and what to do about it."""
+
+    category: Literal["transient", "configuration", "permission", "resource", "logic"]
+    message: str
+    where: str = ""
+    advice: list[str] = []
+
+
+class QuestionView(BaseModel):
+    """What a person is asked before a step goes on."""
+
+    step: str
+    kind: Literal["approval", "outcome", "budget"]
+    text: str
+    tool: str | None = None
+    input: Any = Field(default=None, description="Exactly what would be run; never shortened.")
+    digest: str | None = Field(default=None, description="Names exactly this request: engine_approve wants it.")
+    expires_at: str | None = None
+    answer: str = Field(description="How it is answered.")
+
+
+class CostView(BaseModel):
+    usd: float | None = Field(description="null when nothing of it is known, which is not the same as 0.")
+    known: bool
+    tokens_in: int
+    tokens_out: int
+
+
+class StepView(BaseModel):
+    id: str
+    status: str
+    attempts: int
+    output: Any = None
+    cut: int = Field(default=0, description="Characters of the output that were left out here.")
+    error: ErrorView | None = None
+    skipped_because: str | None = None
+    waiting_for: str | None = None
+    until: str | None = None
+    duration_s: float | None = None
+    role: str | None = None
+    runtime: str | None = None
+    model: str | None = None
+    cost_usd: float | None = None
+
+
+class ExecutionView(BaseModel):
+    """Where an execution stands."""
+
+    execution: str = Field(description="Its id; the other tools take it, or a unique beginning of it.")
+    plan: str
+    status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled"]
+    reason: str | None = Field(default=None, description="Why it is paused.")
+    progress: float = Field(description="Percent of the steps that are settled.")
+    seq: int = Field(description="Events so far.")
+    steps: list[StepView]
+    steps_left_out: int = Field(default=0, description="Steps that are not listed, to keep this short.")
+    questions: list[QuestionView] = []
+    warnings: list[str] = Field(default=[], description="What its user should be told: budgets, runtimes.")
+    cost: CostView
+    error: ErrorView | None = None
+    lacks: list[str] = Field(default=[], description="Steps whose results it does not have.")
+    workdir: str
+    next: list[str] = Field(description="What can be called or typed next.")
+
+
+class LimitView(BaseModel):
+    usd: float | None
+    tokens: int | None
+
+
+class PeriodView(BaseModel):
+    """A day or a month."""
+
+    name: str
+    limit: LimitView
+    spent_usd: float = Field(description="The part whose price is known.")
+    unknown: int = Field(description="Attempts whose cost nobody knows.")
+    assumed_usd: float = Field(description="What those count with.")
+    reserved_usd: float
+    left_usd: float | None = Field(description="null where there is no limit.")
+    tokens: int
+    reserved_tokens: int
+    left_tokens: int | None
+
+
+class SpendingView(BaseModel):
+    heading: str
+    spent_usd: float
+    unknown: int
+    tokens_in: int
+    tokens_out: int
+    attempts: int
+
+
+class BudgetView(BaseModel):
+    day: PeriodView
+    month: PeriodView
+    limits: dict[Literal["step", "execution", "day", "month"], LimitView]
+    by: str
+    spending: list[SpendingView]
+
+
+class Answered(BaseModel):
+    """What the person at the client is asked to fill in."""
+
+    allow: bool = Field(title="Allow it?", description="Whether exactly this may be run.")
+    note: str = Field(default="", title="Note", description="What the agent or the record should be told.")

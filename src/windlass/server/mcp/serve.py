@@ -1,0 +1,114 @@
+"""An MCP server of the tools: over stdio for one client, or as an ASGI app for a server of many."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Protocol
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.request_state import RequestStateSecurity
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import EmptyResult, SetLevelRequestParams, ToolAnnotations
+
+from windlass.engine.engine import Engine
+from windlass.server.mcp.driving import Driving, Inside
+from windlass.server.mcp.tools import Engines, Tools
+from windlass.version import __version__
+
+__all__ = ["McpHttpApp", "mcp_http_app", "mcp_server"]
+
+ANSWERED_WITHIN = 86_400.0
+"""Seconds that a person at a client may take to answer; the question's own expiry holds besides."""
+
+INSTRUCTIONS = (
+    "Windlass runs tasks and plans durably: they go on when you are gone. engine_execute gives an execution's id at "
+    "once; engine_status with wait_s follows it. Questions of steps are for a person: show them the exact input, and "
+    "pass on their answer with engine_approve. Tell the user of every warning in a result."
+)
+
+READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
+STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+
+
+def mcp_server(engines: Engines, driving: Driving, *, approvals: bool = True) -> MCPServer[Any]:
+    """The server. Without `approvals`, clients are not given `engine_approve`: people answer elsewhere."""
+    server = _made()
+    tools = Tools(engines, driving)
+    server.add_tool(tools.engine_execute, annotations=ACTS)
+    server.add_tool(tools.engine_status, annotations=READS)
+    server.add_tool(tools.engine_budget, annotations=READS)
+    server.add_tool(tools.engine_interrupt, annotations=STOPS)
+    server.add_tool(tools.engine_resume, annotations=ACTS)
+    if approvals:
+        server.add_tool(tools.engine_approve, annotations=ACTS)
+    return server
+
+
+def _made() -> MCPServer[Any]:
+    """The library sets up the logging of the whole process when a server is made; that is for the program to do."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    server: MCPServer[Any] = MCPServer(
+        "windlass",
+        title="Windlass",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        request_state_security=RequestStateSecurity.ephemeral(ttl=ANSWERED_WITHIN),
+        log_level="WARNING",
+    )
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    # Who sends log messages must say so, and let a client of the older protocol choose their level.
+    server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, _set_level)
+    return server
+
+
+async def _set_level(ctx: Any, params: SetLevelRequestParams) -> EmptyResult:
+    """Only warnings are ever sent: whatever the level, there is nothing to change."""
+    return EmptyResult()
+
+
+class _Service(Protocol):
+    @property
+    def engine(self) -> Engine: ...
+
+
+class McpHttpApp:
+    """The streamable HTTP endpoint, as an ASGI app without routes: mount it at a path, and enter it in the lifespan.
+
+    It checks neither Host nor Origin nor token: the guard in front of it does.
+    """
+
+    def __init__(self, server: MCPServer[Any], *, max_body: int = 4 * 1024 * 1024) -> None:
+        self._manager = StreamableHTTPSessionManager(server._lowlevel_server, max_request_body_size=max_body)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> McpHttpApp:
+        await self._stack.enter_async_context(self._manager.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def __call__(
+        self,
+        scope: Any,
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        await self._manager.handle_request(scope, receive, send)
+
+
+def mcp_http_app(service: _Service, *, approvals: bool = True) -> McpHttpApp:
+    """For `Route("/mcp", endpoint=app)` and `async with app:` in the lifespan. The service's own engine drives."""
+
+    async def engines(make: bool) -> Engine:
+        return service.engine
+
+    return McpHttpApp(mcp_server(engines, Inside(), approvals=approvals))

@@ -1,0 +1,80 @@
+"""What the client is told besides a result: errors, warnings, and how far an execution is."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, TypeVar
+
+from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp_types import CallToolResult, TextContent
+
+from windlass.core.state import State
+from windlass.core.view import progress
+from windlass.errors import Failure, PlanInvalid, ToolError, WindlassError
+from windlass.server.mcp.look import error_view
+
+__all__ = ["Teller", "client_name", "errors_told"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def client_name(ctx: Context[Any, Any]) -> str:
+    """What the client calls itself; nobody has to."""
+    params = ctx.session.client_params
+    return params.client_info.name if params is not None else ""
+
+
+def errors_told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """An error of the engine is the tool's error, with its category and what to do about it."""
+
+    @functools.wraps(tool)
+    async def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await tool(*args, **kwargs)
+        except WindlassError as error:
+            problems = [str(problem) for problem in error.problems] if isinstance(error, PlanInvalid) else []
+            return _failed(error.failure, problems)  # type: ignore[return-value]  # the library takes it as it is
+        except ToolError as error:
+            return _failed(error.failure, [])  # type: ignore[return-value]
+
+    return told
+
+
+def _failed(failure: Failure, problems: list[str]) -> CallToolResult:
+    lines = [failure.message, f"category: {failure.category}", *(f"→ {line}" for line in failure.advice)]
+    told = error_view(failure)
+    assert told is not None
+    structured: dict[str, Any] = {"error": told.model_dump()}
+    if problems:
+        structured["problems"] = problems
+    text = TextContent(type="text", text="\n".join(lines))
+    return CallToolResult(content=[text], structured_content=structured, is_error=True)
+
+
+class Teller:
+    """Tells one call's client how things go."""
+
+    def __init__(self, ctx: Context[Any, Any]) -> None:
+        self._ctx = ctx
+        self._told = 0.0
+
+    async def progress(self, state: State, message: str) -> None:
+        """How far it is. The protocol wants every number to be larger than the last, whatever the percentage does."""
+        if self._told >= 100.0:
+            return
+        self._told = max(progress(state), self._told + (100.0 - self._told) / 1000)
+        await self._ctx.report_progress(self._told, 100.0, message)
+
+    async def warn(self, warning: str) -> None:
+        """As a log message, where the client has asked for them; the result says it again."""
+        with warnings.catch_warnings():
+            # Deprecated by the newer protocol, in favour of nothing that reaches a client of the older one.
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            sending = self._ctx.session.send_log_message(
+                "warning", warning, logger="windlass", related_request_id=self._ctx.request_id
+            )
+        await sending

@@ -1,0 +1,93 @@
+"""Follows an execution while a call waits for it, and tells the client how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, TypeAlias
+
+from windlass.core import events as ev
+from windlass.core.state import State
+from windlass.engine.engine import Engine
+from windlass.server.mcp.look import Seen, following, look
+from windlass.server.mcp.telling import Teller
+
+__all__ = ["LONGEST_WAIT", "Until", "answered", "watch"]
+
+Until: TypeAlias = Literal["end", "change"]
+LONGEST_WAIT = 3600.0
+TAKES_UP = 10.0
+"""Seconds that a driver may take to notice an answer."""
+
+
+async def watch(engine: Engine, execution: str, wait_s: float, until: Until, teller: Teller) -> Seen:
+    """Where it stands when it has ended, stands still or asks something, or when the time is over."""
+    seen = await look(engine, execution)
+    state = seen.state
+    if wait_s <= 0 or state.status.finished or state.status == "paused" or (until == "end" and state.questions):
+        return seen  # nothing more happens by itself
+    before, asked = _standing(state), set(state.questions)
+    await teller.progress(state, _headline(state))
+    try:
+        async with asyncio.timeout(wait_s), following(engine, state.id, state.seq) as entries:
+            async for entry in entries:
+                warning = seen.take(entry.event)
+                if warning is not None:
+                    await teller.warn(warning)
+                message = _told(entry.event)
+                if message is not None:
+                    await teller.progress(state, message)
+                changed = until == "change" and _standing(state) != before
+                if changed or state.status.finished or state.questions.keys() - asked:
+                    break
+    except TimeoutError:
+        return await look(engine, execution)
+    return seen
+
+
+async def answered(engine: Engine, execution: str, digest: str) -> None:
+    """Until its driver has taken an answer up; a driver that is busy or gone is not waited for long."""
+    try:
+        async with asyncio.timeout(TAKES_UP), following(engine, execution) as entries:
+            async for entry in entries:
+                if isinstance(entry.event, ev.ApprovalAnswered) and entry.event.digest == digest:
+                    return
+    except TimeoutError:
+        return  # the answer is on disk; how things stand is said by who asks next
+
+
+def _standing(state: State) -> tuple[object, ...]:
+    """What a change is a change of: statuses, not words."""
+    return (state.status, *((step.id, step.status) for step in state.steps.values()))
+
+
+def _headline(state: State) -> str:
+    running = ", ".join(step.id for step in list(state.active.values())[:3])
+    return f"{state.plan.name}: {f'at {running}' if running else state.status}"
+
+
+def _told(event: ev.Event) -> str | None:
+    """One line for people, of events that they would want to see go by."""
+    match event:
+        case ev.AttemptStarted():
+            again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+            return f"{event.step}: {event.tool}{again}"
+        case ev.AttemptFinished() | ev.StepCompleted():
+            return f"{event.step}: completed"
+        case ev.AttemptFailed():
+            return f"{event.step}: failed: {event.failure.message}"
+        case ev.StepSkipped():
+            return f"{event.step}: skipped: {event.because}"
+        case ev.AgentActed():
+            return f"{event.step}: {event.tool} {event.summary}"
+        case ev.ApprovalAsked():
+            return f"{event.step}: asks to run {event.tool}"
+        case ev.StepWaiting():
+            return f"{event.step}: waits for {event.reason}"
+        case ev.ExecutionPaused():
+            return f"paused: {event.reason}"
+        case ev.ExecutionFinished():
+            return f"{event.status}"
+        case ev.BudgetWarned():
+            return f"{event.step}: {event.message}"
+        case _:
+            return None

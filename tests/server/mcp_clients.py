@@ -1,0 +1,89 @@
+"""A real MCP client at a real `windlass mcp`, in either era of the protocol.
+
+`client` connects over stdio to a server in a process of its own; `Ear` notes what the server says besides results.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import CallToolResult, ElicitResult, Implementation, LoggingMessageNotificationParams, TextContent
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+__all__ = ["BOTH_ERAS", "Ear", "client", "error_of", "shown"]
+
+PROGRAM = str(Path(sys.executable).with_name("windlass"))
+BOTH_ERAS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+ERAS = {"2026-07-28": "2026-07-28", "legacy": "2025-11-25", "auto": "2026-07-28"}
+
+
+@dataclass
+class Ear:
+    """What one client was told, and what its person answers."""
+
+    progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    answers: list[ElicitResult] = field(default_factory=list)
+
+    async def on_progress(self, done: float, total: float | None, message: str | None) -> None:
+        self.progress.append((done, total, message))
+
+    async def on_log(self, params: LoggingMessageNotificationParams) -> None:
+        self.logs.append(f"{params.level}: {params.data}")
+
+    async def on_question(self, context: Any, params: Any) -> ElicitResult:
+        self.asked.append(params.message)
+        return self.answers.pop(0)
+
+
+@asynccontextmanager
+async def client(
+    project: Project,
+    mode: str = "auto",
+    *arguments: str,
+    ear: Ear | None = None,
+    asks: bool = False,
+    name: str = "tester",
+) -> AsyncIterator[Client]:
+    """A client of `windlass mcp` in the project's folder. It can show a person a form only if it `asks`."""
+    ear = ear or Ear()
+    server = StdioServerParameters(
+        command=PROGRAM, args=["mcp", *arguments], env=dict(project.env), cwd=str(project.path)
+    )
+    async with Client(
+        server,
+        mode=mode,
+        client_info=Implementation(name=name, version="1"),
+        logging_callback=ear.on_log,
+        log_level="info",
+        elicitation_callback=ear.on_question if asks else None,
+    ) as connected:
+        assert connected.protocol_version == ERAS[mode]
+        yield connected
+
+
+def shown(result: CallToolResult) -> dict[str, Any]:
+    """The structured content of a call that worked."""
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+def error_of(result: CallToolResult) -> tuple[dict[str, Any], str]:
+    """The error of a call that did not work, as a program and as a model read it."""
+    assert result.is_error
+    assert result.structured_content is not None
+    (text,) = result.content
+    assert isinstance(text, TextContent)
+    return result.structured_content["error"], text.text
