@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.engine.mail import checked_limit
 from windlass.engine.sourced import Sourced
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
-from windlass.plan.model import Budget, Permits, Plan
+from windlass.plan.model import Permits, Plan
 from windlass.plan.strategies import Strategy, choose_strategy, plan_data
 
 __all__ = ["AgentFlags", "plan_from"]
@@ -36,7 +37,7 @@ class AgentFlags:
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
         if self.budget is not None or self.budget_tokens is not None:
-            changes["budget"] = Budget(usd=self.budget, tokens=self.budget_tokens)
+            changes["budget"] = checked_limit(self.budget, self.budget_tokens)
         if self.parallel is not None:
             changes["limits"] = plan.limits.model_copy(update={"parallel": self.parallel})
         if not changes:

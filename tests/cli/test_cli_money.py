@@ -1,0 +1,224 @@
+"""Money, quotas and questions of agents on the command line (E1, E3, C6): the real program, a script for the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from windlass.core import events as ev
+from windlass.testing import Reply, ScriptedModel
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+Served = Callable[..., tuple[ScriptedModel, dict[str, str]]]
+TWO = """
+steps:
+  - {id: first, agent: developer, prompt: Do the first.}
+  - {id: second, agent: developer, prompt: Do the second., needs: [first]}
+"""
+DEAR = {"tokens_in": 1_000_000, "tokens_out": 1000}
+PRICES = "[prices.'the-model']\ninput = 1.0\noutput = 0.0\n"
+"""A call of `DEAR` costs a dollar."""
+MODEL = ("--model", "anthropic:the-model")
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A model that says these words, and what points the program at it."""
+    with ExitStack() as stack:
+
+        def serve(*script: Reply) -> tuple[ScriptedModel, dict[str, str]]:
+            model = stack.enter_context(ScriptedModel(script))
+            return model, {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
+
+        yield serve
+
+
+def words() -> tuple[Reply, Reply]:
+    return Reply.say("1st", when="Do the first.", **DEAR), Reply.say("2nd", when="Do the second.", **DEAR)
+
+
+def answers(project: Project) -> list[tuple[bool, float | None]]:
+    events = project.events(project.ids()[0])
+    return [(event.allow, event.usd) for event in events if isinstance(event, ev.BudgetAnswered)]
+
+
+def test_e3_without_a_terminal_it_stops_with_5_and_goes_on_with_resume_budget(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    project.user_file("config.toml", PRICES)
+    model, env = served(*words())
+    ran = windlass("run", project.plan(TWO), *MODEL, "--budget", "1", "--json", code=5, **env)
+    (execution,) = project.ids()
+    view = ran.json
+    assert (view["status"], view["reason"]) == ("paused", "budget")
+    assert view["cost"] == {"usd": 1.0, "known": True, "tokens_in": 1_000_000, "tokens_out": 1000}
+    assert view["steps"][1]["question"]["kind"] == "budget"
+    assert "$1.00" in view["steps"][1]["question"]["text"]
+    assert f"windlass resume {execution} --budget USD" in ran.err
+    assert len(model.requests) == 1, "nothing more was asked of the model"
+    again = windlass("resume", execution, code=5, **env)
+    assert "$1.00" in again.err
+    assert len(model.requests) == 1
+    done = windlass("resume", execution, "--budget", "3", "--json", **env).json
+    assert (done["status"], done["cost"]["usd"]) == ("completed", 2.0)
+    assert answers(project)[-1] == (True, 3.0)
+    model.check()
+
+
+def test_e3_yes_does_not_mean_money(project: Project, windlass: Windlass, served: Served) -> None:
+    project.user_file("config.toml", PRICES)
+    _model, env = served(*words())
+    windlass("run", project.plan(TWO), *MODEL, "--budget", "1", "--yes", code=5, **env)
+    assert answers(project) == [(False, None)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "expected"),
+    [("y", 0, (True, 2.0)), ("$5", 0, (True, 5.0)), ("n", 5, (False, None)), ("", 5, (False, None))],
+)
+def test_e3_on_a_terminal_a_person_is_asked(
+    project: Project, windlass: Windlass, served: Served, typed: str, code: int, expected: tuple[bool, float | None]
+) -> None:
+    project.user_file("config.toml", PRICES)
+    _model, env = served(*words())
+    terminal = windlass.terminal("run", project.plan(TWO), *MODEL, "--budget", "1", "--progress", "plain", **env)
+    terminal.expect("Go on, up to $2.00 in all?")
+    terminal.type(f"{typed}\n")
+    ran = terminal.ended()
+    assert ran.code == code, str(ran)
+    assert answers(project) == [expected]
+    if code == 0:
+        assert "second: 2nd" in ran.out
+
+
+def test_e3_resumed_on_a_terminal_it_is_asked_again(project: Project, windlass: Windlass, served: Served) -> None:
+    project.user_file("config.toml", PRICES)
+    _model, env = served(*words())
+    windlass("run", project.plan(TWO), *MODEL, "--budget", "1", "--progress", "plain", code=5, **env)
+    terminal = windlass.terminal("resume", project.ids()[0], "--progress", "plain", **env)
+    terminal.expect("Go on, up to $2.00 in all?")
+    terminal.type("y\n")
+    ran = terminal.ended()
+    assert ran.code == 0, str(ran)
+    assert answers(project)[-1] == (True, 2.0)
+
+
+def test_e1_unknown_cost_is_shown_as_unknown(project: Project, windlass: Windlass, served: Served) -> None:
+    _model, env = served(*words())
+    ran = windlass("run", project.plan(TWO), "--model", "anthropic:nobody-knows-it", "--json", **env)
+    assert ran.json["cost"] == {"usd": None, "known": False, "tokens_in": 2_000_000, "tokens_out": 2000}
+    assert [step["cost_usd"] for step in ran.json["steps"]] == [None, None]
+    assert "cost: unknown (2 attempts of unknown cost)" in ran.err
+    assert "2 attempts of unknown cost" in windlass("budget").out
+
+
+@pytest.mark.parametrize("amount", ["nan", "inf"])
+def test_e1_a_budget_that_is_no_amount_is_refused(project: Project, windlass: Windlass, amount: str) -> None:
+    ran = windlass("run", "--task", "x", "--budget", amount, code=2)
+    assert project.ids() == [], str(ran)
+
+
+def test_e1_the_limit_of_the_day_holds_for_two_programs_at_once(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    """Each would spend two dollars; three are too much for today."""
+    project.user_file("config.toml", PRICES + "[budget]\nday = 2\n")
+    model, env = served(
+        Reply.say("1st", when="Do the first.", repeat=True, **DEAR),
+        Reply.say("2nd", when="Do the second.", repeat=True, **DEAR),
+    )
+    plan = project.plan(TWO)
+    programs = [windlass.background("run", plan, *MODEL, "--progress", "plain", **env) for _ in range(2)]
+    codes = [program.ended().code for program in programs]
+    assert 5 in codes, codes
+    spent = windlass("budget", "--json").json["day"]
+    assert 2.0 <= spent["spent_usd"] <= 3.0, "no more than a call that was begun when there was room"
+    assert spent["reserved_usd"] == 0.0
+    assert len(model.requests) < 4
+
+
+# -- quota ---------------------------------------------------------------------------------------
+
+
+def test_with_no_wait_a_used_up_quota_ends_with_6_and_says_when_it_is_back(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    back = int(time.time()) + 3 * 3600
+    limit = Reply.error(429, "limit reached", headers={"anthropic-ratelimit-unified-reset": str(back)}, repeat=True)
+    model, env = served(limit)
+    ran = windlass("run", "--task", "Do it", "--no-wait", "--json", code=6, **env)
+    assert (ran.json["status"], ran.json["reason"]) == ("paused", "quota")
+    (step,) = ran.json["steps"]
+    assert (step["status"], step["waiting_for"], step["attempts"]) == ("waiting", "quota", 1)
+    assert step["until"] in ran.err
+    asked = len(model.requests)
+    (execution,) = project.ids()
+    windlass("resume", execution, "--no-wait", code=6, **env)
+    assert len(model.requests) == asked, "nothing is asked of it before then"
+    assert step["until"] in windlass("status", execution).out
+
+
+# -- questions of an agent -----------------------------------------------------------------------
+
+
+def writing() -> tuple[Reply, Reply]:
+    use = Reply.use("files__write", {"path": "winch.txt", "content": "a drum\n"})
+    return use, Reply.say("Written.")
+
+
+def test_c6_an_agents_question_stops_with_3_and_its_answer_is_not_asked_for_again(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    model, env = served(*writing())
+    ran = windlass("run", "--task", "Write it down", code=3, **env)
+    (execution,) = project.ids()
+    assert "files.write" in ran.err
+    assert '"content": "a drum\\n"' in ran.err, "exactly what it wants to do"
+    (asked,) = windlass("approvals", "--json").json
+    assert (asked["step"], asked["tool"]) == ("task", "files.write")
+    assert not (project.path / "winch.txt").exists()
+    windlass.shell(ran.command("approve"))
+    done = windlass("resume", execution, "--json", **env).json
+    assert done["status"] == "completed"
+    assert project.lines("winch.txt") == ["a drum"]
+    assert sum(isinstance(event, ev.ApprovalAsked) for event in project.events(execution)) == 1
+    model.check()
+
+
+@pytest.mark.parametrize(("typed", "written"), [("y", True), ("n", False)])
+def test_c6_on_a_terminal_the_agent_goes_on_with_the_answer(
+    project: Project, windlass: Windlass, served: Served, typed: str, written: bool
+) -> None:
+    _model, env = served(*writing())
+    terminal = windlass.terminal("run", "--task", "Write it down", "--progress", "plain", **env)
+    terminal.expect("Step task asks to run files.write with exactly:")
+    terminal.expect("Allow it?")
+    terminal.type(f"{typed}\n")
+    ran = terminal.ended()
+    assert (ran.code, ran.out) == (0, "task: Written.\n"), str(ran)
+    assert (project.path / "winch.txt").exists() is written
+
+
+def test_c6_another_process_answers_while_the_agent_waits(
+    project: Project, windlass: Windlass, served: Served, until: Any
+) -> None:
+    _model, env = served(*writing())
+    execution = windlass.detached("--task", "Write it down", **env)
+    until(lambda: project.state(execution).questions, "the agent asks")
+    assert project.state(execution).status == "running", "the agent waits where it is"
+    windlass("approve", execution, "task", "--deny", "--note", "not there")
+    until(lambda: project.state(execution).status == "completed", "it goes on")
+    assert not (project.path / "winch.txt").exists()
+    assert project.state(execution).steps["task"].attempts == 1
+
+
+def test_c6_allow_on_the_command_line_needs_no_question(project: Project, windlass: Windlass, served: Served) -> None:
+    _model, env = served(*writing())
+    windlass("run", "--task", "Write it down", "--allow", "files.write", **env)
+    assert project.lines("winch.txt") == ["a drum"]
