@@ -16,6 +16,7 @@ from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode
 
 from windlass.errors import Category
+from windlass.ports import Answer, Permissions
 from windlass.testing import Reply
 
 pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]
@@ -67,20 +68,18 @@ async def test_a3_a_session_is_continued_in_its_own_folder_whatever_the_request_
     assert (request.workdir / "here.txt").read_text().strip() == str(request.workdir)
 
 
-async def test_a8_a_cancelled_run_leaves_no_process_and_the_server_goes_on(
+async def test_a8_a_cancelled_run_leaves_no_process_and_the_next_one_works(
     bench: Bench, eventually: Eventually
 ) -> None:
     async with bench.model(bash("sleep 1002"), Reply.say("still here")) as model:
         running = asyncio.create_task(bench.runner.run(bench.request("go"), FakeHost()))
         await eventually(lambda: bench.processes("sleep 1002"))
-        before = bench.servers
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         assert bench.processes("sleep 1002") == set()
         assert (await bench.runner.run(bench.request("and you?"), FakeHost())).output == "still here"
         model.check()
-    assert bench.servers == before
 
 
 async def test_a8_a_daemon_that_a_turn_left_behind_ends_with_it(bench: Bench) -> None:
@@ -164,3 +163,55 @@ async def test_a8_when_the_engine_is_killed_its_server_and_commands_end(
         await engine.wait()
         await eventually(lambda: not other.processes("sleep 1006") and not other.servers)
     await other.close()
+
+
+async def test_a3_an_interrupt_while_the_server_still_starts_ends_the_run_at_once(
+    bench: Bench, eventually: Eventually
+) -> None:
+    runner = bench.another_runner(env={**bench.env, "OPENCODE_LOG_LEVEL": "ERROR"})
+    assert (await runner.available()).ok
+    before = bench.servers
+    request = bench.request("go")
+    try:
+        running = asyncio.create_task(runner.run(request, FakeHost()))
+        await eventually(lambda: bench.servers - before)
+        await runner.interrupt(request.id)
+        result = await running
+    finally:
+        await runner.close()
+    assert result.interrupted
+    assert result.session is None
+    assert bench.servers == before
+
+
+async def test_a3_a_stream_of_events_that_breaks_is_taken_up_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.runners.open_code.stream.SILENCE", 2.0)  # signs of life come every ten seconds
+    host = FakeHost(lambda asked: Answer(True))
+    async with bench.model(bash("sleep 5"), Reply.say("all of it")) as model:
+        result = await bench.runner.run(bench.request("go", permissions=Permissions("ask")), host)
+        model.check()
+    assert result.success, result
+    assert result.output == "all of it"
+    assert len(host.asks) == 1
+    assert any("is taken up again" in note for note in host.notes)
+
+
+async def test_a3_a_server_that_falls_silent_is_ended_and_said_to_hang(
+    bench: Bench, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = bench.request("go")
+    async with bench.model(bash("sleep 1008")):
+        running = asyncio.create_task(bench.runner.run(request, FakeHost()))
+        await eventually(lambda: bench.processes("sleep 1008"))
+        (server,) = bench.servers
+        monkeypatch.setattr("windlass.runners.open_code.serve.SIGN_OF_LIFE", 1.0)
+        monkeypatch.setattr("windlass.runners.open_code.stream.SILENCE", 1.0)
+        os.kill(server, signal.SIGSTOP)
+        result = await running
+    assert result.failure is not None
+    assert (result.failure.category, result.failure.elsewhere) == (Category.TRANSIENT, True)
+    assert "has not answered" in result.failure.message
+    assert bench.processes("sleep 1008") == set()
+    assert server not in bench.servers

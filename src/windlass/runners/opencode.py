@@ -63,7 +63,7 @@ class OpenCodeRunner:
         self._pool = Pool(supervisor, home)
         self._turns: dict[str, _Turn | None] = {}
         """By request; None while the turn is being prepared."""
-        self._interrupted: set[str] = set()
+        self._interrupts: dict[str, asyncio.Event] = {}
 
     @property
     def name(self) -> str:
@@ -79,6 +79,7 @@ class OpenCodeRunner:
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         began = asyncio.get_running_loop().time()
         self._turns[request.id] = None
+        self._interrupts[request.id] = asyncio.Event()
         try:
             result = await self._run(request, host)
         except ServerError as error:
@@ -93,13 +94,13 @@ class OpenCodeRunner:
             result = AgentResult(failure=failure, session=request.session)
         finally:
             self._turns.pop(request.id, None)
-            self._interrupted.discard(request.id)
+            self._interrupts.pop(request.id, None)
         return dataclasses.replace(result, duration=asyncio.get_running_loop().time() - began)
 
     async def interrupt(self, request: str) -> None:
         if request not in self._turns:
             return
-        self._interrupted.add(request)
+        self._interrupts[request].set()
         turn = self._turns[request]
         if turn is not None:
             await turn.interrupt()
@@ -125,7 +126,9 @@ class OpenCodeRunner:
 
     async def _serve(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
         env = modern_environment(self._env, request.env, trusted=request.trusted)
-        server = await self._pool.borrow(program.path, program.version, env, str(request.workdir))
+        server = await self._borrowed(program, request, env)
+        if server is None:
+            return AgentResult(session=request.session, interrupted=True)
         try:
             if (failure := self._distrusted(server, request)) is not None:
                 return AgentResult(failure=failure, session=request.session)
@@ -133,6 +136,26 @@ class OpenCodeRunner:
             return await self._follow(request, turn)
         finally:
             self._pool.give_back(server, str(request.workdir))
+
+    async def _borrowed(self, program: Program, request: AgentRequest, env: Mapping[str, str]) -> Server | None:
+        """A server; or None when the run is interrupted before one is up, which takes seconds."""
+        folder = str(request.workdir)
+        borrowing = asyncio.create_task(self._pool.borrow(program.path, program.version, env, folder))
+        interrupted = asyncio.create_task(self._interrupts[request.id].wait())
+        try:
+            await asyncio.wait({borrowing, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            borrowing.add_done_callback(lambda task: self._unwanted(task, folder))
+            raise
+        finally:
+            interrupted.cancel()
+            if not borrowing.done():
+                borrowing.cancel()
+        return borrowing.result() if borrowing.done() else None
+
+    def _unwanted(self, borrowing: asyncio.Task[Server], folder: str) -> None:
+        if not borrowing.cancelled() and borrowing.exception() is None:
+            self._pool.give_back(borrowing.result(), folder)
 
     async def _one_shot(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
         found = [] if request.trusted else folder_settings(request.workdir)
@@ -155,7 +178,7 @@ class OpenCodeRunner:
         return await self._follow(request, turn)
 
     async def _follow(self, request: AgentRequest, turn: _Turn) -> AgentResult:
-        if request.id in self._interrupted:
+        if self._interrupts[request.id].is_set():
             return AgentResult(session=request.session, interrupted=True)
         self._turns[request.id] = turn
         return await turn.run()

@@ -24,6 +24,7 @@ class Desk:
     def __init__(self, server: Server, directory: str, host: Host, rules: Sequence[Rule]) -> None:
         self._server, self._directory, self._host, self._rules = server, directory, host, rules
         self._uses: dict[str, tuple[str, Any]] = {}
+        self._seen: set[Any] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.adjustments: list[str] = []
 
@@ -34,7 +35,10 @@ class Desk:
             self._uses[str(part.get("callID"))] = (str(part.get("tool")), state.get("input"))
 
     def asked(self, told: Mapping[str, Any]) -> None:
-        self._begin(self._answer(told))
+        """A question; it may be told again after a broken stream, and is answered once."""
+        if told.get("id") not in self._seen:
+            self._seen.add(told.get("id"))
+            self._begin(self._answer(told))
 
     def question(self, told: Mapping[str, Any]) -> None:
         """The agent asks a person at OpenCode's screen, where nobody is."""

@@ -86,7 +86,7 @@ def _picked(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, 
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """The user's own JSON, which may have comments; what cannot be read is OpenCode's to complain about."""
+    """The user's own JSON, which may have comments; OpenCode, too, passes over what cannot be read."""
     try:
         found = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE) or "{}")
     except ValueError:

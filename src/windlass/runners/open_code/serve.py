@@ -3,29 +3,28 @@
 `ServedTurn.run` opens or continues a session, listens, puts the prompt, and waits for the first of its ends: idle, an
 error, an interrupt, the server's death or silence. It gives the server back clean: after an abort nothing of the
 session runs on, and a server that keeps something of it running is retired. What the events mean is in `reading`;
-who may do what is in `asking`.
+who may do what is in `asking`; `stream` and `answers` are the two ways the server speaks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.errors import Category, Failure
+from windlass.errors import Failure
 from windlass.ports import AgentRequest, AgentResult, Host
 from windlass.runners.open_code import failures
+from windlass.runners.open_code.answers import Stopped, answered, refusal
 from windlass.runners.open_code.asking import Desk
 from windlass.runners.open_code.models import Unknown, find_model
 from windlass.runners.open_code.permissions import rules
 from windlass.runners.open_code.reading import Prices, Reading
 from windlass.runners.open_code.server import Server
+from windlass.runners.open_code.stream import events
 
 __all__ = ["ServedTurn"]
 
-SILENCE = 45.0
-"""Seconds without any event, though a server sends a sign of life every ten, after which it is asked how it is."""
 ABORTING = 2.0
 """Seconds in which an aborted session must be idle. It takes hundredths."""
 SIGN_OF_LIFE = 15.0
@@ -35,14 +34,6 @@ FAREWELL = 1.0
 LONG_WAIT = 60.0
 """OpenCode may wait this long for a retry of its own; beyond it the engine waits, and is seen to."""
 RECONNECTIONS = 3
-
-
-class Stopped(Exception):
-    """The turn cannot go on; the failure says why."""
-
-    def __init__(self, failure: Failure, *, session_lost: bool = False) -> None:
-        super().__init__(failure.message)
-        self.failure, self.session_lost = failure, session_lost
 
 
 class ServedTurn:
@@ -148,16 +139,16 @@ class ServedTurn:
             answer = await server.call("GET", f"/session/{self._session}", directory=self._directory)
             if answer.status_code in (400, 404):
                 raise Stopped(failures.session_lost(self._session), session_lost=True)
-            self._directory = str(_answered(answer).get("directory") or self._directory)
-        own = _answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
+            self._directory = str(answered(answer).get("directory") or self._directory)
+        own = answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
         policy = rules(request.permissions, own)
         body: dict[str, Any] = {"permission": [rule.plain() for rule in policy]}
         if self._session is None:
             body["title"] = f"windlass {request.id}"
-            created = _answered(await server.call("POST", "/session", directory=self._directory, body=body))
+            created = answered(await server.call("POST", "/session", directory=self._directory, body=body))
             self._session = str(created["id"])
         else:
-            _answered(await server.call("PATCH", f"/session/{self._session}", directory=self._directory, body=body))
+            answered(await server.call("PATCH", f"/session/{self._session}", directory=self._directory, body=body))
         self._family.add(self._session)
         self._desk = Desk(server, self._directory, self._host, policy)
         self._host.session(self._session)
@@ -176,7 +167,7 @@ class ServedTurn:
             assert self._session is not None
             raise Stopped(failures.session_lost(self._session), session_lost=True)
         if answer.is_error:
-            raise Stopped(_refused(answer.status_code, answer.text))
+            raise Stopped(refusal(answer.status_code, answer.text))
 
     # -- what ends it ----------------------------------------------------------------------------
 
@@ -184,11 +175,12 @@ class ServedTurn:
         """Take events until the session is idle. A stream that ends is taken up again."""
         import httpx2
 
-        for attempt in range(RECONNECTIONS + 1):
-            if attempt:
-                self._host.note("the stream of OpenCode's events broke and was taken up again")
+        breaks = 0
+        while breaks <= RECONNECTIONS:
             try:
-                async for event in self._events(again=attempt > 0):
+                async for event in events(self._server, self._directory):
+                    if event.get("type") == "server.connected" and self._prompted:
+                        await self._catch_up()
                     self._take(event)
                     if self._idle.is_set():
                         return
@@ -196,35 +188,18 @@ class ServedTurn:
                 await asyncio.wait({self._server.ended}, timeout=FAREWELL)
                 if not self._server.alive or not await self._server.healthy(SIGN_OF_LIFE):
                     raise Stopped(await self._unanswered(error)) from error
+            breaks += 1
+            self._host.note("the stream of OpenCode's events broke and is taken up again")
         raise Stopped(failures.cut_off("the stream of its events broke again and again"))
-
-    async def _events(self, *, again: bool) -> AsyncIterator[Mapping[str, Any]]:
-        import httpx2
-
-        stream = self._server.client.stream(
-            "GET",
-            "/event",
-            params={"directory": self._directory},
-            timeout=httpx2.Timeout(SILENCE, read=SILENCE),
-        )
-        async with stream as response:
-            if again and self._prompted:
-                await self._catch_up()
-            async for line in response.aiter_lines():
-                if not line.startswith("data:"):
-                    continue
-                try:
-                    event = json.loads(line[5:])
-                except ValueError:
-                    continue  # no event of ours: each is one line of JSON
-                if isinstance(event, Mapping):
-                    yield event
 
     async def _catch_up(self) -> None:
         """What was said while nobody listened: is the session idle by now?"""
         answer = await self._server.call("GET", "/session/status", directory=self._directory)
-        status = _answered(answer).get(self._session or "")
+        status = answered(answer).get(self._session or "")
         if isinstance(status, Mapping) and status.get("type") in ("busy", "retry"):
+            waiting = await self._server.call("GET", "/permission", directory=self._directory)
+            for asked in waiting.json() if waiting.status_code == 200 else []:
+                self._take({"type": "permission.asked", "properties": asked})
             return
         answer = await self._server.call("GET", f"/session/{self._session}/message", directory=self._directory)
         messages = answer.json() if answer.status_code == 200 else []
@@ -344,7 +319,7 @@ class ServedTurn:
                 await self._server.call("POST", f"/session/{self._session}/abort", directory=self._directory)
                 while True:
                     answer = await self._server.call("GET", "/session/status", directory=self._directory)
-                    status = _answered(answer).get(self._session or "")
+                    status = answered(answer).get(self._session or "")
                     if not isinstance(status, Mapping) or status.get("type") == "idle":
                         self._at_rest = True
                         return
@@ -391,22 +366,3 @@ class ServedTurn:
         if not self._reading.last_output.strip() and not self._reading.acted:
             return failures.nothing_said(f"finish {self._reading.finish or 'unknown'!r}")
         return None
-
-
-def _answered(answer: Any) -> dict[str, Any]:
-    """The JSON object of an answer, or the failure that it means."""
-    if answer.status_code >= 400:
-        raise Stopped(_refused(answer.status_code, answer.text))
-    try:
-        found = answer.json()
-    except ValueError:
-        raise Stopped(
-            failures.cut_off(f"its server answered with something else than JSON: {answer.text[:200]!r}")
-        ) from None
-    return found if isinstance(found, dict) else {}
-
-
-def _refused(status: int, text: str) -> Failure:
-    category = Category.TRANSIENT if status >= 500 else Category.LOGIC
-    said = " ".join(text.split())[:300]
-    return Failure(category, f"{failures.NAME}: its server answered {status}: {said}", elsewhere=True)

@@ -35,6 +35,8 @@ FIRST_ANSWER = 2.0
 ANSWER = 30.0
 """Seconds in which a server that is up must answer."""
 STOPPING = 1.0
+SETTLING = 0.5
+"""Seconds that processes of a turn get to end after it."""
 LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
 PROBE_MARK = "windlass-probe"
 
@@ -128,7 +130,11 @@ class Server:
         With the last run, whatever is left is its, and ends with the server. While others work, what stands in this
         run's folder and in no other's is its: the server then gets no new runs, and ends with its last one.
         """
-        left = left_beneath(self.process.pid) if self.alive else {}
+        deadline = asyncio.get_running_loop().time() + SETTLING
+        while (left := left_beneath(self.process.pid) if self.alive else {}) and self.users <= 1:
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.01)  # what was aborted just now is on its way out
         if left and self.users <= 1:
             await self.stop(0)
         elif self.folders.count(folder) <= 1 and any(_within(place, folder) for place in left.values()):
