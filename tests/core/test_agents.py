@@ -1,0 +1,237 @@
+"""What the events of agents and budgets amount to: the fold, and how it looks from outside (E1, C6, D4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from windlass.core import events as ev
+from windlass.core.agent import Cost
+from windlass.core.decide import Policy, standing_still
+from windlass.core.state import fold
+from windlass.core.view import snapshot
+from windlass.errors import Category, Failure
+from windlass.plan.model import Budget, Plan
+from windlass.testing import Simulation
+
+USAGE = ev.Usage(100, 10, usd=0.5, source="runtime", model="m-1")
+
+
+def begun(*steps: dict[str, Any], **rest: Any) -> Simulation:
+    full = [{"agent": "developer", "prompt": "do it", **step} for step in steps or ({"id": "a"},)]
+    run = Simulation(Plan.model_validate({"steps": full, **rest}))
+    run.start()
+    return run
+
+
+def tell(run: Simulation, *events: ev.Event) -> None:
+    """What an attempt tells, through JSON, as a journal would give it back."""
+    for event in events:
+        run.state.apply(ev.decode(ev.encode(event)))
+        run.journal.append(event)
+
+
+def began(run: Simulation, runtime: str = "cli", step: str = "a", session: str = "s1") -> None:
+    now, attempt = run.clock.now(), run.state.steps[step].attempts
+    tell(
+        run,
+        ev.AgentBegan(now, step, attempt, runtime, "developer", "who", "what", "m-0"),
+        ev.AgentSession(now, step, attempt, runtime, session),
+    )
+
+
+def used(run: Simulation, usage: ev.Usage, step: str = "a") -> None:
+    tell(run, ev.UsageReported(run.clock.now(), step, run.state.steps[step].attempts, usage, "cli", "developer"))
+
+
+EVERY = [
+    ev.AgentBegan(1.0, "a", 1, "cli", "developer", "who", "what", "m", "s1", ("a note",)),
+    ev.AgentSession(1.0, "a", 1, "cli", None),
+    ev.AgentActed(1.0, "a", 1, "Bash", "ls", {"command": "ls"}),
+    ev.UsageReported(1.0, "a", 1, USAGE, "cli", "developer"),
+    ev.RuntimeFellBack(1.0, "a", "claude-code", "open-code", "why", final=False),
+    ev.BudgetAnswered(1.0, True, "me", "a", "step", 2.5, 7, "note"),
+    ev.BudgetWarned(1.0, "a", "passed"),
+    ev.ApprovalAsked(1.0, "a", "d", "Bash", {"command": "ls"}, 9.0, 3),
+    ev.StepWaiting(1.0, "a", "quota", 9.0, "why", "cli", "day", 2.5, "tokens"),
+]
+
+
+@pytest.mark.parametrize("event", EVERY, ids=ev.type_of)
+def test_d4_every_record_of_an_agent_comes_back_as_it_was(event: ev.Event) -> None:
+    assert ev.decode(ev.encode(event)) == event
+
+
+def test_e1_the_last_word_of_each_attempt_counts_and_attempts_add_up() -> None:
+    run = begun({"id": "a", "retry": {"delay": 1}})
+    began(run)
+    used(run, ev.Usage(50, 5, usd=0.2))
+    used(run, USAGE)
+    assert run.state.cost == Cost(0.5, 0, 100, 10)
+    run.fail("a", Failure(Category.TRANSIENT, "hiccup"))
+    run.pass_time(5)
+    began(run)
+    used(run, ev.Usage(1, 1))
+    cost = run.state.steps["a"].agent
+    assert cost is not None
+    assert cost.cost == Cost(0.5, 1, 101, 11)
+    assert cost.model == "m-0", "a report without a model does not take the name away"
+
+
+def test_e1_what_is_unknown_is_never_shown_as_nothing() -> None:
+    run = begun()
+    began(run)
+    used(run, ev.Usage(5, 1))
+    view = snapshot(run.state)
+    assert view["cost"] == {"usd": None, "known": False, "tokens_in": 5, "tokens_out": 1}
+    assert view["steps"][0]["cost_usd"] is None
+    used(run, ev.Usage(5, 1, usd=0.0))
+    assert snapshot(run.state)["cost"]["usd"] == 0.0, "a known nothing is nothing"
+
+
+def test_e1_a_fan_out_costs_what_its_items_cost() -> None:
+    run = begun({"id": "a", "foreach": [1, 2]})
+    for step in ("a[0]", "a[1]"):
+        began(run, step=step)
+        used(run, USAGE, step=step)
+    view = snapshot(run.state)
+    assert [step["cost_usd"] for step in view["steps"]] == [1.0, 0.5, 0.5]
+    assert view["cost"]["usd"] == 1.0, "and nothing is counted twice"
+
+
+def test_e1_an_attempt_that_died_leaves_an_unknown_behind_however_often() -> None:
+    run = begun()
+    for count in (1, 2):
+        began(run)
+        run.crash()
+        run.resume()
+        assert run.state.cost.unknown == count
+    assert fold(run.journal).cost == run.state.cost
+    run.crash()
+    run.resume()
+    assert run.state.cost.unknown == 2, "one that no runtime was given cost nothing"
+
+
+def test_a_tool_that_is_used_is_what_one_sees_of_the_step() -> None:
+    run = begun()
+    tell(run, ev.AgentActed(run.clock.now(), "a", 1, "Bash", "ls " + "x" * 900))
+    assert run.state.steps["a"].last_output.startswith("Bash ls x")
+    assert len(run.state.steps["a"].last_output) == 500
+
+
+# -- quota and budget ----------------------------------------------------------------------------
+
+
+def wait(
+    run: Simulation, reason: Any, until: float | None = None, *, step: str = "a", scope: str = "execution"
+) -> None:
+    now, attempt = run.clock.now(), run.running.pop(step).attempt
+    tell(run, ev.AttemptStopped(now, step, attempt, reason))
+    tell(run, ev.StepWaiting(now, step, reason, until, "why", "cli", scope))
+
+
+@pytest.mark.parametrize(
+    ("reason", "until", "waits", "expected"),
+    [
+        ("quota", 60.0, True, None),
+        ("quota", 60.0, False, "quota"),
+        ("budget", None, True, "budget"),
+        ("budget", 0.5, False, None),
+    ],
+)
+def test_what_stands_still_is_what_only_a_person_or_a_long_time_helps(
+    reason: str, until: float | None, waits: bool, expected: str | None
+) -> None:
+    run = begun()
+    wait(run, reason, None if until is None else run.clock.now() + until)
+    assert standing_still(run.state, Policy(wait_for_quota=waits)) == expected
+
+
+def test_a_decision_comes_before_money_and_money_before_an_approval() -> None:
+    run = begun({"id": "a"}, {"id": "b"}, {"id": "c", "approve": "always"}, limits={"parallel": 8})
+    wait(run, "budget")
+    assert standing_still(run.state) is None, "b is at work"
+    wait(run, "budget", step="b")
+    assert standing_still(run.state) == "budget"
+    tell(run, ev.BudgetAnswered(run.clock.now(), True, "me", usd=9.0))
+    run.pass_time(0)
+    for step in ("a", "b"):
+        run.finish(step)
+    assert run.state.paused_for == "approval"
+
+
+def test_e3_a_yes_holds_for_its_scope_alone() -> None:
+    run = begun({"id": "a"}, {"id": "b"}, {"id": "c"}, limits={"parallel": 8})
+    for step, scope in (("a", "step"), ("b", "step"), ("c", "day")):
+        wait(run, "budget", step=step, scope=scope)
+    tell(run, ev.BudgetAnswered(run.clock.now(), True, "me", "a", "step", 2.0))
+    assert set(run.state.questions) == {"b", "c"}
+    assert run.state.allowed == {"step:a": Budget(usd=2.0)}
+    tell(run, ev.BudgetAnswered(run.clock.now(), True, "me", scope="day", usd=3.0))
+    assert set(run.state.questions) == {"b"}
+
+
+def test_e3_answers_add_up_by_their_unit() -> None:
+    run = begun()
+    for usd, tokens in ((1.0, None), (None, 500), (2.0, None)):
+        tell(run, ev.BudgetAnswered(run.clock.now(), True, "me", usd=usd, tokens=tokens))
+    assert run.state.allowed["execution"] == Budget(usd=2.0, tokens=500)
+    tell(run, ev.BudgetAnswered(run.clock.now(), True, "me"))
+    assert run.state.allowed["execution"] == Budget()
+
+
+def test_e3_a_no_does_not_take_a_cancel_back() -> None:
+    run = begun()
+    run.cancel()
+    tell(run, ev.BudgetAnswered(run.clock.now(), False, "me"))
+    assert run.state.wanted is not None
+    assert run.state.wanted.kind == "cancel"
+
+
+def test_a_resume_asks_for_money_anew_and_waits_on_for_a_quota() -> None:
+    run = begun({"id": "a"}, {"id": "b"}, limits={"parallel": 8})
+    back = run.clock.now() + 600
+    wait(run, "quota", back, step="a")
+    wait(run, "budget", step="b")
+    tell(run, Policy().paused(run.clock.now(), "budget"))
+    tell(run, ev.ExecutionResumed(run.clock.now(), "other"))
+    assert (run.state.steps["a"].waiting_for, run.state.steps["a"].until) == ("quota", back)
+    assert list(run.state.ready) == ["b"]
+    assert run.state.quotas == {"cli": back}
+
+
+def test_d5_a_changed_plan_leaves_a_quota_no_question() -> None:
+    run = begun()
+    wait(run, "quota", run.clock.now() + 600)
+    tell(run, Policy().paused(run.clock.now(), "quota"))
+    changed = run.plan.model_copy(update={"name": "other"})
+    event = ev.ExecutionReplanned(run.clock.now(), msgspec.Raw(changed.encoded), ev.Source())
+    tell(run, event)
+    assert run.state.questions == {}
+    assert run.state.next_timer() == run.clock.now() + 600
+
+
+def test_b2_the_delegation_names_who_did_what_in_the_order_of_the_work() -> None:
+    run = begun({"id": "b", "agent": "reviewer", "needs": ["a"]}, {"id": "a"})
+    began(run)
+    run.finish("a", "words")
+    assert snapshot(run.state)["delegation"] == [
+        {
+            "step": "a",
+            "role": "developer",
+            "runtime": "cli",
+            "handed_over_by": [],
+            "status": "completed",
+            "output": "words",
+        },
+        {
+            "step": "b",
+            "role": "reviewer",
+            "runtime": None,
+            "handed_over_by": ["a"],
+            "status": "running",
+            "output": None,
+        },
+    ]
