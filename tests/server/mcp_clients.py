@@ -1,10 +1,13 @@
 """A real MCP client at a real `windlass mcp`, in either era of the protocol.
 
-`client` connects over stdio to a server in a process of its own; `Ear` notes what the server says besides results.
+`client` connects over stdio to a server in a process of its own; `hosted` is an engine behind streamable HTTP, to which
+clients connect over loopback. `Ear` notes what the server says besides results, and answers its questions.
 """
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,14 +16,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvicorn
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, ElicitResult, Implementation, LoggingMessageNotificationParams, TextContent
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from windlass import Engine
+from windlass.assembly import open_engine
+from windlass.plan.model import RUNTIMES
+from windlass.ports import Health, Runner
+from windlass.server.mcp.serve import mcp_http_app
+from windlass.testing import ScriptedRunner
 
 if TYPE_CHECKING:
     from conftest import Project
 
-__all__ = ["BOTH_ERAS", "Ear", "client", "error_of", "shown"]
+__all__ = ["BOTH_ERAS", "Ear", "Hosted", "client", "error_of", "hosted", "shown"]
 
 PROGRAM = str(Path(sys.executable).with_name("windlass"))
 BOTH_ERAS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
@@ -87,3 +100,55 @@ def error_of(result: CallToolResult) -> tuple[dict[str, Any], str]:
     (text,) = result.content
     assert isinstance(text, TextContent)
     return result.structured_content["error"], text.text
+
+
+@dataclass
+class Service:
+    """The part of a server that the MCP endpoint needs."""
+
+    engine: Engine
+
+
+@dataclass
+class Hosted:
+    """An engine behind `/mcp` on a port of its own, with the clients that were let at it."""
+
+    engine: Engine
+    url: str
+
+    @asynccontextmanager
+    async def client(
+        self, mode: str = "auto", *, ear: Ear | None = None, asks: bool = False, name: str = "tester"
+    ) -> AsyncIterator[Client]:
+        ear = ear or Ear()
+        async with Client(
+            self.url,
+            mode=mode,
+            client_info=Implementation(name=name, version="1"),
+            logging_callback=ear.on_log,
+            log_level="info",
+            elicitation_callback=ear.on_question if asks else None,
+        ) as connected:
+            assert connected.protocol_version == ERAS[mode]
+            yield connected
+
+
+@asynccontextmanager
+async def hosted(project: Project, *runners: Runner, **settings: Any) -> AsyncIterator[Hosted]:
+    """The streamable HTTP endpoint, served by a real uvicorn. Runtimes that are not given are not installed."""
+    given = {runner.name: runner for runner in runners}
+    gone = Health(False, "not installed", "install it")
+    missing = [ScriptedRunner(name=name, health=gone) for name in RUNTIMES if name not in given]
+    async with open_engine(project.home, runners=[*runners, *missing], grace=1.0, **settings) as engine:
+        endpoint = mcp_http_app(Service(engine))
+        listening = socket.create_server(("127.0.0.1", 0))
+        app = Starlette(routes=[Route("/mcp", endpoint=endpoint)])
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        async with endpoint:
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
+            try:
+                yield Hosted(engine, f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+            finally:
+                server.should_exit = True
+                await serving
