@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from agent_worlds import AgentWorld, agent, done, occurred, plan
 
+import windlass
 from windlass import Execution
 from windlass.core import events as ev
 from windlass.core.state import State
@@ -355,21 +356,69 @@ async def test_e1_two_engines_of_one_home_cannot_together_pass_the_limit_of_the_
     await third.close()
 
 
+class Gated(ScriptedRunner):
+    """Its agents are at work until the gate is opened."""
+
+    def __init__(self, script: list[Turn]) -> None:
+        super().__init__(script, name="claude-code")
+        self.at_work, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        self.at_work.set()
+        await self.gate.wait()
+        return await super().run(request, host)
+
+
 async def test_e1_room_that_others_hold_is_waited_for(project: Project, ledger: Ledger) -> None:
-    """The first holds all there is while it waits for a person; the second begins when it has given some back."""
-    runner = cli(Turn(when="do a").ask("Bash", {}).spend(usd=0.1).say("a"), Turn(when="do b").spend(usd=0.1).say("b"))
-    world = AgentWorld(project, runner, ledger=ledger)
+    """The first holds all there is while it works; the second begins when it has given some back."""
+    first, second = Gated([spends(0.1)]), cli(spends(0.1))
+
+    @windlass.tool
+    async def when_a_works() -> None:
+        await first.at_work.wait()
+
+    world = AgentWorld(project, first, second, ledger=ledger, tools=[when_a_works])
+    steps = [agent("a", runtime="claude-code"), windlass.Step(id="t", tool="when_a_works"), agent("b", needs=["t"])]
     async with world.engine() as engine:
-        execution = await engine.start(plan(agent("a"), agent("b"), budget=0.25, limits={"parallel": 1}))
-        await occurred(execution, ev.ApprovalAsked)
-        await occurred(execution, ev.AttemptStarted, 2)
-        assert len(runner.requests) == 1
-        await execution.approve("a")
+        execution = await engine.start(plan(*steps, budget=0.25))
+        await occurred(execution, ev.AttemptStarted, 3)
+        assert second.requests == []
+        first.gate.set()
         state = await execution.wait()
     assert state.status == "completed"
     history = [type(event).__name__ + getattr(event, "step", "") for event in await world.events(state.id)]
     assert history.index("AgentBeganb") > history.index("AttemptFinisheda")
-    assert "StepWaiting" not in {name[:11] for name in history}, "nobody was asked"
+    assert not [name for name in history if name.startswith("StepWaiting")], "nobody was asked"
+
+
+def held_by_a_question() -> tuple[ScriptedRunner, windlass.Plan]:
+    """The first sets aside all there is, and asks a person something; the second finds no room."""
+    asks = Turn(when="do a", repeat=True).ask("Bash", {}).spend(usd=0.1).say("a")
+    runner = cli(asks, Turn(when="do b", repeat=True).spend(usd=0.1).say("b"))
+    return runner, plan(agent("a"), agent("b"), budget=0.25, limits={"parallel": 1})
+
+
+async def test_e1_room_that_waits_for_a_person_comes_free_with_the_answer(project: Project, ledger: Ledger) -> None:
+    runner, two = held_by_a_question()
+    world = AgentWorld(project, runner, ledger=ledger)
+    async with world.engine() as engine:
+        execution = await engine.start(two)
+        told = await occurred(execution, ev.StepWaiting)
+        assert (told.step, told.reason) == ("b", "budget")
+        assert told.until is not None, "nobody is asked for money"
+        assert len(runner.requests) == 1
+        await execution.approve("a")
+        assert (await execution.wait()).status == "completed"
+
+
+async def test_e1_with_nobody_there_it_does_not_wait_for_ever_for_who_waits_for_a_person(
+    project: Project, ledger: Ledger
+) -> None:
+    runner, two = held_by_a_question()
+    world = AgentWorld(project, runner, ledger=ledger, budget={"reserve_usd": 0.25})
+    state = await world.run(two)
+    assert (state.status, state.paused_for) == ("paused", "approval")
+    assert state.steps["b"].status != "completed"
 
 
 async def test_e1_what_a_dead_process_had_set_aside_does_not_block_for_ever(project: Project, ledger: Ledger) -> None:

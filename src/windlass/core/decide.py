@@ -20,6 +20,7 @@ from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure
+from windlass.plan.marking import unmarked
 from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance, Step
 from windlass.plan.template import TemplateProblem
 
@@ -119,13 +120,15 @@ def standing_still(state: State, policy: Policy = _DEFAULT) -> str | None:
     if any(not step.asks_in_attempt for step in state.active.values()):
         return None
     timed = {step.waiting_for for step in _timed(state) if step.status is StepStatus.WAITING and not step.asks}
-    if timed - {"quota"} or (timed and policy.wait_for_quota):
+    # What an agent holds that waits for a person comes free when there is an answer, and not before.
+    stuck = {"quota", "budget"} if state.active else {"quota"}
+    if timed - stuck or ("quota" in timed and policy.wait_for_quota):
         return None
     waits = {step.waiting_for for step in state.questions.values()}
     for reason, said in (("outcome", "decision"), ("budget", "budget"), ("approval", "approval")):
         if reason in waits:
             return said
-    return "quota" if timed else None
+    return "quota" if "quota" in timed else None
 
 
 def _timed(state: State) -> Iterator[StepState]:
@@ -373,7 +376,7 @@ def _gather(step: StepState, now: float) -> ev.Event:
 def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
     return Failure(
         Category.LOGIC,
-        f"a template could not be filled in: {problem}",
+        f"a template could not be filled in: {unmarked(str(problem))}",
         where=step.id,
         advice=("correct the template in the plan, then fork the execution from this step",),
     )

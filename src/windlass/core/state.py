@@ -236,8 +236,12 @@ class State:
         self.active.clear()
         for step in [s for s in self.steps.values() if s.waiting_for == "retry"]:
             self._shorten_wait(step, event.at)
-        for step in [s for s in self.questions.values() if s.waiting_for == "budget"]:
-            self.set_aside(step)  # there may be room by now: another day, another limit in the settings
+        self._look_for_room()  # there may be some by now: another day, another limit in the settings
+
+    def _look_for_room(self) -> None:
+        """Who waits for budget asks for it anew."""
+        for step in [s for s in self.steps.values() if s.waiting_for == "budget"]:
+            self.set_aside(step)
 
     def _shorten_wait(self, step: StepState, at: float) -> None:
         """A clock that was set back must not make a backoff longer than it was meant to be."""
@@ -380,6 +384,8 @@ class State:
             if step.id in self.active:
                 step.waiting_for = None
                 self._move(step, _RUNNING)
+                if any(s.waiting_for == "budget" and s.until is not None for s in self.steps.values()):
+                    self._look_for_room()  # it goes on, so what it holds will come free
             else:
                 self.ready[step.id] = step
 

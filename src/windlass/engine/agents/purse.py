@@ -27,6 +27,8 @@ LEAST_USD = 0.001
 TOKENS_AT_A_TIME = 20_000
 LOOK_AGAIN = 0.5
 """Seconds between looks at whether others have settled."""
+LOOK_LATER = 60.0
+"""The same when one of them waits for a person."""
 
 
 @dataclass(slots=True)
@@ -75,10 +77,24 @@ class Purse:
                 self._proceed_or_ask(refusal)
                 return Amount()
             await self.bury()
+            if (until := self._held_by_who_asks(refusal)) is not None:
+                raise Held("budget", _told(refusal), until=until, scope=refusal.scope)
             await asyncio.sleep(LOOK_AGAIN)
         if self._on_overrun == "proceed":
             return Amount()  # a runtime that holds itself to a limit would not go on
         return _least([self._left(scope) for scope in scopes])
+
+    def _held_by_who_asks(self, refusal: Refusal) -> float | None:
+        """Until when to wait for room when all others here wait for a person's word, who need not be there.
+
+        In a day's limit other executions have a share: what they hold comes free without that person.
+        """
+        others = [step for step in self.contact.state.active.values() if step.id != self.charge.step]
+        if not others or not all(step.asks_in_attempt for step in others):
+            return None
+        own = refusal.scope in ("step", "execution")
+        closing = [step.approval.expires_at for step in others if step.approval is not None]
+        return min(closing) if own else self.clock.now() + LOOK_LATER
 
     def run_out(self, message: str) -> Held | None:
         """The runtime held itself to its allowance: the limit that this came from, or None when it was none of ours."""
