@@ -21,7 +21,7 @@ from windlass.server.mcp.models import BudgetView, ExecutionView
 from windlass.server.mcp.money import By, budget_view
 from windlass.server.mcp.request import Asked, runtime_for
 from windlass.server.mcp.telling import Teller, client_name, errors_told
-from windlass.server.mcp.waiting import LONGEST_WAIT, Until, answered, watch
+from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up, watch
 
 __all__ = ["Engines", "Tools"]
 
@@ -84,9 +84,7 @@ class Tools:
         engine, desk = await self._engines(True), Desk.of(ctx)
         if desk.execution is not None:  # the client makes the call again, with a person's answer
             return await self._see(engine, desk.execution, desk, wait_s)
-        asked = Asked(
-            plan, file, task, strategy, role, chain, runtime, model, budget, budget_tokens, workdir
-        )  # fmt: skip
+        asked = Asked(plan, file, task, strategy, role, chain, runtime, model, budget, budget_tokens, workdir)
         sourced = await runtime_for(engine, asked.sourced(engine), client_name(ctx))
         given = bind_inputs(sourced.plan, inputs or {})
         execution = await self._driving.start(engine, sourced, given, workdir)
@@ -168,6 +166,7 @@ class Tools:
             await engine.allow_budget(state.id, usd=budget, tokens=budget_tokens, by=_by(ctx))
         for step, choice in (decisions or {}).items():
             await engine.settle(state.id, step, choice, by=_by(ctx))
+        await taken_up(engine, state.id, state.seq, int(more) + len(decisions or {}))
         if not driven:
             await self._driving.resume(engine, state.id, keep_plan=keep_plan)
         return await self._see(engine, state.id, desk, wait_s)
@@ -184,10 +183,10 @@ class Tools:
     ) -> ExecutionView:
         """Answer a step's request for approval. Only a person may decide: show them the exact input first."""
         engine = await self._engines(False)
-        head = await engine.find(execution)
-        await engine.approve(head.id, step, allow=allow, by=_by(ctx), note=note, digest=digest)
-        await answered(engine, head.id, digest)
-        return await _now(engine, head.id)
+        state = await engine.state(execution)
+        await engine.approve(state.id, step, allow=allow, by=_by(ctx), note=note, digest=digest)
+        await taken_up(engine, state.id, state.seq)
+        return await _now(engine, state.id)
 
     async def _see(
         self,
@@ -218,13 +217,12 @@ async def _pass_on(engine: Engine, execution: str, reply: Reply, by: str) -> lis
     """A person's answer; one that comes too late is a warning, for the call goes on."""
     answer = reply.answer
     assert answer is not None
+    state = await engine.state(execution)
     try:
-        await engine.approve(
-            execution, reply.step, allow=answer.allow, by=by, note=answer.note, digest=reply.digest
-        )  # fmt: skip
+        await engine.approve(execution, reply.step, allow=answer.allow, by=by, note=answer.note, digest=reply.digest)
     except UsageError as error:
         return [f"the answer for step {reply.step} came too late: {error.message}"]
-    await answered(engine, execution, reply.digest)
+    await taken_up(engine, execution, state.seq)
     return []
 
 

@@ -11,7 +11,7 @@ from windlass.engine.engine import Engine
 from windlass.server.mcp.look import Seen, following, look
 from windlass.server.mcp.telling import Teller
 
-__all__ = ["LONGEST_WAIT", "Until", "answered", "watch"]
+__all__ = ["LONGEST_WAIT", "Until", "taken_up", "watch"]
 
 Until: TypeAlias = Literal["end", "change"]
 LONGEST_WAIT = 3600.0
@@ -44,12 +44,15 @@ async def watch(engine: Engine, execution: str, wait_s: float, until: Until, tel
     return seen
 
 
-async def answered(engine: Engine, execution: str, digest: str) -> None:
-    """Until its driver has taken an answer up; a driver that is busy or gone is not waited for long."""
+async def taken_up(engine: Engine, execution: str, after: int, answers: int = 1) -> None:
+    """Until its driver has taken so many answers up; a driver that is busy or gone is not waited for long."""
+    if answers <= 0:
+        return
     try:
-        async with asyncio.timeout(TAKES_UP), following(engine, execution) as entries:
+        async with asyncio.timeout(TAKES_UP), following(engine, execution, after) as entries:
             async for entry in entries:
-                if isinstance(entry.event, ev.ApprovalAnswered) and entry.event.digest == digest:
+                answers -= isinstance(entry.event, ev.ApprovalAnswered | ev.DecisionMade | ev.BudgetAnswered)
+                if answers <= 0:
                     return
     except TimeoutError:
         return  # the answer is on disk; how things stand is said by who asks next

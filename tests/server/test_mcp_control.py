@@ -1,0 +1,102 @@
+"""Stopping, going on, and what a cancelled call does not stop (D3, I2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp_clients import BOTH_ERAS, Ear, Hosted, error_of, hosted, shown
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+GATE = "until [ -e open ]; do sleep 0.02; done; printf open"
+GATED = {"name": "gated", "steps": [{"id": "gate", "run": GATE}, {"id": "after", "run": "printf x", "needs": ["gate"]}]}
+
+
+async def begun(server: Hosted, eventually: Any) -> str:
+    """The execution whose first step is at work."""
+
+    async def at_work() -> str:
+        found = await server.engine.executions()
+        return found[0].id if found and (await server.engine.state(found[0].id)).active else ""
+
+    return str(await eventually(at_work))
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize("way", ["interrupt", "pause"])
+async def test_d3_an_execution_is_stopped_and_resumed_from_there(project: Project, mode: str, way: str) -> None:
+    async with hosted(project) as server, server.client(mode) as mcp:
+        execution = shown(await mcp.call_tool("engine_execute", {"plan": GATED}))["execution"]
+        if way == "pause":
+            await mcp.call_tool("engine_interrupt", {"execution": execution, "mode": way, "wait_s": 0})
+            project.file("open", "")
+            stopped = shown(await mcp.call_tool("engine_status", {"execution": execution, "wait_s": 60}))
+        else:
+            stopped = shown(await mcp.call_tool("engine_interrupt", {"execution": execution, "wait_s": 60}))
+            project.file("open", "")
+        assert (stopped["status"], stopped["reason"]) == ("paused", way)
+        assert f"engine_resume(execution='{execution}')" in stopped["next"]
+        ended = shown(await mcp.call_tool("engine_resume", {"execution": execution, "wait_s": 60}))
+    assert ended["status"] == "completed"
+    gate = ended["steps"][0]
+    assert gate["attempts"] == (1 if way == "pause" else 2)
+
+
+async def test_d3_cancelled_is_for_good(project: Project) -> None:
+    async with hosted(project) as server, server.client() as mcp:
+        execution = shown(await mcp.call_tool("engine_execute", {"plan": GATED}))["execution"]
+        arguments = {"execution": execution, "mode": "cancel", "wait_s": 60}
+        assert shown(await mcp.call_tool("engine_interrupt", arguments))["status"] == "cancelled"
+        error, _text = error_of(await mcp.call_tool("engine_resume", {"execution": execution}))
+        assert "nothing to resume" in error["message"]
+        assert error["advice"] == [f"run parts of it again: windlass fork {execution} --from STEP"]
+
+
+async def test_d3_what_runs_is_not_resumed_again(project: Project) -> None:
+    async with hosted(project) as server, server.client() as mcp:
+        execution = shown(await mcp.call_tool("engine_execute", {"plan": GATED}))["execution"]
+        error, _text = error_of(await mcp.call_tool("engine_resume", {"execution": execution}))
+    assert "is running" in error["message"]
+
+
+@BOTH_ERAS
+@pytest.mark.parametrize(
+    ("on_cancel", "status"), [("go_on", "running"), ("interrupt", "paused"), ("cancel", "cancelled")]
+)
+async def test_i2_a_cancelled_call_stops_the_execution_only_if_it_was_told_so(
+    project: Project, eventually: Any, mode: str, on_cancel: str, status: str
+) -> None:
+    ear = Ear()
+    async with hosted(project) as server, server.client(mode, ear=ear) as mcp:
+        arguments = {"plan": GATED, "wait_s": 600, "on_cancel": on_cancel}
+        call = asyncio.create_task(mcp.call_tool("engine_execute", arguments, progress_callback=ear.on_progress))
+        execution = await begun(server, eventually)
+        await eventually(lambda: ear.progress, "the call waits")
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        if on_cancel == "go_on":
+            project.file("open", "")
+            assert (await server.engine.wait(execution)).status == "completed"
+            return
+
+        async def stands() -> bool:
+            return (await server.engine.state(execution)).status == status
+
+        await eventually(stands, f"it is {status}")
+
+
+async def test_d3_a_step_whose_outcome_is_unknown_is_decided_on(project: Project) -> None:
+    plan = {"steps": [{"id": "gate", "run": GATE, "effect": "once"}]}
+    async with hosted(project) as server, server.client() as mcp:
+        execution = shown(await mcp.call_tool("engine_execute", {"plan": plan}))["execution"]
+        await server.engine.interrupt(execution)
+        project.file("open", "")
+        seen = shown(await mcp.call_tool("engine_resume", {"execution": execution, "wait_s": 60}))
+        (question,) = seen["questions"]
+        assert question["kind"] == "outcome"
+        decided = {"execution": execution, "decisions": {"gate": "again"}, "wait_s": 60}
+        ended = shown(await mcp.call_tool("engine_resume", decided))
+    assert ended["status"] == "completed"
