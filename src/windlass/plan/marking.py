@@ -7,13 +7,14 @@ may hold anything. It is put between `<data from="…">` and `</data>`. What the
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from windlass.plan.template import TemplateProblem, references
 
-__all__ = ["mark_data"]
+__all__ = ["mark_data", "unmarked"]
 
 _OF_THE_USER = frozenset({"inputs", "execution", "index"})
 _LEXER = Environment(keep_trailing_newline=True, autoescape=False)
@@ -64,3 +65,11 @@ def _as_data(printed: str, known: frozenset[str]) -> str:
         return printed
     source = html.escape(" ".join(expr.split())).replace("\\", "\\\\")
     return f" ({expr}) | as_data('{source}') "
+
+
+_MARK = re.compile(r"\(((?:(?!\) \| as_data\().)*)\) \| as_data\('[^']*'\) ?", re.DOTALL)
+
+
+def unmarked(text: str) -> str:
+    """What somebody wrote, for a message about it."""
+    return _MARK.sub(r"\1 ", text)
