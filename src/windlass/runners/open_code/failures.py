@@ -145,7 +145,7 @@ def untrusted_settings(found: str, version: str) -> Failure:
     return Failure(
         Category.PERMISSION,
         f"{NAME}: {found} would take effect, the folder is not trusted, and OpenCode {version} cannot leave it out",
-        advice=("look at it; if you trust this folder: windlass trust", f"a newer OpenCode can: {INSTALL}"),
+        advice=("look at it; if you trust this folder: windlass trust DIR", f"a newer OpenCode can: {INSTALL}"),
         elsewhere=True,
     )
 

@@ -71,13 +71,28 @@ def decide(listed: Sequence[Rule], permission: str, patterns: Iterable[str]) -> 
 
 
 def as_config(listed: Sequence[Rule]) -> dict[str, Any]:
-    """The rules as a permission section. Its keys are read in order, so a later rule moves its key to the end."""
+    """The rules as a permission section: keys in order, of which the last that matches decides, as in the list.
+
+    A key has one place only, and a rule moves its key to the end. So a rule for many keys (`*`) is put into all of them
+    that there are, and stays where it is.
+    """
     section: dict[str, dict[str, Action]] = {}
     for rule in listed:
-        patterns = section.pop(rule.permission, {})
-        patterns.pop(rule.pattern, None)
-        section[rule.permission] = {**patterns, rule.pattern: rule.action}
+        for name in [name for name in section if _matches(name, rule.permission)]:
+            if rule.pattern == "*":
+                del section[name]  # it overrules all that was said of them
+            else:
+                section[name] = _with(section[name], rule)
+        if "*" not in rule.permission or rule.permission not in section:
+            section[rule.permission] = _with(section.pop(rule.permission, {}), rule)
     return {name: _section(name, patterns) for name, patterns in section.items()}
+
+
+def _with(patterns: Mapping[str, Action], rule: Rule) -> dict[str, Action]:
+    return {
+        **{pattern: action for pattern, action in patterns.items() if pattern != rule.pattern},
+        rule.pattern: rule.action,
+    }
 
 
 def _section(name: str, patterns: Mapping[str, Action]) -> Mapping[str, Action] | Action:
