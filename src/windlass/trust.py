@@ -1,7 +1,8 @@
 """Which folders' code may run in this process: asked about once, remembered in the user's own folder.
 
 A plan can name Python files of tools. Loading one runs it, with all the rights of the user; a plan that one
-merely downloaded must not get that unasked.
+merely downloaded must not get that unasked. The same goes for the hooks, plugins and addresses that a folder sets for
+the runtimes of agents.
 """
 
 from __future__ import annotations
@@ -39,16 +40,23 @@ class Trust:
             self.add(folder)
 
     def has(self, folder: Path) -> bool:
-        return str(folder.resolve()) in self._folders()
+        return str(folder.resolve()) in self.folders()
 
     def add(self, folder: Path) -> None:
-        folders = sorted({*self._folders(), str(folder.resolve())})
+        self._keep({*self.folders(), str(folder.resolve())})
+
+    def remove(self, folder: Path) -> None:
+        self._keep({*self.folders()} - {str(folder.resolve())})
+
+    def _keep(self, trusted: set[str]) -> None:
+        folders = sorted(trusted)
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._file.with_suffix(f".{os.getpid()}")
         draft.write_text(json.dumps({"folders": folders}, indent=2))
         draft.replace(self._file)
 
-    def _folders(self) -> list[str]:
+    def folders(self) -> list[str]:
+        """Every trusted folder."""
         try:
             found = json.loads(self._file.read_text())["folders"]
             if not isinstance(found, list):

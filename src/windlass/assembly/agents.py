@@ -70,7 +70,8 @@ def runtimes(settings: Settings, home: Path, supervisor: Supervisor, own: Iterab
     prices = Prices({name: price.model_dump(exclude_none=True) for name, price in settings.prices.items()})
 
     def told(name: str) -> RuntimeSettings:
-        return settings.runtimes.get(name) or RuntimeSettings()  # type: ignore[call-overload]
+        found: RuntimeSettings = settings.runtimes.get(name) or RuntimeSettings()  # type: ignore[call-overload]
+        return found.model_copy(update={"path": os.path.expanduser(found.path)}) if found.path else found
 
     def claude_code() -> Runner:
         from windlass.runners.claude_code import ClaudeCodeRunner

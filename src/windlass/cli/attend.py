@@ -26,29 +26,19 @@ class Attendant:
         self._view = view
         self._yes = yes
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._money: dict[str, ev.StepWaiting] = {}
-        """Questions about the budget that nobody has said yes to."""
-        self._refused = False
         self._one_at_a_time = asyncio.Lock()
 
-    def take(self, event: ev.Event) -> None:
+    def take(self, event: ev.Event, *, past: bool = False) -> None:
+        """What happened; `past` is what happened before this process took the execution up."""
         if isinstance(event, ev.ExecutionReplanned):
             # Whatever was open is asked anew, if it still is to be asked.
             self._dismiss_all()
         elif isinstance(event, ev.ApprovalAsked) and (self._yes or attended()):
             self._begin(event.step, self._ask(event))
         elif isinstance(event, ev.StepWaiting) and event.reason == "budget" and event.until is None:
-            self._money[event.step] = event
-            self._begin(event.step, self._ask_for_money(event))
-        elif isinstance(event, ev.ExecutionPaused) and event.reason == "budget":
-            self._dismiss_all()  # it was asked then; when it goes on, it is asked again
-            self._refused = True
-        elif isinstance(event, ev.ExecutionResumed) and self._refused:
-            self._refused = False
-            for question in self._money.values():
-                self._begin(question.step, self._ask_for_money(question))
+            if not past:  # on a resume it is looked again whether there is room, and asked anew if there is none
+                self._begin(event.step, self._ask_for_money(event))
         elif isinstance(event, ev.BudgetAnswered) and event.allow:
-            self._money.clear()
             self._dismiss_all()
         elif isinstance(event, ev.ApprovalAnswered | ev.StepFailed) and event.step in self._asking:
             # Answered elsewhere, or too late: take the question off the screen.

@@ -13,9 +13,9 @@ from windlass.engine.engine import Engine
 __all__ = ["offer_orphans", "send_off", "start_driver", "stopped_since"]
 
 
-async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False) -> int:
+async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False, no_wait: bool = False) -> int:
     """Let it go on in the background, and say so."""
-    log = await start_driver(engine, execution, yes=yes)
+    log = await start_driver(engine, execution, yes=yes, no_wait=no_wait)
     if as_json:
         print_json({"id": execution, "log": str(log)})
     else:
@@ -24,7 +24,7 @@ async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool =
     return 0
 
 
-async def start_driver(engine: Engine, execution: str, *, yes: bool = False) -> Path:
+async def start_driver(engine: Engine, execution: str, *, yes: bool = False, no_wait: bool = False) -> Path:
     """Start a process of its own that drives the execution and outlives this one. Gives its log."""
     folder = engine.home / "executions" / execution
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ async def start_driver(engine: Engine, execution: str, *, yes: bool = False) -> 
     since = (await engine.state(execution)).seq
     # -P: a folder named `windlass` where one happens to stand is not us.
     command = [sys.executable, "-P", "-m", "windlass", "_drive", execution, "--home", str(engine.home)]
-    command += ["--since", str(since), *(["--yes"] if yes else [])]
+    command += ["--since", str(since), *(["--yes"] if yes else []), *(["--no-wait"] if no_wait else [])]
     _leave_running(command, log)
     return log
 

@@ -81,7 +81,8 @@ def run(
     ] = None,
     task: Annotated[str | None, typer.Option("--task", "-t", metavar="TEXT", help="A task, instead of a plan")] = None,
     task_file: Annotated[
-        Path | None, typer.Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see docs/agents.md")
+        Path | None,
+        typer.Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see docs/strategies.md"),
     ] = None,
     strategy: Annotated[
         Strategy | None, typer.Option("--strategy", help="How tasks become a plan (default: by the tasks)")
@@ -139,7 +140,9 @@ def run(
             made, chosen = plan_of_tasks(
                 task, task_file, strategy, role=role, chain=chain, files=files or (), skills=skills or ()
             )
-            say(f"strategy {chosen}: {' → '.join(str(step.agent) for step in made.steps[:10])}")
+            between = ", " if chosen is Strategy.PARALLEL else " → "
+            more = "" if len(made.steps) <= 10 else f" and {len(made.steps) - 10} more"
+            say(f"strategy {chosen}: {between.join(str(step.agent) for step in made.steps[:10])}{more}")
             sourced = Sourced(made)
         for warning in sourced.warnings:
             say(f"warning: {warning}")
@@ -148,7 +151,7 @@ def run(
         await offer_orphans(engine)
         if detach:
             execution = await engine.create(sourced, given, workdir=workdir)
-            return await send_off(engine, execution, as_json, yes=yes)
+            return await send_off(engine, execution, as_json, yes=yes, no_wait=no_wait)
         started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended())
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
@@ -190,14 +193,14 @@ def resume(
 
     async def work(engine: Engine) -> int:
         decisions = _decisions(engine, again or (), done or (), fail or ())
-        more = _raised(engine, budget, budget_tokens)
+        more = await _raised(engine, execution, budget, budget_tokens)
         if execution is None:
             return await _resume_orphans(engine, every, progress, yes=yes, as_json=as_json)
         if detach:
             if decisions or workdir or accept_changes or keep_plan or take_over or more:
                 raise UsageError("--detach goes on with an execution as it is; resume it here first")
             found = await engine.check(execution)
-            return await send_off(engine, found.id, as_json, yes=yes)
+            return await send_off(engine, found.id, as_json, yes=yes, no_wait=no_wait)
         resumed = await engine.resume(
             execution,
             hold=yes or attended(),
@@ -241,6 +244,7 @@ def watch(
 def drive(
     execution: str,
     since: Annotated[int | None, typer.Option("--since", help="The sequence it had reached")] = None,
+    no_wait: NoWait = False,
     yes: Yes = False,
     home: Home = None,
 ) -> None:
@@ -253,7 +257,7 @@ def drive(
         resumed = await engine.resume(execution, hold=True, keep_plan=True)
         return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=yes, as_json=False)
 
-    raise Stop(with_engine(work, home))
+    raise Stop(with_engine(work, home, **_waiting(no_wait)))
 
 
 async def see_through(engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool) -> int:
@@ -266,7 +270,7 @@ async def see_through(engine: Engine, execution: Execution, view: View, *, yes: 
     with view:
         async for entry in engine.follow(execution.id):
             view.take(entry)
-            attendant.take(entry.event)
+            attendant.take(entry.event, past=entry.seq <= execution.since)
         await attendant.close()
     state = await execution.wait()
     _report(state, False, as_json)
@@ -318,11 +322,18 @@ def _waiting(no_wait: bool) -> dict[str, bool]:
     return {"wait_for_quota": False} if no_wait else {}
 
 
-def _raised(engine: Engine, usd: float | None, tokens: int | None) -> list[ev.BudgetAnswered]:
-    """`resume --budget`: what the execution may spend from here on, in all."""
-    if usd is None and tokens is None:
+async def _raised(
+    engine: Engine, execution: str | None, usd: float | None, tokens: int | None
+) -> list[ev.BudgetAnswered]:
+    """`resume --budget`: the limit that it stands before from here on; without such, the execution's own."""
+    if execution is None or (usd is None and tokens is None):
         return []
-    return [ev.BudgetAnswered(engine.clock.now(), True, who(), usd=usd, tokens=tokens, note="resume --budget")]
+    waiting = [s for s in (await engine.state(execution)).questions.values() if s.waiting_for == "budget"]
+    asked = {(s.scope, s.id if s.scope == "step" else "") for s in waiting} or {("execution", "")}
+    now, by = engine.clock.now(), who()
+    return [
+        ev.BudgetAnswered(now, True, by, step, scope, usd, tokens, "resume --budget") for scope, step in sorted(asked)
+    ]
 
 
 def _decisions(

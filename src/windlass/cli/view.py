@@ -102,18 +102,37 @@ class RawView(View):
 
 
 class PlainView(View):
+    """Lines for a log. An agent's words come in pieces: a line is written when it is whole."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, str], str] = {}
+        """The beginnings of lines, by step and stream."""
+
     def show(self, entry: Entry, state: State) -> None:
         event = entry.event
         clock = time.strftime("%H:%M:%S", time.localtime(event.at))
         if isinstance(event, ev.OutputWritten):
-            for line in event.text.splitlines():
+            key = (event.step, event.stream)
+            *whole, rest = (self._begun.pop(key, "") + event.text).split("\n")
+            for line in whole:
                 self._write(f"{clock}   {event.step} | {line}")
+            if rest:
+                self._begun[key] = rest
             return
         text = describe(event, state)
         if text is not None:
+            self._finish_lines(getattr(event, "step", None), clock)
             settled = isinstance(event, ev.AttemptFinished | ev.StepFailed | ev.StepSkipped | ev.StepCompleted)
             percent = f"[{progress(state):3.0f}%] " if settled else ""
             self._write(f"{clock} {percent}{text}")
+
+    def __exit__(self, *_error: object) -> None:
+        self._finish_lines(None, time.strftime("%H:%M:%S"))
+
+    def _finish_lines(self, step: str | None, clock: str) -> None:
+        """What has no end yet is written as it is, before something else is said of its step (or of all)."""
+        for key in [key for key in self._begun if step is None or key[0] == step]:
+            self._write(f"{clock}   {key[0]} | {self._begun.pop(key)}")
 
     def _write(self, line: str) -> None:
         sys.stderr.write(line + "\n")

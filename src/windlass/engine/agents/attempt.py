@@ -258,6 +258,7 @@ class AgentAttempt:
     async def _settle(self, purse: Purse, host: EngineHost) -> None:
         """What was used is known to the ledger and the journal before the attempt ends."""
         self._contact.tell(host.reported())
+        host.over.set()
         await host.watched()
         await purse.settle(host.used)
 

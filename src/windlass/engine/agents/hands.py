@@ -65,7 +65,7 @@ class Hands:
         if allowed is None:
             answer = await self._contact.ask(name, dict(arguments))
             return None if answer.allow else f"a person denied it{f': {answer.note}' if answer.note else ''}"
-        return None if allowed else "the settings deny it"
+        return None if allowed else "its role or the settings deny it"
 
     def _nested(self, use_id: str) -> Call:
         outer = self._call

@@ -22,6 +22,8 @@ __all__ = ["EngineHost"]
 LONGEST_INPUT = 8 * 1024
 """Bytes of a tool's input that are kept with the note that it was used; approvals keep all of it."""
 LONGEST_SUMMARY = 300
+LAST_REPLY = 0.3
+"""Seconds that a turn has to end by itself after the reply that passed the budget, before it is told to."""
 
 
 class EngineHost:
@@ -51,6 +53,8 @@ class EngineHost:
         self.used = Usage()
         """The last word on what the attempt used."""
         self.told_text = False
+        self.over = asyncio.Event()
+        """The runtime's turn is over."""
         self.held: Held | None = None
         """Why it was stopped, when the budget was passed."""
 
@@ -83,7 +87,7 @@ class EngineHost:
     async def ask(self, tool: str, input: Any) -> Answer:
         allowed = verdict(self._permissions, tool, input)
         if allowed is not None:
-            return Answer(allowed, "" if allowed else "the settings deny it")
+            return Answer(allowed, "" if allowed else "its role or the settings deny it")
         return await self._contact.ask(tool, input)
 
     def tools(self) -> list[ToolSpec]:
@@ -105,8 +109,17 @@ class EngineHost:
         while seen != self.used and self.held is None:
             seen = self.used
             self.held = await self._purse.cover(seen)
-        if self.held is not None:
+        if self.held is not None and not await self._ends_by_itself():
             await self._stop()
+
+    async def _ends_by_itself(self) -> bool:
+        """The reply that passed the budget may be the last one: it is paid for, so let it be the result."""
+        try:
+            async with asyncio.timeout(LAST_REPLY):
+                await self.over.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 def _kept(input: Any) -> Any:

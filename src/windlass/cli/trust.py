@@ -1,0 +1,42 @@
+"""`trust`: folders whose own code and settings may take part, because their user says so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windlass.cli.session import AsJson, print_json, say
+from windlass.errors import UsageError
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(trust)
+
+
+def trust(
+    folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="The folder; without one, all are told")] = None,
+    revoke: Annotated[bool, typer.Option("--revoke", help="No longer")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Trust a folder: Python tools of its plans may be loaded, and its settings for Claude Code and OpenCode hold."""
+    from windlass.settings import user_folder
+    from windlass.trust import Trust
+
+    known = Trust(user_folder())
+    if folder is not None:
+        if not revoke and not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder")
+        (known.remove if revoke else known.add)(folder)
+        say(f"{folder.resolve()} is {'no longer ' if revoke else ''}trusted")
+    elif revoke:
+        raise UsageError("name the folder that is no longer trusted: windlass trust --revoke DIR")
+    if as_json:
+        print_json(known.folders())
+    elif folder is None:
+        for trusted in known.folders():
+            sys.stdout.write(f"{trusted}\n")
