@@ -379,3 +379,29 @@ async def test_d3_a_pause_does_not_wait_for_a_person_to_answer(project: Project)
         await engine.approve(execution.id, "work")
         assert (await (await engine.resume(execution.id)).wait()).status == "completed"
     assert [answer.allow for answer in runner.answers] == [True]
+
+
+async def test_c6_the_time_that_a_person_takes_is_not_the_attempts(project: Project) -> None:
+    """One is asked about, another hangs as long as both may take: then the first is answered, and goes on."""
+    runner = cli(Turn(when="do work").ask("Bash", LS).say("did it"), Turn(when="do other", repeat=True).hang())
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        asks = await engine.start(plan(agent(timeout="2s", retry=0)))
+        await occurred(asks, ev.ApprovalAsked)
+        hangs = await (await engine.start(plan(agent("other", timeout="2s", retry=0)))).wait()
+        assert hangs.steps["other"].error is not None
+        assert "timeout of 2 s" in hangs.steps["other"].error.message
+        await asks.approve("work")
+        state = await asks.wait()
+    assert (state.steps["work"].status, state.steps["work"].output) == ("completed", "did it")
+
+
+async def test_c6_after_the_answer_the_clock_of_the_attempt_goes_on(project: Project) -> None:
+    world = AgentWorld(project, cli(Turn().ask("Bash", LS).hang()))
+    async with world.engine() as engine:
+        execution = await engine.start(plan(agent(timeout="2s", retry=0)))
+        await occurred(execution, ev.ApprovalAsked)
+        await execution.approve("work")
+        state = await execution.wait()
+    assert state.steps["work"].error is not None
+    assert "timeout of 2 s" in state.steps["work"].error.message

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from windlass.core import events as ev
@@ -44,6 +46,8 @@ class AttemptContact:
         self.tools = tools
         self._one_at_a_time = asyncio.Lock()
         self.step = step
+        self.limit: asyncio.Timeout | None = None
+        """What ends the attempt when its time is over."""
 
     @property
     def state(self) -> State:
@@ -64,4 +68,21 @@ class AttemptContact:
                 return Answer(bool(answered.allow), answered.note)
             answer = self._driver.asked(self.step.id, digest)
             self._driver.hear(self._driver.question(self.step, digest, tool, input))
-            return await answer
+            with self._off_the_clock():
+                return await answer
+
+    @contextmanager
+    def _off_the_clock(self) -> Iterator[None]:
+        """The time that a person takes to answer is not the attempt's."""
+        now = asyncio.get_running_loop().time
+        ends = self.limit.when() if self.limit is not None else None
+        if self.limit is None or ends is None:
+            yield
+            return
+        left = ends - now()
+        self.limit.reschedule(None)
+        try:
+            yield
+        finally:
+            with suppress(RuntimeError):  # the attempt is over, and its clock with it
+                self.limit.reschedule(now() + left)

@@ -18,6 +18,7 @@ import msgspec
 
 from windlass.core.events import AttemptStarted, StepWaiting
 from windlass.core.state import StepState
+from windlass.engine.contact import AttemptContact
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.ports import Call, Contact, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
@@ -161,6 +162,8 @@ async def _in_time(timeout: float, tool: Tool, arguments: Mapping[str, Any], cal
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
+            if isinstance(call.contact, AttemptContact):
+                call.contact.limit = limit
             return await tool.execute(arguments, call)
     except Exception as error:
         if limit.expired():
