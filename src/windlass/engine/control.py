@@ -36,6 +36,11 @@ class Control(Observer):
         super().__init__(journal)
         self.clock = clock
 
+    @property
+    def driving(self) -> int:
+        """How many executions go on in this process."""
+        return len(self._crew)
+
     @abstractmethod
     async def wait(self, execution: str) -> State: ...
 

@@ -143,7 +143,9 @@ class Engine(Control):
 
     def parse(self, text: str, workdir: Path | str | None = None, *, name: str = "<text>") -> Sourced:
         """A plan as text, checked as a file is. A `name` that ends in .json makes it JSON."""
-        return self._workshop.parse(text, name, Path(workdir or os.getcwd()))
+        sourced = self._workshop.parse(text, name, Path(workdir or os.getcwd()))
+        self._checked.add(sourced.plan.digest)
+        return sourced
 
     async def create(
         self,
@@ -154,7 +156,7 @@ class Engine(Control):
         on_overrun: Literal["", "ask", "proceed"] = "",
     ) -> str:
         """Write a new execution down without driving it; `resume` starts it, in any process."""
-        sourced = _sourced(plan)
+        sourced = Sourced.of(plan)
         created = self._created(sourced, inputs, workdir, on_overrun, None)
         state = fold([created], sourced.plan)
         await self.journal.append(created.id, 0, [created], head=head_of(state))
@@ -176,7 +178,7 @@ class Engine(Control):
         execution alone what happens at a limit of the budget. `id` is one of `new_id` that was kept for it: there
         can be only one execution of an id, whoever asks how often.
         """
-        sourced = self.read(plan, workdir) if isinstance(plan, Path | str) else _sourced(plan)
+        sourced = self.read(plan, workdir) if isinstance(plan, Path | str) else Sourced.of(plan)
         created = self._created(sourced, inputs, workdir, on_overrun, id)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
@@ -247,7 +249,7 @@ class Engine(Control):
     ) -> str:
         """Make a new execution that keeps what this one completed before `from_step`. `id` is as for `start`."""
         origin = await self.state(execution)
-        sourced = Sourced(origin.plan, origin.source) if plan is None else _sourced(plan)
+        sourced = Sourced(origin.plan, origin.source) if plan is None else Sourced.of(plan)
         chosen = sourced.plan
         if from_step is not None:
             from_step = find_plan_step(chosen, from_step)
@@ -431,6 +433,8 @@ class Engine(Control):
             self._tell(execution)
         for heard in self._watchers:
             heard(execution)
+        for teller in self._tellers:
+            teller(events)
         if self._each_step and any(isinstance(event, ev.AttemptFinished) for event in events):
             self._keeper.later(execution)
 
@@ -441,7 +445,3 @@ def _utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _sourced(plan: Plan | Sourced) -> Sourced:
-    return Sourced(plan) if isinstance(plan, Plan) else plan

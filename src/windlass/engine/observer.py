@@ -26,6 +26,7 @@ class Observer:
         self.journal = journal
         self._listeners: dict[str, list[asyncio.Future[None]]] = {}
         self._watchers: list[Callable[[str], None]] = []
+        self._tellers: list[Callable[[Sequence[ev.Event]], None]] = []
 
     async def find(self, name: str) -> Head:
         """The execution that an id, or the unique beginning of one, means."""
@@ -80,6 +81,10 @@ class Observer:
                 begun = current.status == ExecutionStatus.RUNNING or silence > STARTING
                 if begun and not self.driven(current):
                     return
+
+    def on_events(self, heard: Callable[[Sequence[ev.Event]], None]) -> None:
+        """Have `heard` called with what every commit of a driver here wrote. It must only count and return."""
+        self._tellers.append(heard)
 
     def on_commit(self, heard: Callable[[str], None]) -> Callable[[], None]:
         """Have `heard` called with the execution's id after every commit of a driver here; gives the way to end that.

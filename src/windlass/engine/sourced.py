@@ -17,3 +17,8 @@ class Sourced:
     source: Source = field(default_factory=Source)
     tools: tuple[Tool, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan | Sourced) -> Sourced:
+        """A bare plan came from nowhere and brings nothing."""
+        return cls(plan) if isinstance(plan, Plan) else plan

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from windlass.engine.observer import Observer
 from windlass.errors import JournalError, UsageError
@@ -28,8 +29,9 @@ POLL = 0.05
 """Seconds between looks at what other processes did."""
 FLUSH = 0.03
 """Seconds that events may wait for company after something was sent. The first after a silence goes at once."""
-SHARE = 4.0
-"""How much longer than its last round the feed rests: it has a fifth of the loop's time, however many listen."""
+REST = 6.0
+"""How much longer the feed rests than it has worked: a seventh of the loop's time is its own, however many listen."""
+LONGEST_REST = 0.2
 PAGE = 2000
 LOOKBACK = 500
 """Events before the journal's end that the ring begins with, for clients who come back after a restart."""
@@ -62,6 +64,13 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._unhook = engine.on_commit(lambda _execution: self._news.set())
         self.closed = False
+        self.dropped = 0
+        """Clients that were too slow and cut off."""
+
+    @property
+    def clients(self) -> int:
+        """How many listen."""
+        return self._listeners
 
     async def start(self) -> None:
         """Begin. Needs the running loop; the journal is not read before somebody listens."""
@@ -134,16 +143,14 @@ class Feed:
     # -- reading -----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             try:
                 if not self._listeners:
                     await self._rest()
-                began = loop.time()
                 self._news.clear()
-                grew = await self._take_in()
+                worked = await self._take_in()
                 self._begun.set()
-                wrote = await self.fanout.push(self.ring)
+                worked += await self.fanout.push(self.ring)
                 self.trouble = ""
             except JournalError as error:
                 # Somebody may hold the file, or it is damaged. Clients stay: what comes after it will not be lost.
@@ -152,8 +159,9 @@ class Feed:
                 self.trouble = error.message
                 await asyncio.sleep(WAIT_AFTER_TROUBLE)
                 continue
-            if grew or wrote:
-                await asyncio.sleep(max(FLUSH, SHARE * (loop.time() - began)))
+            if worked:
+                # Counted in the processor's time: on a busy machine a round lasts long without costing anybody more.
+                await asyncio.sleep(min(max(FLUSH, REST * worked), LONGEST_REST))
             else:
                 await _wait(self._news, POLL)
 
@@ -165,13 +173,16 @@ class Feed:
         self.ring = Ring(max(0, end - LOOKBACK), *self._size)
         self._telling = Telling(self.journal)
 
-    async def _take_in(self) -> bool:
+    async def _take_in(self) -> float:
+        """Read on. Says how much of the processor's time that took; 0 if there was nothing."""
         entries = await self.journal.read(None, self.ring.tip, limit=PAGE)
+        if not entries:
+            return 0.0
+        began = time.thread_time()
         for sent in await self._telling.tell(entries):
             self.ring.add(sent)
-        if entries:
-            self._tell_growth()
-        return bool(entries)
+        self._tell_growth()
+        return time.thread_time() - began
 
 
 async def _wait(event: asyncio.Event, within: float) -> None:

@@ -64,6 +64,7 @@ async def _serve(websocket: WebSocket, feed: Feed, name: str | None, heartbeat: 
         else:
             work = _send(websocket, feed, subscription, heartbeat)
         code, reason = await _until_either(work, websocket)
+        feed.dropped += code == TOO_SLOW
     if raw is not None:
         raw.cut(code, _short(reason))
     else:

@@ -1,0 +1,180 @@
+"""`serve`: the engine of a home behind HTTP, WebSocket and MCP, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Stop, print_json, remember_home, say
+from windlass.errors import UsageError
+
+if TYPE_CHECKING:
+    from windlass.server.service import Service
+
+__all__ = ["register"]
+
+PORT = 8642
+GRACE = 10
+"""Seconds that requests have to end after Ctrl-C."""
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(serve)
+
+
+def serve(
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one")] = PORT,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A name that it is reached by, besides the loopback's"),
+    ] = None,
+    resume_orphans: Annotated[
+        bool, typer.Option("--resume-orphans", help="Also go on with what other dead processes left behind")
+    ] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Serve this home over HTTP: the API, the live stream and MCP. Ctrl-C stops it.
+
+    What runs then is interrupted, and goes on by itself at the next start.
+    """
+    if home:
+        remember_home(home)
+    names = list(allow_host or ())
+    if host not in _LOOPBACK and not names:
+        raise UsageError(
+            f"to listen on {host}, beyond this machine, the server must know its names",
+            advice=(f"name them: windlass serve --host {host} --allow-host NAME", "see docs/server.md for TLS"),
+        )
+    try:
+        import fastapi  # noqa: F401 - to say what is missing before anything is begun
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"the server's parts are not installed: {error.name} is missing",
+            advice=("install them: pip install 'windlass[server]'",),
+        ) from error
+    raise Stop(asyncio.run(_serve(home, host, port, names, resume_orphans=resume_orphans, as_json=as_json)))
+
+
+async def _serve(
+    home: str | None, host: str, port: int, names: list[str], *, resume_orphans: bool, as_json: bool
+) -> int:
+    import uvicorn
+
+    from windlass.assembly import open_engine
+    from windlass.redact import Redactor
+    from windlass.server.app import create_app
+    from windlass.server.lock import ServerLock
+    from windlass.server.logs import log_to
+    from windlass.server.protocol import StreamProtocol
+    from windlass.server.service import Service
+
+    listening = _listen(host, port)
+    engine = open_engine(home)
+    try:
+        lock = ServerLock(engine.home)
+        service = Service(engine, resume_orphans=resume_orphans)
+    except BaseException:
+        await engine.close()
+        listening.close()
+        raise
+    redactor = Redactor(more={"server token": service.access.token})
+    log_to(sys.stderr, redactor)
+    app = create_app(service, hosts=names)
+    config = uvicorn.Config(
+        app,
+        ws=StreamProtocol,
+        ws_per_message_deflate=False,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        lifespan="on",
+    )
+    server = _server_class()(config)
+    server.service = service
+    address = _address(host, listening)
+    lock.announce(address)
+    _tell(service, address, as_json)
+    try:
+        await server.serve([listening])
+    finally:
+        lock.release()
+    if not as_json:
+        say("stopped; what was running goes on at the next start")
+    return 0
+
+
+def _server_class() -> type:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """uvicorn's, which tells the service of the first signal, so that nobody who waits holds it up."""
+
+        service: Service
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if self.should_exit:
+                # Asked twice: go at once. The journal is true at any moment, and the warden ends the processes.
+                os._exit(130)
+            self.service.stop_soon()
+            self._captured_signals.clear()
+            super().handle_exit(sig, frame)
+            self._captured_signals.clear()  # asked to stop, it stops; it is not to be killed by it afterwards
+
+    return Server
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"port {port} of {host} is taken by another program",
+                advice=(f"find it: ss -ltnp 'sport = :{port}'", "take another: windlass serve --port 0"),
+            ) from error
+        raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    listening.listen(1024)
+    listening.setblocking(False)
+    return listening
+
+
+def _address(host: str, listening: socket.socket) -> str:
+    port = listening.getsockname()[1]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _tell(service: Service, address: str, as_json: bool) -> None:
+    login = f"{address}/login?code={service.access.login_code()}"
+    token_file = str(service.access.file)
+    if as_json:
+        print_json(
+            {
+                "address": address,
+                "login": login,
+                "token_file": token_file,
+                "home": str(service.engine.home),
+                "pid": os.getpid(),
+            }
+        )
+        return
+    say(f"serving {service.engine.home} at {address}")
+    say(f"log in with a browser, once, within 10 minutes: {login}")
+    say(f"programs send the token in {token_file}: Authorization: Bearer TOKEN")
+    say("Ctrl-C stops it; what runs goes on at the next start")

@@ -1,0 +1,68 @@
+"""The application: every surface of the server behind one guard.
+
+From the outside in: the log sees every request, the guard lets in who may come in, bodies are made sure to be sound, a
+request with a key is done once, and then the routes: the API, the stream, MCP, the doors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from windlass.server import problems
+from windlass.server.bodies import SoundBodies
+from windlass.server.doors import door_routes
+from windlass.server.guard import MAX_BODY, Guard
+from windlass.server.logs import RequestLog
+from windlass.server.once import Once
+from windlass.server.routes.approvals import approval_routes
+from windlass.server.routes.control import control_routes
+from windlass.server.routes.executions import execution_routes
+from windlass.server.routes.health import health_routes
+from windlass.server.routes.looking import looking_routes
+from windlass.server.service import Service
+from windlass.server.stream import stream_routes
+from windlass.version import __version__
+
+__all__ = ["create_app", "create_routes"]
+
+
+def create_app(service: Service, *, hosts: Collection[str] = (), max_body: int = MAX_BODY) -> ASGIApp:
+    """The whole of it, to be given to a server. `hosts` are names that it may be reached by besides the loopback."""
+    inner: ASGIApp = Once(create_routes(service), service.keys, service.engine.clock)
+    guarded = Guard(SoundBodies(inner), service.access, hosts=hosts, max_body=max_body)
+    return RequestLog(guarded, service.metrics.request)
+
+
+def create_routes(service: Service) -> FastAPI:
+    """The routes, unguarded."""
+    from windlass.server.mcp.serve import mcp_http_app
+
+    mcp = mcp_http_app(service)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(service.running())
+            await stack.enter_async_context(mcp)
+            yield
+
+    app = FastAPI(
+        title="Windlass",
+        version=__version__,
+        description="Start, watch and steer executions. Errors are problem+json, with what to do next.",
+        lifespan=lifespan,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # pages that load scripts from elsewhere
+        redoc_url=None,
+    )
+    problems.install(app)
+    for routes in (execution_routes, control_routes, approval_routes, looking_routes, health_routes):
+        app.include_router(routes(service))
+    app.include_router(stream_routes(service.feed))
+    app.router.routes += [*door_routes(service.engine, service.access), Route("/mcp", endpoint=mcp)]
+    return app

@@ -1,0 +1,100 @@
+"""One line of JSON for each request, and for whatever else the server has to tell.
+
+A line names the route, not the address: addresses can hold login codes and signed links. Nothing that a request brings
+is written down but its method, its route and the execution that it is about. The redactor goes over every line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+import uuid
+from typing import Any, Protocol, TextIO
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from windlass.clock import iso
+from windlass.redact import Redactor
+from windlass.server.problems import REQUEST, unexpected
+
+__all__ = ["NO_ROUTE", "JsonLines", "RequestLog", "Seen", "log_to"]
+
+NO_ROUTE = "(none)"
+REQUEST_ID = b"x-request-id"
+_log = logging.getLogger("windlass.server")
+
+
+class Seen(Protocol):
+    """Who is told of each request that was answered."""
+
+    def __call__(self, method: str, route: str, status: int, seconds: float) -> None: ...
+
+
+class JsonLines(logging.Formatter):
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {"at": iso(record.created), "level": record.levelname.lower(), "from": record.name}
+        told["message"] = record.getMessage()
+        told |= getattr(record, "fields", {})
+        if record.exc_info and record.exc_info[1] is not None:
+            told["error"] = "".join(traceback.format_exception(record.exc_info[1]))
+        return self._redactor.text(json.dumps(told, ensure_ascii=False, default=str))
+
+
+def log_to(stream: TextIO, redactor: Redactor) -> None:
+    """Let the server's log, and uvicorn's, go there."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines(redactor))
+    for name, level in (("windlass", logging.INFO), ("uvicorn", logging.WARNING), ("mcp", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)
+
+
+class RequestLog:
+    """The outermost of the application: sees every answer, also the guard's, and what nobody foresaw."""
+
+    def __init__(self, app: ASGIApp, seen: Seen) -> None:
+        self._app = app
+        self._seen = seen
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        number = scope[REQUEST] = uuid.uuid4().hex[:16]
+        began = time.perf_counter()
+        status = 0
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), (REQUEST_ID, number.encode())]}
+            elif message["type"] == "websocket.accept":
+                status = 101
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except Exception:
+            _log.exception("unexpected", extra={"fields": {"request": number}})
+            if status == 0 and scope["type"] == "http":
+                await unexpected(number)(scope, receive, note)
+        finally:
+            self._tell(scope, number, status, time.perf_counter() - began)
+
+    def _tell(self, scope: Scope, number: str, status: int, seconds: float) -> None:
+        method = scope.get("method", "WEBSOCKET")
+        route = getattr(scope.get("route"), "path_format", None) or NO_ROUTE
+        fields = {"request": number, "method": method, "route": route, "status": status, "ms": round(seconds * 1000, 3)}
+        execution = scope.get("path_params", {}).get("execution")
+        if execution is not None:
+            fields["execution"] = execution
+        _log.info("request", extra={"fields": fields})
+        self._seen(method, route, status, seconds)

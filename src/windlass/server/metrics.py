@@ -1,0 +1,110 @@
+"""What the server counts, in Prometheus' form (I6). All names begin with `windlass_`.
+
+Requests, and what the drivers here commit, are counted as they happen. What the home as a whole holds (executions by
+status, money) is looked up when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from windlass.core import events as ev
+from windlass.ports import Spending
+
+__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
+
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_STEPS = {ev.StepCompleted: "completed", ev.StepFailed: "failed", ev.StepSkipped: "skipped"}
+_ATTEMPTS = {ev.AttemptFinished: "completed", ev.AttemptFailed: "failed", ev.AttemptStopped: "stopped"}
+
+
+class Metrics:
+    def __init__(self) -> None:
+        on = self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "windlass_http_requests", "Requests that were answered.", ["method", "route", "status"], registry=on
+        )
+        self._seconds = Histogram(
+            "windlass_http_request_seconds",
+            "From a request to the end of its answer.",
+            ["route"],
+            buckets=_LATENCIES,
+            registry=on,
+        )
+        self._events = Counter(
+            "windlass_events_appended", "Events that drivers here wrote, by type.", ["type"], registry=on
+        )
+        self._steps = Counter("windlass_steps", "Steps that ended here, by outcome.", ["outcome"], registry=on)
+        self._attempts = Counter("windlass_attempts", "Attempts that ended here, by outcome.", ["outcome"], registry=on)
+        self._clients = Gauge("windlass_stream_clients", "Clients that are connected to the stream.", registry=on)
+        self._dropped = Counter(
+            "windlass_stream_clients_dropped", "Clients that were too slow and cut off.", registry=on
+        )
+        self._driven = Gauge("windlass_executions_driven", "Executions that this server drives.", registry=on)
+        self._home = _Home()
+        self._registry.register(self._home)
+        for outcome in ("completed", "failed", "skipped"):
+            self._steps.labels(outcome)
+        for outcome in ("completed", "failed", "stopped"):
+            self._attempts.labels(outcome)
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered. A socket's time is how long it was open, which is no latency."""
+        self._requests.labels(method, route, str(status)).inc()
+        if method != "WEBSOCKET":
+            self._seconds.labels(route).observe(seconds)
+
+    def committed(self, events: Sequence[ev.Event]) -> None:
+        """Something is on disk."""
+        for event in events:
+            kind = type(event)
+            self._events.labels(ev.type_of(event)).inc()
+            if kind in _ATTEMPTS:
+                self._attempts.labels(_ATTEMPTS[kind]).inc()
+            if kind is ev.AttemptFinished:
+                self._steps.labels("completed").inc()
+            elif kind in _STEPS:
+                self._steps.labels(_STEPS[kind]).inc()
+
+    def page(
+        self,
+        *,
+        counts: dict[str, int],
+        spent: Iterable[Spending],
+        driven: int,
+        clients: int,
+        dropped: int,
+    ) -> bytes:
+        """Everything, as text. `spent` is by runtime."""
+        self._home.counts, self._home.spent = counts, list(spent)
+        self._driven.set(driven)
+        self._clients.set(clients)
+        self._dropped.inc(max(0.0, dropped - self._dropped._value.get()))
+        return generate_latest(self._registry)
+
+
+class _Home:
+    """What was looked up last."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.spent: list[Spending] = []
+
+    def collect(self) -> Iterable[Metric]:
+        executions = GaugeMetricFamily("windlass_executions", "Executions of the home, by status.", labels=["status"])
+        for status, count in self.counts.items():
+            executions.add_metric([status], count)
+        yield executions
+        cost = CounterMetricFamily("windlass_cost_usd", "Dollars spent whose price is known.", labels=["runtime"])
+        unknown = CounterMetricFamily("windlass_cost_unknown", "Attempts of unknown cost.", labels=["runtime"])
+        tokens = CounterMetricFamily("windlass_tokens", "Tokens read and written.", labels=["runtime", "direction"])
+        for row in self.spent:
+            cost.add_metric([row.heading], row.usd)
+            unknown.add_metric([row.heading], row.unknown)
+            tokens.add_metric([row.heading, "in"], row.tokens_in)
+            tokens.add_metric([row.heading, "out"], row.tokens_out)
+        yield from (cost, unknown, tokens)

@@ -1,0 +1,214 @@
+"""What requests bring and answers hold, as OpenAPI shows it.
+
+Requests are checked against these, strictly: a key that is not known, or a number written as text, is an error. Answers
+are made from the engine's own views (`core.view`), and described here for those who read the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Answer",
+    "BudgetAnswer",
+    "Decision",
+    "EventPage",
+    "ExecutionPage",
+    "Fork",
+    "Head",
+    "Interrupt",
+    "Limit",
+    "NewExecution",
+    "Pause",
+    "Problem",
+    "Question",
+    "Resume",
+    "Snapshot",
+]
+
+Text = Annotated[str, Field(min_length=1, max_length=1_000_000)]
+Name = Annotated[str, Field(min_length=1, max_length=400)]
+PathText = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+Seconds = Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Limit(_Request):
+    """A limit in dollars, tokens or both."""
+
+    usd: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(ge=0, le=10**15)] | None = None
+
+
+class NewExecution(_Request):
+    """What to run: exactly one of `plan`, `plan_text`, `plan_file`, `task` and `tasks`."""
+
+    plan: dict[str, Any] | None = Field(default=None, description="A plan as an object.")
+    plan_text: Text | None = Field(default=None, description="A plan as YAML or JSON text: problems name its lines.")
+    plan_file: PathText | None = Field(
+        default=None, description="A plan file on the server's machine, relative to workdir."
+    )
+    task: Text | None = Field(default=None, description="A task for agents.")
+    tasks: list[Text | dict[str, Any]] | None = Field(
+        default=None, min_length=1, max_length=10_000, description="Several: texts, or {id, task, depends_on}."
+    )
+    strategy: Literal["single", "multi", "parallel"] | None = Field(
+        default=None, description="How tasks become a plan."
+    )
+    role: Name | None = None
+    chain: list[Name] | None = Field(default=None, max_length=100, description="The roles of strategy multi.")
+    files: list[PathText] = Field(default=[], max_length=1000, description="Files that agents are given.")
+    skills: list[Name] = Field(default=[], max_length=100, description="Skills that agents are given.")
+    runtime: Literal["claude-code", "open-code", "cli"] | None = None
+    model: Name | None = None
+    fallback: bool | None = None
+    parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
+    allow: list[Name] = Field(default=[], max_length=1000, description="Tools that agents may use unasked.")
+    budget: Limit | None = Field(default=None, description="What it may spend in all.")
+    on_overrun: Literal["", "ask", "proceed"] = Field(
+        default="", description="At a limit; empty is as the settings say."
+    )
+    inputs: dict[str, Any] = {}
+    workdir: PathText | None = Field(
+        default=None, description="Where the steps work; the server's own folder if not given."
+    )
+    hold: bool = Field(default=True, description="Stay while only a person can go on, instead of pausing.")
+
+
+class Pause(_Request):
+    now: bool = Field(default=False, description="Stop running attempts instead of letting them finish.")
+    within: Seconds = Field(default=10.0, description="Seconds to wait until it stands still.")
+
+
+class Interrupt(_Request):
+    """Also the body of `cancel`."""
+
+    within: Seconds = Field(default=30.0, description="Seconds to wait until it has happened.")
+
+
+class Decision(_Request):
+    """What became of an attempt whose outcome nobody saw."""
+
+    step: Name
+    choice: Literal["again", "done", "fail"]
+    output: Any = None
+
+
+class Resume(_Request):
+    hold: bool = True
+    accept_changes: bool = Field(default=False, description="Go on with the plan file as it is now.")
+    keep_plan: bool = Field(default=False, description="Go on with the plan as it was.")
+    workdir: PathText | None = None
+    take_over: bool = Field(default=False, description="Even if another process still holds it.")
+    decisions: list[Decision] = Field(default=[], max_length=10_000)
+    budget: Limit | None = Field(default=None, description="What it may spend in all, from here on.")
+
+
+class Fork(_Request):
+    from_step: Name | None = Field(default=None, description="Run this step and all after it again.")
+    inputs: dict[str, Any] = {}
+    plan: dict[str, Any] | None = None
+    plan_text: Text | None = None
+    plan_file: PathText | None = None
+    start: bool = Field(default=True, description="Start it at once.")
+    hold: bool = True
+
+
+class Answer(_Request):
+    """A person's word on a question."""
+
+    allow: bool
+    note: Annotated[str, Field(max_length=10_000)] = ""
+    digest: Name | None = Field(
+        default=None, description="Of what was seen: another question is then not answered by it."
+    )
+
+
+class BudgetAnswer(_Request):
+    """Whether more may be spent."""
+
+    allow: bool = True
+    usd: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
+    tokens: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    scope: Literal["step", "execution", "day", "month"] = "execution"
+    step: Annotated[str, Field(max_length=400)] = ""
+
+
+# -- answers -----------------------------------------------------------------------------------------
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Problem(_Told):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    category: Literal["transient", "configuration", "permission", "resource", "logic"]
+    advice: list[str]
+    where: str
+    problems: list[dict[str, Any]] | None = Field(default=None, description="Of a plan or a request: one by one.")
+
+
+class Snapshot(_Told):
+    """An execution as it stands; the same as `windlass status ID --json`."""
+
+    id: str
+    plan: str
+    status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled"]
+    phase: str
+    reason: str | None
+    inputs: dict[str, Any]
+    workdir: str
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    steps: list[dict[str, Any]]
+    cost: dict[str, Any]
+    progress: float
+    eta: float | None
+    lacks: list[str]
+    error: dict[str, Any] | None
+
+
+class Head(_Told):
+    """One line about an execution."""
+
+    id: str
+    plan: str
+    status: str
+    reason: str | None
+    created_at: str
+    updated_at: str
+    driven: bool
+
+
+class ExecutionPage(_Told):
+    executions: list[Head]
+    next: str | None = Field(description="The address of the next page; null on the last one.")
+
+
+class EventPage(_Told):
+    execution: str
+    events: list[dict[str, Any]]
+    next: str | None
+
+
+class Question(_Told):
+    id: str
+    execution: str
+    plan: str
+    step: str
+    tool: str
+    input: Any
+    digest: str
+    expires_at: str

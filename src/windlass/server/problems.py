@@ -1,0 +1,170 @@
+"""Errors as `application/problem+json` (RFC 9457): what happened, where, why, and what to do next (C5).
+
+Every error of the API has this form: the engine's own, a request that does not fit, a path that is not there, and what
+nobody foresaw. Of the last, the body says only under which number the log tells more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from windlass.errors import (
+    Ambiguous,
+    CannotResume,
+    Category,
+    Conflict,
+    JournalError,
+    NotFound,
+    NotPermitted,
+    PlanInvalid,
+    UsageError,
+    WindlassError,
+)
+
+__all__ = ["MEDIA_TYPE", "REQUEST", "NotNow", "install", "not_now", "of_error", "problem", "unexpected"]
+
+MEDIA_TYPE = "application/problem+json"
+REQUEST = "windlass.request"
+"""Where in the scope the request's number in the log stands."""
+
+
+class NotNow(UsageError):
+    """What is asked for does not fit where the execution stands."""
+
+
+_STATUSES: tuple[tuple[type[WindlassError], int, str], ...] = (
+    # The first that fits.
+    (PlanInvalid, 422, "the plan has problems"),
+    (NotFound, 404, "not found"),
+    (Ambiguous, 409, "not clear which"),
+    (CannotResume, 409, "it cannot go on as it is"),
+    (NotNow, 409, "not as it stands"),
+    (Conflict, 409, "somebody else went on with it"),
+    (NotPermitted, 403, "not permitted"),
+    (JournalError, 503, "the journal cannot be used"),
+    (UsageError, 422, "not a request that can be met"),
+    (WindlassError, 409, "not possible"),
+)
+
+
+@contextmanager
+def not_now() -> Iterator[None]:
+    """Around what is asked of an execution: a refusal is about where it stands, not about the request's form."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error) is UsageError:
+            raise NotNow(error.message, advice=error.advice) from error
+        raise
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str,
+    *,
+    category: str = Category.CONFIGURATION,
+    advice: Sequence[str] = (),
+    where: str = "",
+    headers: dict[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    told = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "category": str(category),
+        "advice": list(advice),
+        "where": where,
+        **more,
+    }
+    return Response(msgspec.json.encode(told), status, headers, MEDIA_TYPE)
+
+
+def of_error(error: WindlassError) -> Response:
+    """What an error of the engine looks like from outside."""
+    _, status, title = next(row for row in _STATUSES if isinstance(error, row[0]))
+    more: dict[str, Any] = {}
+    if isinstance(error, PlanInvalid):
+        more["problems"] = [msgspec.to_builtins(found) for found in error.problems]
+    if isinstance(error, CannotResume):
+        more["reasons"] = list(error.reasons)
+    failure = error.failure
+    return problem(
+        status,
+        title,
+        _sound(failure.message),
+        category=failure.category,
+        advice=failure.advice,
+        where=failure.where,
+        **more,
+    )
+
+
+def unexpected(number: str) -> Response:
+    return problem(
+        500,
+        "something unexpected happened",
+        f"it is a fault of Windlass; the server's log tells more about request {number}",
+        category=Category.LOGIC,
+        advice=("report it with that line of the log", "see how the execution stands before you repeat the request"),
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Let every error of the application have this form. What nobody foresaw is also raised on, for the log."""
+    app.add_exception_handler(WindlassError, _windlass_error)
+    app.add_exception_handler(RequestValidationError, _unfit)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _windlass_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WindlassError)
+    return of_error(error)
+
+
+async def _unfit(request: Request, error: Exception) -> Response:
+    """The request's fields do not fit; what was given is not repeated, it may be long or secret."""
+    assert isinstance(error, RequestValidationError)
+    found = [
+        {"where": ".".join(str(part) for part in one["loc"]), "message": _plain(str(one["msg"]))}
+        for one in error.errors()
+    ]
+    lines = "; ".join(f"{one['where']}: {one['message']}" for one in found[:5])
+    return problem(
+        422, "the request does not fit", lines, advice=("see what it takes: GET /api/openapi.json",), problems=found
+    )
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = HTTPStatus(error.status_code).phrase.lower()
+    advice = {404: "see what there is: GET /api/openapi.json", 405: "see what it takes: GET /api/openapi.json"}
+    detail = f"there is nothing at {request.method} {request.url.path}" if error.status_code in (404, 405) else words
+    given = [advice[error.status_code]] if error.status_code in advice else []
+    headers = dict(error.headers) if error.headers else None
+    return problem(error.status_code, words, _sound(detail), advice=given, headers=headers)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return unexpected(request.scope.get(REQUEST, ""))
+
+
+def _plain(message: str) -> str:
+    return _sound(message.removeprefix("Value error, "))
+
+
+def _sound(text: str) -> str:
+    """Half a character would be no JSON."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,136 @@
+"""What is asked of an execution: to stand still, go on, end, branch off; and answers to its questions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from windlass.core import events as ev
+from windlass.core.state import State
+from windlass.core.transitions import ExecutionStatus
+from windlass.server import models
+from windlass.server.once import ticket_of
+from windlass.server.orders import plan_given
+from windlass.server.problems import not_now
+from windlass.server.routes.shared import BY, Id, answer, problems, told
+from windlass.server.service import Service
+
+__all__ = ["control_routes"]
+
+_DONE: dict[int | str, dict[str, Any]] = {
+    200: {"model": models.Snapshot},
+    202: {"model": models.Snapshot, "description": "Asked for; not yet done"},
+}
+
+
+def control_routes(service: Service) -> APIRouter:
+    router = APIRouter(prefix="/api/executions/{execution}", tags=["control"])
+    engine = service.engine
+    refusals = problems(404, 409, 415)
+
+    def asked(state: State) -> Response:
+        return told(state, 202 if state.status is ExecutionStatus.RUNNING else 200)
+
+    @router.post("/pause", responses={**_DONE, **refusals})
+    async def pause(execution: Id, body: models.Pause | None = None) -> Response:
+        """Let running attempts finish (or with `now` stop them), then stand still."""
+        wanted = body or models.Pause()
+        with not_now():
+            return asked(await engine.pause(execution, now=wanted.now, by=BY, within=wanted.within))
+
+    @router.post("/interrupt", responses={**_DONE, **refusals})
+    async def interrupt(execution: Id, body: models.Interrupt | None = None) -> Response:
+        """Stop running attempts and stand still."""
+        wanted = body or models.Interrupt()
+        with not_now():
+            return asked(await engine.interrupt(execution, by=BY, within=wanted.within))
+
+    @router.post("/cancel", responses={**_DONE, **refusals})
+    async def cancel(request: Request, execution: Id, body: models.Interrupt | None = None) -> Response:
+        """Stop running attempts and end it for good."""
+        wanted = body or models.Interrupt()
+        if ticket_of(request).again:
+            state = await engine.state(execution)
+            if state.status is ExecutionStatus.CANCELLED:
+                return told(state)
+        with not_now():
+            return asked(await engine.cancel(execution, by=BY, within=wanted.within))
+
+    @router.post("/resume", responses={200: {"model": models.Snapshot}, **refusals})
+    async def resume(request: Request, execution: Id, body: models.Resume | None = None) -> Response:
+        """Go on with it, here."""
+        wanted = body or models.Resume()
+        if ticket_of(request).again:
+            state = await engine.state(execution)
+            if engine.driven(state) or state.status.finished:
+                return told(state)  # whoever began with this request did not live to answer, and it went on since
+        now = engine.clock.now()
+        decisions = [ev.DecisionMade(now, d.step, d.choice, BY, d.output) for d in wanted.decisions]
+        limit = wanted.budget
+        more = [ev.BudgetAnswered(now, True, BY, usd=limit.usd, tokens=limit.tokens)] if limit is not None else []
+        with not_now():
+            resumed = await engine.resume(
+                execution,
+                hold=wanted.hold,
+                accept_changes=wanted.accept_changes,
+                keep_plan=wanted.keep_plan,
+                workdir=wanted.workdir,
+                take_over=wanted.take_over,
+                decisions=decisions,
+                budget=more,
+            )
+        return told(await engine.state(resumed.id))
+
+    @router.post("/checkpoint", status_code=201, responses=refusals)
+    async def checkpoint(execution: Id) -> Response:
+        """Write a portable file of it, as it stands."""
+        return answer({"path": str(await engine.checkpoint(execution))}, 201)
+
+    @router.post("/fork", status_code=201, responses={201: {"model": models.Snapshot}, **refusals})
+    async def fork(request: Request, execution: Id, body: models.Fork | None = None) -> Response:
+        """A new execution that keeps what this one completed before `from_step`."""
+        wanted = body or models.Fork()
+        origin = await engine.find(execution)
+        made = ticket_of(request).execution
+        if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
+            plan = await asyncio.to_thread(plan_given, engine, wanted, None)
+            made = await engine.fork(origin.id, from_step=wanted.from_step, inputs=wanted.inputs, plan=plan, id=made)
+        state = await engine.state(made)
+        if wanted.start and state.status is ExecutionStatus.PENDING:
+            with not_now():
+                await engine.resume(made, hold=wanted.hold, keep_plan=True)
+            state = await engine.state(made)
+        return told(state, 201, {"location": f"/api/executions/{made}"})
+
+    @router.post("/decisions", responses={200: {"model": models.Snapshot}, **refusals})
+    async def decide(request: Request, execution: Id, body: models.Decision) -> Response:
+        """Say what became of an attempt whose outcome nobody saw."""
+        head = await engine.find(execution)
+        if not (ticket_of(request).again and await _decided(head.id, body)):
+            with not_now():
+                await engine.settle(head.id, body.step, body.choice, by=BY, output=body.output)
+        return told(await engine.state(head.id))
+
+    async def _decided(execution: str, decision: models.Decision) -> bool:
+        made = (entry.event for entry in await engine.journal.read(execution))
+        return any(isinstance(e, ev.DecisionMade) and (e.step, e.by) == (decision.step, BY) for e in made)
+
+    @router.post("/budget", responses={200: {"model": models.Snapshot}, **refusals})
+    async def budget(execution: Id, body: models.BudgetAnswer) -> Response:
+        """Say whether more may be spent: `usd` and `tokens` are the limits of the scope from here on."""
+        with not_now():
+            await engine.allow_budget(
+                execution,
+                allow=body.allow,
+                usd=body.usd,
+                tokens=body.tokens,
+                scope=body.scope,
+                step=body.step,
+                by=BY,
+            )
+        return told(await engine.state(execution))
+
+    return router

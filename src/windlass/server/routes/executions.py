@@ -1,0 +1,135 @@
+"""Starting executions, and looking at them: `/api/executions`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from windlass.clock import iso
+from windlass.core import events as ev
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.lookup import find_step
+from windlass.ports import Entry, Head
+from windlass.server import models
+from windlass.server.once import ticket_of
+from windlass.server.orders import plan_ordered
+from windlass.server.routes.shared import Id, answer, problems, told
+from windlass.server.service import Service
+
+__all__ = ["execution_routes"]
+
+Wait = Annotated[float, Query(ge=0, le=300, description="Seconds to wait until it ends or stands still.")]
+After = Annotated[int, Query(ge=0, le=2**62, description="Only what comes after this sequence.")]
+
+
+def execution_routes(service: Service) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["executions"])
+    engine = service.engine
+
+    @router.post(
+        "/executions",
+        status_code=201,
+        responses={201: {"model": models.Snapshot}, **problems(404, 409, 415)},
+    )
+    async def start(request: Request, order: models.NewExecution, wait: Wait = 0.0) -> Response:
+        """Start a plan or tasks. The answer comes when the start is on disk, or with `wait` later."""
+        ticket = ticket_of(request)
+        if ticket.again and ticket.execution and await engine.journal.heads(prefix=ticket.execution):
+            execution = ticket.execution
+        else:
+            # In a thread: a plan of thousands of steps takes its time to check, and others are served meanwhile.
+            sourced = await asyncio.to_thread(plan_ordered, engine, order)
+            started = await engine.start(
+                sourced,
+                order.inputs,
+                workdir=order.workdir,
+                hold=order.hold,
+                on_overrun=order.on_overrun,
+                id=ticket.execution,
+            )
+            execution = started.id
+        await service.wait(execution, wait)
+        return told(await engine.state(execution), 201, {"location": f"/api/executions/{execution}"})
+
+    @router.get("/executions", responses={200: {"model": models.ExecutionPage}, **problems()})
+    async def listed(
+        status: Annotated[list[ExecutionStatus] | None, Query(description="Only those; may be given again.")] = None,
+        name: Annotated[str, Query(max_length=400, description="Only of this plan.")] = "",
+        limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+        before: Annotated[str, Query(max_length=100, description="The last id of the page before.")] = "",
+    ) -> Response:
+        """Executions, newest first: one line about each, page by page."""
+        wanted = sorted({str(one) for one in status or ()})
+        heads = await engine.executions(wanted, limit + 1, name=name, before=before)
+        following = None
+        if len(heads) > limit:
+            heads = heads[:limit]
+            query: list[tuple[str, str]] = [("status", one) for one in wanted]
+            query += [("name", name)] if name else []
+            query += [("limit", str(limit)), ("before", heads[-1].id)]
+            following = f"/api/executions?{urlencode(query)}"
+        headers = {"link": f'<{following}>; rel="next"'} if following else None
+        return answer({"executions": [_line(head) for head in heads], "next": following}, headers=headers)
+
+    def _line(head: Head) -> dict[str, Any]:
+        return {
+            "id": head.id,
+            "plan": head.name,
+            "status": head.status,
+            "reason": head.detail or None,
+            "created_at": iso(head.created_at),
+            "updated_at": iso(head.updated_at),
+            "expires_at": iso(head.expires_at),
+            "driven": engine.driven(head),
+        }
+
+    @router.get("/executions/{execution}", responses={200: {"model": models.Snapshot}, **problems(404, 409)})
+    async def shown(execution: Id, wait: Wait = 0.0) -> Response:
+        """One execution as it stands; with `wait`, when it stands still."""
+        head = await engine.find(execution)
+        await service.wait(head.id, wait)
+        return told(await engine.state(head.id))
+
+    @router.get("/executions/{execution}/events", responses={200: {"model": models.EventPage}, **problems(404, 409)})
+    async def events(execution: Id, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> Response:
+        """What happened, from the journal, in order. The same comes live: `/api/executions/{execution}/stream`."""
+        head = await engine.find(execution)
+        entries = await engine.journal.read(head.id, after, limit + 1)
+        following = None
+        if len(entries) > limit:
+            entries = entries[:limit]
+            following = f"/api/executions/{head.id}/events?after={entries[-1].seq}&limit={limit}"
+        head_of = f'{{"execution":"{head.id}","events":['.encode()
+        lines = [_event(entry) for entry in entries]
+        tail = msgspec.json.encode({"next": following})[1:]
+        return Response(b"".join([head_of, b",".join(lines), b"],", tail]), media_type="application/json")
+
+    @router.get("/executions/{execution}/prompts", responses=problems(404, 409))
+    async def prompts(
+        execution: Id, step: Annotated[str | None, Query(max_length=400, description="Only of this step.")] = None
+    ) -> Response:
+        """What agents were told, word for word."""
+        state = await engine.state(execution)
+        if step is not None:
+            find_step(state, step)
+        found = [entry.event for entry in await engine.journal.read(state.id)]
+        told = [e for e in found if isinstance(e, ev.AgentBegan) and (step is None or _about(e.step, step))]
+        return answer({"execution": state.id, "prompts": told})
+
+    return router
+
+
+def _event(entry: Entry) -> bytes:
+    """A journal's event with where it stands; its own JSON is not taken apart."""
+    place = f'{{"position":{entry.position},"execution":"{entry.execution}","seq":{entry.seq},'
+    return place.encode() + ev.encode(entry.event)[1:]
+
+
+def _about(step: str, wanted: str) -> bool:
+    """An item of a foreach is about its step."""
+    return step == wanted or step.partition("[")[0] == wanted

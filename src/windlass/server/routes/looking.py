@@ -1,0 +1,59 @@
+"""What the home holds besides executions: money, tools, roles, figures. Reads only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from windlass.agents.catalogue import Catalogue
+from windlass.agents.listing import catalogue_data
+from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
+from windlass.errors import UsageError
+from windlass.server.routes.shared import answer, problems
+from windlass.server.service import Service
+
+__all__ = ["looking_routes"]
+
+
+def looking_routes(service: Service) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["looking"])
+    engine = service.engine
+
+    @router.get("/budget", responses=problems())
+    async def budget(by: By = By.DAY) -> Response:
+        """What may be spent, what was, and what is left, today and this month."""
+        limits = limits_of(engine.settings.budget)
+        return answer(as_json(await look_up(engine.ledger, engine.clock.now(), limits, by)))
+
+    @router.get("/tools", responses=problems())
+    async def tools() -> Response:
+        """The tools that steps can use, with the schema of their arguments."""
+        box = engine.performer.tools
+        found = [tool for name in box.names() if (tool := box.get(name)) is not None]
+        return answer([{"name": t.name, "description": t.description, "schema": t.schema} for t in found])
+
+    @router.get("/agents", responses=problems())
+    async def agents(
+        workdir: Annotated[str | None, Query(max_length=4096, description="Look from here.")] = None,
+    ) -> Response:
+        """The roles and skills that agents can be given, where they come from, and what is wrong with them."""
+        folder = Path(workdir or os.getcwd())
+        if "\0" in str(folder) or not folder.is_dir():
+            raise UsageError(f"{str(folder)!r} is not a folder")
+        return answer(await asyncio.to_thread(lambda: catalogue_data(Catalogue(folder))))
+
+    @router.get("/stats", responses=problems())
+    async def stats() -> Response:
+        """How many executions there are of each status, and what was spent, by day, model and runtime."""
+        spent = {
+            by: [{by: row.heading, **row_json(row)} for row in await engine.ledger.spent(by)]
+            for by in ("day", "model", "runtime")
+        }
+        return answer({"executions": await engine.counts(), "spent": spent})
+
+    return router

@@ -1,0 +1,55 @@
+"""What all routes share: how answers are written, and how errors are described."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Path
+from starlette.responses import Response
+
+from windlass.core.state import State
+from windlass.core.view import snapshot
+from windlass.server.models import Problem
+from windlass.server.problems import MEDIA_TYPE
+
+__all__ = ["BY", "Id", "answer", "problems", "told"]
+
+BY = "http"
+"""Who asks, in the journal."""
+Id = Annotated[str, Path(description="An execution's id, or a unique beginning of it.", max_length=100)]
+
+_ALWAYS = (400, 401, 403, 413, 421, 422, 500, 503)
+"""What any request can be answered with: by the guard, because it does not fit, or because the journal is not well."""
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For OpenAPI: the errors of a route, besides those that any can have."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for status in sorted({*_ALWAYS, *statuses}):
+        found[status] = {"model": Problem, "content": {MEDIA_TYPE: {}}, "description": _WORDS.get(status, "An error")}
+    return found
+
+
+_WORDS = {
+    400: "The body is not sound JSON",
+    401: "No token and no session",
+    403: "Not permitted, or from a foreign page",
+    404: "There is none of that name",
+    409: "It does not fit where things stand",
+    413: "The body is too long",
+    415: "The body is not JSON",
+    421: "Not a name of this server",
+    422: "The request or the plan has problems",
+    500: "A fault of Windlass",
+    503: "The journal cannot be used",
+}
+
+
+def answer(told: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(told), status, headers, "application/json")
+
+
+def told(state: State, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An execution as it stands."""
+    return answer(snapshot(state), status, headers)

@@ -1,0 +1,132 @@
+"""What a running server consists of, and how it begins and ends.
+
+It drives what is started through it. When it stops, what runs is interrupted with the reason `restart`; when it begins,
+it goes on with that, and with what a server of this home left running when it was killed. What people paused, and what
+other processes drive or left behind, is not touched (unless it is told to resume orphans).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.engine import Engine
+from windlass.errors import WindlassError
+from windlass.ports import Head
+from windlass.server.access import Access
+from windlass.server.feed import Feed
+from windlass.server.idempotency import Keys
+from windlass.server.metrics import Metrics
+
+__all__ = ["LABEL", "RESTART", "Service"]
+
+LABEL = "server"
+"""In the names of the drivers that are servers."""
+RESTART = "restart"
+"""Why executions stand still that a server was driving when it stopped."""
+TEND_EVERY = 30.0
+"""Seconds between looks at what was paused for too long."""
+
+_log = logging.getLogger("windlass.server")
+
+
+class Service:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        access: Access | None = None,
+        feed: Feed | None = None,
+        resume_orphans: bool = False,
+    ) -> None:
+        """The engine is the server's own: it is closed with it."""
+        engine.label = LABEL
+        self.engine = engine
+        self.access = access or Access(engine.home, engine.clock.now)
+        self.feed = feed or Feed(engine)
+        self.keys = Keys(engine.home / "windlass.db")
+        self.metrics = Metrics()
+        self.started_at = engine.clock.now()
+        self.stopping = asyncio.Event()
+        """Set when the server is to stop: nobody waits for anything any more."""
+        self._resume_orphans = resume_orphans
+        engine.on_events(self.metrics.committed)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """From the first request to the last."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.engine.close, RESTART)
+            stack.push_async_callback(self.keys.close)
+            stack.push_async_callback(self.feed.close)
+            await self.feed.start()
+            tending = asyncio.create_task(self._tend(), name="windlass-tend")
+            stack.push_async_callback(_ended, tending)
+            yield
+            self.stopping.set()
+
+    def stop_soon(self) -> None:
+        """Those who wait for an execution get what there is."""
+        self.stopping.set()
+
+    async def wait(self, execution: str, seconds: float) -> None:
+        """Until it stands still, at most so long, and no longer than the server goes on."""
+        if seconds <= 0:
+            return
+        standing = asyncio.ensure_future(self.engine.wait(execution))
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({standing, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if standing.done() and (error := standing.exception()) is not None and not isinstance(error, WindlassError):
+                raise error  # a WindlassError of its driver is told by where it stands
+        finally:
+            for task in (standing, stopping):
+                task.cancel()
+            await asyncio.wait({standing, stopping})
+
+    # -- taking up what was left -------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        begun = False
+        while True:
+            try:
+                if not begun:
+                    for head in await self._left():
+                        await self._take_up(head, "goes on after a restart")
+                    begun = True
+                for execution, what in await self.engine.sweep():
+                    if what == "resume":
+                        await self._take_up(await self.engine.find(execution), "was paused for too long and goes on")
+                await self.keys.forget_old(self.engine.clock.now())
+            except WindlassError:
+                _log.exception("could not look after executions; tried again in a while")
+            await asyncio.sleep(TEND_EVERY)
+
+    async def _left(self) -> list[Head]:
+        """What this server is to go on with, the oldest first."""
+        paused = await self.engine.executions([ExecutionStatus.PAUSED])
+        orphans = await self.engine.orphans()
+        mine = [head for head in paused if head.detail == RESTART]
+        mine += [head for head in orphans if self._resume_orphans or f"-{LABEL}-" in head.driver]
+        return sorted(mine, key=lambda head: head.id)
+
+    async def _take_up(self, head: Head, why: str) -> None:
+        fields = {"execution": head.id, "plan": head.name}
+        try:
+            # The plan as it was: a file that was edited meanwhile is for a person to accept.
+            await self.engine.resume(head.id, keep_plan=True)
+        except WindlassError as error:
+            advice = list(error.advice)
+            _log.warning("%s cannot go on: %s", head.id, error.message, extra={"fields": {**fields, "advice": advice}})
+        else:
+            _log.info(why, extra={"fields": fields})
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("looking after executions ended early", exc_info=error)
