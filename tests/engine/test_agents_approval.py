@@ -405,3 +405,17 @@ async def test_c6_after_the_answer_the_clock_of_the_attempt_goes_on(project: Pro
         state = await execution.wait()
     assert state.steps["work"].error is not None
     assert "timeout of 2 s" in state.steps["work"].error.message
+
+
+async def test_c6_an_answer_that_the_agent_has_heard_is_not_told_to_it_again(project: Project) -> None:
+    """It would do once more what it was allowed to do."""
+    failing = Turn(session="s1").ask("Bash", LS).fail("the line broke", category="transient")
+    runner = cli(failing, done())
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.ApprovalAsked)
+        await execution.approve("work")
+        assert (await execution.wait()).status == "completed"
+    assert runner.requests[1].session == "s1"
+    assert "allowed" not in runner.requests[1].brief.prompt

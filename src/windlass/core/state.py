@@ -387,6 +387,7 @@ class State:
                 if any(s.waiting_for == "budget" and s.until is not None for s in self.steps.values()):
                     self._look_for_room()  # it goes on, so what it holds will come free
             else:
+                asked.untold = asked.attempt > 0
                 self.ready[step.id] = step
 
     def _decision_made(self, event: ev.DecisionMade) -> None:

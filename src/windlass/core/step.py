@@ -27,6 +27,8 @@ class Approval:
     note: str = ""
     attempt: int = 0
     """The attempt whose agent asks; 0 is asked before an attempt."""
+    untold: bool = False
+    """That attempt had been stopped when the answer came: the next one has to be told."""
 
 
 @dataclass(slots=True)

@@ -125,7 +125,7 @@ class AgentAttempt:
         if session is not None:
             asked = self._contact.step.approval
             answer = ""
-            if asked is not None and asked.attempt and asked.allow is not None:
+            if asked is not None and asked.untold and asked.attempt == self._call.attempt - 1:
                 said = "allowed" if asked.allow else "denied"
                 answer = f"Your request to use {asked.tool} was {said}{f': {asked.note}' if asked.note else '.'}"
             return await asyncio.to_thread(
