@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
-from conftest import wait_until_async
 from fastapi import FastAPI
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -18,6 +17,9 @@ from windlass import Call, Engine, Plan, Step, tool
 from windlass.server.feed import Feed
 from windlass.server.protocol import StreamProtocol
 from windlass.server.stream import stream_routes
+
+PATIENCE = 60.0
+"""Seconds after which something that should happen counts as not happening."""
 
 
 @tool
@@ -29,6 +31,13 @@ async def quick(call: Call) -> str:
 def chain(length: int, name: str = "chain") -> Plan:
     steps = [Step(id=f"s{n}", tool="quick", needs=[f"s{n - 1}"] if n else []) for n in range(length)]
     return Plan(name=name, steps=steps)
+
+
+async def wait_until(probe: Callable[[], object], what: str = "") -> None:
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    while not probe():
+        assert asyncio.get_running_loop().time() < deadline, f"this did not happen: {what or probe}"
+        await asyncio.sleep(0.005)
 
 
 class Host:
@@ -58,7 +67,7 @@ async def hosted(
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
-        await wait_until_async(lambda: server.started, "the server listens")
+        await wait_until(lambda: server.started, "the server listens")
         yield Host(engine, feed, server, listening.getsockname()[1])
     finally:
         server.should_exit = True
@@ -69,7 +78,7 @@ async def hosted(
 async def events(connection: ClientConnection, *, until: str = "", count: int = 0) -> list[dict[str, Any]]:
     """Messages without heartbeats, until one of a type or so many have come."""
     got: list[dict[str, Any]] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not count or len(got) < count:
             message = json.loads(await connection.recv())
             if message["type"] == "heartbeat":
@@ -81,7 +90,7 @@ async def events(connection: ClientConnection, *, until: str = "", count: int = 
 
 
 async def heartbeat(connection: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             message: dict[str, Any] = json.loads(await connection.recv())
             if message["type"] == "heartbeat":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from asyncio.transports import BaseTransport
 from typing import Any
 
@@ -88,5 +89,12 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._drop_later()
 
     def _drop_later(self) -> None:
-        # Closing waits until everything has been sent, which may be never. On a closed transport this does nothing.
-        asyncio.get_running_loop().call_later(DROP_AFTER, self.transport.abort)
+        # Closing waits until everything has been sent, which may be never.
+        asyncio.get_running_loop().call_later(DROP_AFTER, self._drop)
+
+    def _drop(self) -> None:
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None and connection.fileno() >= 0:
+            # Without this, the kernel would go on holding what the peer does not take, for minutes.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
