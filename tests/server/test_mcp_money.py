@@ -48,7 +48,7 @@ async def test_e3_the_days_limit_is_warned_of_the_same_way(project: Project) -> 
         budget = shown(await mcp.call_tool("engine_budget", {}))
     assert seen["status"] == "completed"
     assert any("the budget for today is $2.00" in line for line in seen["warnings"])
-    assert (budget["day"]["limit"]["usd"], budget["day"]["spent_usd"], budget["day"]["left_usd"]) == (2.0, 6.0, 0.0)
+    assert (budget["day"]["limit_usd"], budget["day"]["spent_usd"], budget["day"]["left_usd"]) == (2.0, 6.0, 0.0)
 
 
 async def test_e3_only_what_is_started_here_goes_on_past_its_budget(project: Project) -> None:

@@ -20,6 +20,7 @@ __all__ = ["Detached", "Driving", "Inside"]
 
 BEGINS_WITHIN = 30.0
 """Seconds that a detached driver may take to begin."""
+LOOK_AGAIN = 0.1
 
 
 class Driving(Protocol):
@@ -58,20 +59,40 @@ class Detached:
         await self._begin(engine, execution)
 
     async def _begin(self, engine: Engine, execution: str) -> None:
+        """Start a driver, and see it begin: an execution that nobody drives must not be called a running one."""
         since = (await engine.state(execution)).seq
         log = await self._drive(engine, execution)
+        begun = asyncio.ensure_future(_first(engine, execution, since))
+        failed = asyncio.ensure_future(_complaint(log, log.stat().st_size))
         try:
-            async with asyncio.timeout(BEGINS_WITHIN), following(engine, execution, since) as news:
-                async for _entry in news:
-                    return
-        except TimeoutError:
-            pass  # said below, like a driver that ended at once
+            await asyncio.wait({begun, failed}, timeout=BEGINS_WITHIN, return_when=asyncio.FIRST_COMPLETED)
+            if begun.done() and begun.result():
+                return
+            said = f": {failed.result()}" if failed.done() else ""
+        finally:
+            for task in (begun, failed):
+                task.cancel()
+            await asyncio.gather(begun, failed, return_exceptions=True)
         raise WindlassError(
-            f"execution {execution} is written down, but its driver did not begin{_last_words(log)}",
+            f"execution {execution} is written down, but its driver did not begin{said}",
             advice=(f"windlass resume {execution}", f"see what it said: {log}"),
         )
 
 
-def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return f": {lines[-1]}" if lines else ""
+async def _first(engine: Engine, execution: str, since: int) -> bool:
+    """Whether anything happens to it."""
+    async with following(engine, execution, since) as news:
+        async for _entry in news:
+            return True
+    return False
+
+
+async def _complaint(log: Path, after: int) -> str:
+    """What a driver says when it cannot go on; those that can say something else, or nothing."""
+    while True:
+        with log.open(errors="replace") as file:
+            file.seek(after)
+            said = file.read()
+        if "windlass: " in said or "Traceback" in said:
+            return said.strip()
+        await asyncio.sleep(LOOK_AGAIN)

@@ -95,12 +95,13 @@ class PeriodView(BaseModel):
     """A day or a month."""
 
     name: str
-    limit: LimitView
+    limit_usd: float | None
     spent_usd: float = Field(description="The part whose price is known.")
     unknown: int = Field(description="Attempts whose cost nobody knows.")
     assumed_usd: float = Field(description="What those count with.")
     reserved_usd: float
     left_usd: float | None = Field(description="null where there is no limit.")
+    limit_tokens: int | None
     tokens: int
     reserved_tokens: int
     left_tokens: int | None
@@ -110,8 +111,10 @@ class SpendingView(BaseModel):
     heading: str
     spent_usd: float
     unknown: int
+    reserved_usd: float
     tokens_in: int
     tokens_out: int
+    reserved_tokens: int
     attempts: int
 
 

@@ -17,11 +17,12 @@ from typing import Any
 
 from windlass.engine.engine import Engine
 from windlass.engine.sourced import Sourced
+from windlass.engine.tasks import AgentFlags, plan_from
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
 from windlass.plan.load import load_text
-from windlass.plan.model import RUNTIMES, Budget, Plan, Step
-from windlass.plan.strategies import Strategy, choose_strategy, plan_data, tasks_of
+from windlass.plan.model import RUNTIMES, Plan
+from windlass.plan.strategies import Strategy, tasks_of
 
 __all__ = ["Asked", "own_runtime", "runtime_for"]
 
@@ -67,39 +68,15 @@ class Asked:
             sourced = Sourced(load_text(self.plan, file="plan").plan)
         else:
             sourced = Sourced(_checked(self.plan))
-        changed = self._changed(sourced.plan)
-        return Sourced(changed, sourced.source, sourced.tools, sourced.warnings)
+        flags = AgentFlags(self.runtime, self.model, self.budget, self.budget_tokens)
+        return flags.apply(sourced)
 
     def _of_tasks(self) -> Plan:
         given = self.task if isinstance(self.task, str) else list(self.task or ())
         if isinstance(given, str) and not given.strip():
             raise UsageError("`task` is empty: what is to be done?")
         tasks = [{"id": "task", "prompt": given}] if isinstance(given, str) else tasks_of(given, "task")
-        chain = list(self.chain) if self.chain else None
-        chosen = self.strategy or (Strategy.MULTI if chain else choose_strategy(tasks))
-        if chain and chosen is not Strategy.MULTI:
-            raise UsageError(f"`chain` is for the strategy multi, and this is {chosen}")
-        return _checked(plan_data(tasks, chosen, role=self.role, chain=chain))
-
-    def _changed(self, plan: Plan) -> Plan:
-        changes: dict[str, Any] = {}
-        if self.runtime is not None or self.model is not None:
-            changes["steps"] = tuple(self._step(step) if step.is_agent else step for step in plan.steps)
-        for name in ("runtime", "model"):
-            if getattr(self, name) is not None:
-                changes[name] = getattr(self, name)
-        if self.budget is not None or self.budget_tokens is not None:
-            changes["budget"] = Budget(usd=self.budget, tokens=self.budget_tokens)
-        return _revised(plan, changes)
-
-    def _step(self, step: Step) -> Step:
-        """A model that was named for another runtime means nothing to this one."""
-        changes: dict[str, Any] = {}
-        if self.runtime is not None and step.runtime not in (None, self.runtime):
-            changes |= {"runtime": None, "model": None}
-        if self.model is not None:
-            changes["model"] = None
-        return step.model_copy(update=changes)
+        return plan_from(tasks, self.strategy, role=self.role, chain=self.chain)[0]
 
 
 def own_runtime(client: str) -> str | None:
@@ -120,7 +97,8 @@ async def runtime_for(engine: Engine, sourced: Sourced, client: str) -> Sourced:
         if (await engine.agents.runners[name].available()).ok:
             chosen = name
             break
-    return Sourced(_revised(plan, {"runtime": chosen}), sourced.source, sourced.tools, sourced.warnings)
+    revised = Plan.model_validate_json(plan.model_copy(update={"runtime": chosen}).encoded)
+    return Sourced(revised, sourced.source, sourced.tools, sourced.warnings)
 
 
 def _checked(data: Any) -> Plan:
@@ -128,9 +106,3 @@ def _checked(data: Any) -> Plan:
     if found.plan is None or found.problems:
         raise PlanInvalid(found.problems)
     return found.plan
-
-
-def _revised(plan: Plan, changes: dict[str, Any]) -> Plan:
-    if not changes:
-        return plan
-    return Plan.model_validate_json(plan.model_copy(update=changes).encoded)

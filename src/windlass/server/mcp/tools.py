@@ -11,6 +11,7 @@ from mcp_types import InputRequiredResult
 from pydantic import Field
 
 from windlass.engine.engine import Engine
+from windlass.engine.spending import By
 from windlass.errors import UsageError
 from windlass.plan.load import bind_inputs
 from windlass.plan.strategies import Strategy
@@ -18,7 +19,7 @@ from windlass.server.mcp.asking import Desk, Reply
 from windlass.server.mcp.driving import Driving
 from windlass.server.mcp.look import look, questions, view
 from windlass.server.mcp.models import BudgetView, ExecutionView
-from windlass.server.mcp.money import By, budget_view
+from windlass.server.mcp.money import budget_view
 from windlass.server.mcp.request import Asked, runtime_for
 from windlass.server.mcp.telling import Teller, client_name, errors_told
 from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up, watch
@@ -113,7 +114,7 @@ class Tools:
 
     @errors_told
     async def engine_budget(
-        self, by: Annotated[By, Field(description="What spending is listed by; all but days: this month.")] = "day"
+        self, by: Annotated[By, Field(description="What spending is listed by; all but days: this month.")] = By.DAY
     ) -> BudgetView:
         """What may be spent, what was spent and set aside, and what is left, today and this month."""
         return await budget_view(await self._engines(False), by)
