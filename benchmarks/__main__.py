@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bare import bare_rate
+from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
 from benchmarks.peers.run import PEERS, run_peer
@@ -99,6 +100,15 @@ def prompts() -> Iterator[Row]:
     yield Row("prompt of 200 skills and 500 files", text, "< 100 ms", cost.seconds < 0.1)
 
 
+def opencode() -> Iterator[Row]:
+    found = warm_turns(FOLDER / "opencode")
+    if found is None:
+        yield Row("warm turn of OpenCode over opencode run", "not measured: no opencode here (make dev)", "≥ 5×", None)
+    else:
+        text = f"{found.ratio:.1f}× ({found.warm * 1000:.0f} ms, run {found.alone:.1f} s)"
+        yield Row("warm turn of OpenCode over opencode run", text, "≥ 5×", found.ratio >= 5)
+
+
 def turns() -> Iterator[Row]:
     for found in turn_overheads(FOLDER / "turns"):
         text = f"{found.added * 1000:.0f} ms, {found.ratio:.0%} of {found.direct * 1000:.0f} ms"
@@ -113,6 +123,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "slow": slow,
     "prompts": prompts,
     "turns": turns,
+    "opencode": opencode,
     "peers": peers,
 }
 
