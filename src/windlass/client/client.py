@@ -1,0 +1,223 @@
+"""The client itself: a method for each thing that a server can be asked.
+
+Every request that changes something carries a key of its own, by which the server knows it again, so it is safely
+repeated when the line is cut before the answer came. Executions and events are given as the API's JSON objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from windlass.client.errors import Unreachable, refusal
+from windlass.client.following import Line, follow, is_loopback
+from windlass.errors import UsageError
+from windlass.plan.model import Plan
+from windlass.settings import find_home
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Client"]
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0
+LONGEST_ANSWER = 310.0
+"""Seconds: the longest `wait` of a request is 300."""
+
+
+class Client:
+    """Speaks with one server. Use it as `async with Client(url, token) as client`."""
+
+    def __init__(
+        self, url: str, token: str, *, retry: float = 10.0, silence: float = 45.0, patience: float | None = None
+    ) -> None:
+        """Three times in seconds, after which something else is done.
+
+        `retry`: for so long, a request is made again while nobody answers. `silence`: a stream without heartbeats is
+        opened anew. `patience`: a lost stream is given up with `Unreachable`; None tries for good.
+        """
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"{url!r} is not a server's address", advice=("it begins with http:// or https://",))
+        self.url = url.rstrip("/")
+        self._line = Line(self.url, token, silence, patience)
+        self._retry = retry
+        self._http: httpx2.AsyncClient | None = None
+
+    @classmethod
+    def local(cls, home: str | os.PathLike[str] | None = None, **options: Any) -> Client:
+        """The server that runs for a home; without one, for this folder's."""
+        folder = find_home(home)
+        address, token = _read_address(folder), folder / "server.token"
+        if not address or not token.exists():
+            raise UsageError(f"no server runs for the home {folder}", advice=("start one: windlass serve",))
+        return cls(address, token.read_text().strip(), **options)
+
+    async def __aenter__(self) -> Client:
+        import httpx2
+
+        self._http = httpx2.AsyncClient(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self._line.token}"},
+            timeout=httpx2.Timeout(10.0, read=LONGEST_ANSWER),
+            trust_env=not is_loopback(self.url),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+
+    # -- starting and looking ----------------------------------------------------------------------
+
+    async def start(
+        self, plan: Plan | Mapping[str, Any] | None = None, *, wait: float = 0.0, key: str | None = None, **order: Any
+    ) -> dict[str, Any]:
+        """Start a plan, or what `order` names: `plan_file`, `plan_text`, `task`, `tasks`, with `inputs` and the rest.
+
+        With `wait`, the answer comes when it stands still, at most so many seconds later. Whoever starts with the same
+        `key` again gets the same execution.
+        """
+        if plan is not None:
+            order["plan"] = json.loads(plan.encoded) if isinstance(plan, Plan) else dict(plan)
+        order = {name: str(value) if isinstance(value, Path) else value for name, value in order.items()}
+        return await self._post("/api/executions", order, key=key, wait=wait)
+
+    async def get(self, execution: str, *, wait: float = 0.0) -> dict[str, Any]:
+        """One execution as it stands; with `wait`, when it stands still, at most so many seconds later."""
+        found: dict[str, Any] = await self._ask("GET", _path(execution), query={"wait": wait} if wait else None)
+        return found
+
+    async def list(
+        self, *, status: Sequence[str] = (), name: str = "", page: int = 100
+    ) -> AsyncIterator[dict[str, Any]]:
+        """A line about each execution, newest first. Pages are fetched as they are needed."""
+        query: dict[str, Any] = {"status": list(status), "limit": page} | ({"name": name} if name else {})
+        found = await self._ask("GET", "/api/executions", query=query)
+        while True:
+            for one in found["executions"]:
+                yield one
+            if not found["next"]:
+                return
+            found = await self._ask("GET", found["next"])
+
+    async def events(self, execution: str, after: int = 0) -> AsyncGenerator[dict[str, Any], None]:
+        """Its events after a sequence, past and to come, until it is finished: in order, each once, whatever happens
+        to the line or the server in between. It goes on waiting while the execution is paused."""
+        async with aclosing(follow(self._line, f"{_path(execution)}/stream", "seq", after)) as events:
+            async for event in events:
+                yield event
+                if event["type"] == "execution.finished":
+                    return
+
+    async def stream(self, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The events of all executions after a position; without one, from now on. It has no end."""
+        async with aclosing(follow(self._line, "/api/stream", "position", after)) as events:
+            async for event in events:
+                yield event
+
+    # -- control -----------------------------------------------------------------------------------
+
+    async def pause(self, execution: str, *, now: bool = False, within: float = 10.0) -> dict[str, Any]:
+        """Let running attempts finish (or with `now` stop them), then stand still."""
+        return await self._post(f"{_path(execution)}/pause", {"now": now, "within": within})
+
+    async def interrupt(self, execution: str, *, within: float = 30.0) -> dict[str, Any]:
+        """Stop running attempts and stand still."""
+        return await self._post(f"{_path(execution)}/interrupt", {"within": within})
+
+    async def cancel(self, execution: str, *, within: float = 30.0) -> dict[str, Any]:
+        """Stop running attempts and end it for good."""
+        return await self._post(f"{_path(execution)}/cancel", {"within": within})
+
+    async def resume(self, execution: str, **how: Any) -> dict[str, Any]:
+        """Go on with it, in the server: `accept_changes`, `keep_plan`, `take_over`, `decisions`, `budget` …"""
+        return await self._post(f"{_path(execution)}/resume", how)
+
+    async def fork(self, execution: str, *, from_step: str | None = None, **how: Any) -> dict[str, Any]:
+        """A new execution that keeps what this one completed before `from_step`: `inputs`, `plan`, `start` …"""
+        return await self._post(f"{_path(execution)}/fork", {**how, "from_step": from_step})
+
+    async def checkpoint(self, execution: str) -> str:
+        """Write a portable file of it; gives its path on the server's machine."""
+        return str((await self._post(f"{_path(execution)}/checkpoint", None))["path"])
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    async def approvals(self) -> Sequence[dict[str, Any]]:
+        """What waits for a person's answer, with exactly what is asked."""
+        found: Sequence[dict[str, Any]] = await self._ask("GET", "/api/approvals")
+        return found
+
+    async def approve(self, question: Mapping[str, Any] | str, *, allow: bool = True, note: str = "") -> dict[str, Any]:
+        """Answer one of `approvals()`, or its id. The answer is for exactly what was shown there."""
+        name = question if isinstance(question, str) else str(question["id"])
+        return await self._post(f"/api/approvals/{quote(name, safe='')}", {"allow": allow, "note": note})
+
+    async def decide(self, execution: str, step: str, choice: str, *, output: Any = None) -> dict[str, Any]:
+        """Say what became of an attempt whose outcome nobody saw: `again`, `done` or `fail`."""
+        return await self._post(f"{_path(execution)}/decisions", {"step": step, "choice": choice, "output": output})
+
+    async def allow_budget(self, execution: str, **answer: Any) -> dict[str, Any]:
+        """Say whether more may be spent: `allow`, `usd`, `tokens`, `scope`, `step`."""
+        return await self._post(f"{_path(execution)}/budget", answer)
+
+    async def budget(self) -> dict[str, Any]:
+        """What may be spent, what was, and what is left, today and this month."""
+        found: dict[str, Any] = await self._ask("GET", "/api/budget")
+        return found
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def _post(self, path: str, body: Any, *, key: str | None = None, wait: float = 0.0) -> dict[str, Any]:
+        query = {"wait": wait} if wait else None
+        found: dict[str, Any] = await self._ask("POST", path, body, query, key or str(uuid.uuid4()))
+        return found
+
+    async def _ask(
+        self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None, key: str = ""
+    ) -> Any:
+        """One request, made again while the line is cut: a key says to the server that it is the same one."""
+        import httpx2
+
+        if self._http is None:
+            raise UsageError("the client is not open", advice=("use it as `async with Client(url, token) as client`",))
+        headers = {"Idempotency-Key": key} if key else {}
+        wait, give_up = FIRST_WAIT, asyncio.get_running_loop().time() + self._retry
+        while True:
+            try:
+                answer = await self._http.request(method, path, json=body, params=query, headers=headers)
+            except httpx2.TransportError as error:
+                if asyncio.get_running_loop().time() >= give_up:
+                    raise Unreachable(
+                        f"the server at {self.url} cannot be reached: {error or type(error).__name__}",
+                        advice=("see whether it runs: windlass serve", "see how the execution stands before repeating"),
+                    ) from error
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, LONGEST_WAIT)
+                continue
+            if answer.status_code >= 400:
+                raise refusal(answer.status_code, answer.content)
+            return answer.json()
+
+
+def _path(execution: str) -> str:
+    return f"/api/executions/{quote(execution, safe='')}"
+
+
+def _read_address(home: Path) -> str:
+    """What the running server says about itself; empty if none does."""
+    try:
+        told = json.loads((home / "server.lock").read_text())
+    except (OSError, ValueError):
+        return ""
+    return str(told.get("address", "")) if isinstance(told, dict) else ""
