@@ -1,0 +1,151 @@
+"""The tools in the hands of the real Claude Code, which a scripted model tells to use them (I2)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from agent_project import BUNDLED, MODEL, serving
+
+from windlass.core import events as ev
+from windlass.testing import Reply
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+TOOL = "mcp__windlass__engine_"
+HELLO = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi-from-windlass"}]}
+
+
+def ask(project: Project, windlass: Windlass, *allowed: str) -> list[dict[str, Any]]:
+    """`claude -p`, with this server as `windlass mcp install` has written it. Gives its stream of events."""
+    windlass("mcp", "install", "claude-code", "--yes")
+    settings = project.path / ".mcp.json"
+    command = [str(BUNDLED), "-p", "use windlass", "--output-format", "stream-json", "--verbose", "--model", MODEL]
+    command += [
+        "--mcp-config",
+        str(settings),
+        "--strict-mcp-config",
+        "--allowedTools",
+        *(TOOL + name for name in allowed),
+    ]
+    done = subprocess.run(
+        command,
+        env=project.env,
+        cwd=project.path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def results(stream: list[dict[str, Any]]) -> list[Any]:
+    """What tools gave back to the model."""
+    found = []
+    for event in stream:
+        if event["type"] == "user":
+            found += [block for block in event["message"]["content"] if block["type"] == "tool_result"]
+    return found
+
+
+def texts(result: Any) -> str:
+    content = result["content"]
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+
+
+def test_i2_claude_code_starts_an_execution_and_gets_its_result(project: Project, windlass: Windlass) -> None:
+    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 60}), Reply.say("it said hi")]
+    with serving(project, script) as model:
+        stream = ask(project, windlass, "execute")
+        model.check()
+    (server,) = stream[0]["mcp_servers"]
+    assert (server["name"], server["status"]) == ("windlass", "connected")
+    (result,) = results(stream)
+    assert "hi-from-windlass" in texts(result)
+    (execution,) = project.ids()
+    assert project.state(execution).status == "completed"
+    assert execution in texts(result)
+
+
+def test_a6_e3_agents_of_claude_code_run_on_claude_code_and_it_is_warned_of_the_budget(
+    project: Project, windlass: Windlass
+) -> None:
+    asked = {"task": "greet", "chain": ["architect", "developer"], "budget": 0.1, "wait_s": 120}
+    script = [
+        Reply.use(f"{TOOL}execute", asked),
+        Reply.say("the plan is to greet", tokens_in=100_000),
+        Reply.say("greeted", tokens_in=100_000),
+        Reply.say("windlass has done it, over budget"),
+    ]
+    with serving(project, script) as model:
+        stream = ask(project, windlass, "execute")
+        model.check()
+    (result,) = results(stream)
+    seen = json.loads(texts(result))
+    assert seen["status"] == "completed"
+    assert [(step["runtime"], step["output"]) for step in seen["steps"]] == [
+        ("claude-code", "the plan is to greet"),
+        ("claude-code", "greeted"),
+    ]
+    assert any("the budget for this execution is $0.10; $0.30 is spent" in line for line in seen["warnings"])
+
+
+def test_c6_a_question_that_nobody_answers_stays_open_until_engine_approve(
+    project: Project, windlass: Windlass
+) -> None:
+    plan = {"steps": [{"id": "deploy", "run": "printf live > live.txt", "approve": "always"}]}
+
+    def script(request: Any) -> Reply:
+        """The model reads what it was told, as a model does."""
+        said = told(request)
+        if not said:
+            return Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 60})
+        if len(said) == 1:
+            (question,) = said[0]["questions"]
+            answer = {"step": "deploy", "allow": True, "digest": question["digest"], "note": "the user said yes"}
+            return Reply.use(f"{TOOL}approve", {"execution": said[0]["execution"], **answer})
+        if len(said) == 2:
+            return Reply.use(f"{TOOL}status", {"execution": said[0]["execution"], "wait_s": 60})
+        return Reply.say(f"it is {said[2]['status']}")
+
+    with serving(project, script):
+        stream = ask(project, windlass, "execute", "approve", "status")
+    assert stream[-1]["result"] == "it is completed"
+    (execution,) = project.ids()
+    (answer,) = [event for event in project.events(execution) if isinstance(event, ev.ApprovalAnswered)]
+    assert (answer.allow, answer.by, answer.note) == (True, "mcp:claude-code", "the user said yes")
+    assert (project.path / "live.txt").read_text() == "live"
+
+
+def test_i2_an_execution_goes_on_when_claude_code_has_ended(project: Project, windlass: Windlass, until: Any) -> None:
+    gate = {"steps": [{"id": "gate", "run": "until [ -e open ]; do sleep 0.02; done; printf open"}]}
+    with serving(project, [Reply.use(f"{TOOL}execute", {"plan": gate}), Reply.say("started")]):
+        ask(project, windlass, "execute")
+    (execution,) = project.ids()
+    assert project.state(execution).status == "running"
+    project.file("open", "")
+    until(lambda: project.state(execution).status == "completed", "it ends")
+
+
+def test_c5_claude_code_is_told_what_is_wrong_and_what_to_do(project: Project, windlass: Windlass) -> None:
+    script = [Reply.use(f"{TOOL}status", {"execution": "0198"}), Reply.say("there is none")]
+    with serving(project, script):
+        stream = ask(project, windlass, "status")
+    (result,) = results(stream)
+    assert result["is_error"]
+    assert "there is no execution here yet" in texts(result)
+    assert "start one: windlass run PLAN" in texts(result)
+
+
+def told(request: Any) -> list[dict[str, Any]]:
+    """What tools have told the model so far in this conversation; Claude Code adds remarks of its own behind it."""
+    found = []
+    for message in request.body["messages"]:
+        if isinstance(message["content"], list):
+            results = [block for block in message["content"] if block["type"] == "tool_result"]
+            found += [json.JSONDecoder().raw_decode(texts(block))[0] for block in results]
+    return found
