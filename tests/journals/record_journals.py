@@ -9,6 +9,7 @@ still reads what an older one wrote. Run it once for every release that adds to 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -16,12 +17,17 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import windlass
+from windlass import Health
+from windlass.core import events as ev
 from windlass.core.events import decode
 from windlass.core.state import fold
 from windlass.core.view import snapshot
+from windlass.testing import ScriptedRunner, Turn
 
 HERE = Path(__file__).parent
 
@@ -135,6 +141,47 @@ steps:
 """
 
 
+AGENTS = {
+    "name": "agents",
+    "budget": {"usd": 0.5},
+    "steps": [
+        {"id": "design", "agent": "architect", "prompt": "Design it.", "runtime": "claude-code"},
+        {"id": "build", "agent": "developer", "prompt": "Build it.", "needs": ["design"], "runtime": "open-code"},
+    ],
+}
+SPENT = {"tokens_in": 1000, "tokens_out": 100}
+
+
+async def play_agents(home: Path, workdir: Path, on_overrun: str) -> None:
+    """A runtime that is missing, a question in the middle, a fallback, a budget that is passed and raised."""
+    away = ScriptedRunner(name="claude-code", health=Health(False, "not installed"))
+    asks = Turn().say("I look around. ").act("Read", "README.md").ask("Bash", {"command": "make"})
+    here = ScriptedRunner(
+        [
+            asks.spend(**SPENT, usd=0.6).done("The design."),
+            Turn().say("half").fail("refused", category="configuration", elsewhere=True),
+        ],
+        name="open-code",
+    )
+    plan = windlass.Plan.model_validate(AGENTS)
+    budget = {"on_overrun": on_overrun}
+    async with windlass.open(home, runners=[away, here], budget=budget) as engine:
+        execution = await engine.start(plan, workdir=workdir)
+        async for entry in engine.follow(execution.id):
+            if isinstance(entry.event, ev.ApprovalAsked):
+                await engine.approve(execution.id, "design", by="ann", note="go on")
+            elif isinstance(entry.event, ev.StepWaiting) and entry.event.reason == "budget":
+                await engine.allow_budget(execution.id, allow=False, step="build", by="ann")
+    if on_overrun == "proceed":
+        return
+    away.health = Health(True, "installed by now")
+    away = ScriptedRunner([Turn().spend(**SPENT).done("Built.")], name="claude-code")
+    here = ScriptedRunner([Turn().fail("refused", category="configuration", elsewhere=True)], name="open-code")
+    more = ev.BudgetAnswered(time.time(), True, "ann", usd=5.0)
+    async with windlass.open(home, runners=[away, here], budget=budget) as engine:
+        await (await engine.resume(execution.id, budget=[more])).wait()
+
+
 class Recorder:
     """A project of its own, in which the real command line is run."""
 
@@ -209,6 +256,10 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     recorder.write(CRITICAL)
     run("run plan.yaml", code=1)
     yield "critical"
+
+    for name, on_overrun in (("agents", "ask"), ("agents-warned", "proceed")):
+        asyncio.run(play_agents(recorder.folder / ".windlass", recorder.folder, on_overrun))
+        yield name
 
 
 def main(release: str) -> None:
