@@ -87,6 +87,7 @@ class _Engines:
 
 
 def install_command(
+    context: typer.Context,
     client: Annotated[Client, typer.Argument(help="Whose settings to write")],
     user: Annotated[
         bool, typer.Option("--user/--project", help="For all your projects, or for this folder (the default)")
@@ -96,4 +97,15 @@ def install_command(
     home: Home = None,
 ) -> None:
     """Tell a client of this server, in its own settings. What else stands there stays."""
-    install(client, user=user, show=show, yes=yes, home=home)
+    named = home or _named_before(context)
+    install(client, user=user, show=show, yes=yes, home=named)
+
+
+def _named_before(context: typer.Context) -> str | None:
+    """A `--home` may also stand before the command's own words."""
+    outer = context.parent
+    while outer is not None:
+        if outer.params.get("home"):
+            return str(outer.params["home"])
+        outer = outer.parent
+    return None
