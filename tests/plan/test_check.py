@@ -133,7 +133,10 @@ BAD = {
         "`needs`",
     ),
     "nothing to do": ("steps:\n  - id: a #!\n", "step a: a step has exactly one of `run`, `tool` and `agent`"),
-    "two things to do": ("steps:\n  - id: a #!\n    run: x\n    tool: shell\n", "exactly one of `run`, `tool` and `agent`"),
+    "two things to do": (
+        "steps:\n  - id: a #!\n    run: x\n    tool: shell\n",
+        "exactly one of `run`, `tool` and `agent`",
+    ),
     "an empty run": ("steps:\n  - id: a\n    run: '' #!\n", "`run` is empty"),
     "a number to run": ("steps:\n  - id: a\n    run: 5 #!\n", "`run`: expected text or a list, found the number 5"),
     "a number in a run list": (

@@ -152,3 +152,13 @@ def test_a_steps_arguments_are_marked_and_its_other_fields_are_not() -> None:
     assert "as_data" not in str(tool.arguments)
     plan = Plan(steps=[Step(id="a", run="true"), step])
     assert Plan.model_validate_json(plan.encoded).steps[1].prompt == "{{ steps.a.output }}", "the plan stays as written"
+
+
+def test_items_that_are_results_of_steps_are_no_words_of_the_user() -> None:
+    def prompt(foreach: object) -> str:
+        step = {"id": "a", "prompt": "Look at {{ item }}.", "foreach": foreach}
+        return str(Plan.model_validate({"steps": [step, {"id": "b", "run": "x"}]}).steps[0].arguments["prompt"])
+
+    assert "as_data" not in prompt(["one", "two"])
+    assert "as_data" in prompt(["{{ steps.b.output }}"])
+    assert "as_data" in prompt("steps.b.output.lines")

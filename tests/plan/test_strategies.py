@@ -230,3 +230,11 @@ def test_b4_the_rule_is_documented() -> None:
         assert f"`{strategy}`" in page
     for word in RESTRUCTURES:
         assert word in page, word
+
+
+def test_b4_a_named_role_means_that_one_agent_does_it() -> None:
+    tasks = [{"id": "task", "prompt": "Refactor billing"}]
+    assert choose_strategy(tasks) is Strategy.MULTI
+    assert choose_strategy(tasks, role="senior") is Strategy.SINGLE
+    assert choose_strategy([{**tasks[0], "agent": "ops"}]) is Strategy.SINGLE
+    assert choose_strategy([*tasks, *tasks], role="senior") is Strategy.PARALLEL

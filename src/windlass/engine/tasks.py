@@ -71,9 +71,11 @@ def plan_from(
 ) -> tuple[Plan, Strategy]:
     """The plan of some tasks (as `tasks_of` gives them), and the strategy that made it."""
     given = [{**entry, **_more(entry, files=files, skills=skills)} for entry in tasks]
-    chosen = strategy or (Strategy.MULTI if chain else choose_strategy(given))
+    chosen = strategy or (Strategy.MULTI if chain else choose_strategy(given, role=role))
     if chain and chosen is not Strategy.MULTI:
         raise UsageError(f"a chain of roles is for the strategy multi, and this is {chosen}")
+    if role and chosen is Strategy.MULTI:
+        raise UsageError("one role is not a chain", advice=("name its roles: --chain architect,developer",))
     found = check_data(plan_data(given, chosen, role=role, chain=chain), file=file)
     if found.plan is None:
         raise PlanInvalid(found.problems)

@@ -271,10 +271,14 @@ class Step(_Value):
         key = "line" if isinstance(self.run, str) else "argv"
         return {key: self.run if isinstance(self.run, str) else list(self.run), **self.with_}
 
+    def _items_are_written(self) -> bool:
+        """The items of its `foreach` stand in the plan itself, and are not the results of other steps."""
+        return isinstance(self.foreach, list) and "{{" not in str(self.foreach)
+
     def _for_agent(self) -> dict[str, Any]:
         told: dict[str, Any] = {
             "role": self.agent or DEFAULT_ROLE,
-            "prompt": mark_data(self.prompt or "", items_of_user=isinstance(self.foreach, list)),
+            "prompt": mark_data(self.prompt or "", items_of_user=self._items_are_written()),
             "runtime": self.runtime,
             "model": self.model,
             "skills": list(self.skills),

@@ -5,6 +5,7 @@ A task's text is the user's and no template, so it goes in as an input. Which st
 | given | strategy |
 |---|---|
 | more than one task | `parallel` |
+| one task and a role for it | `single` |
 | one task that speaks of the structure of the code (`RESTRUCTURES`), or lists three points or more | `multi` |
 | any other task | `single` |
 """
@@ -58,10 +59,12 @@ def restructures(task: str) -> bool:
     return _WORDS.search(task) is not None
 
 
-def choose_strategy(tasks: Sequence[Mapping[str, Any]]) -> Strategy:
+def choose_strategy(tasks: Sequence[Mapping[str, Any]], *, role: str | None = None) -> Strategy:
     """The strategy when nobody named one: the same tasks always give the same (B4)."""
     if len(tasks) > 1:
         return Strategy.PARALLEL
+    if role or tasks[0].get("agent"):
+        return Strategy.SINGLE
     text = str(tasks[0]["prompt"])
     return Strategy.MULTI if restructures(text) or len(_POINTS.findall(text)) >= 3 else Strategy.SINGLE
 
