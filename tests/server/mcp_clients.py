@@ -107,6 +107,7 @@ class Service:
     """The part of a server that the MCP endpoint needs."""
 
     engine: Engine
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass
@@ -115,6 +116,7 @@ class Hosted:
 
     engine: Engine
     url: str
+    stopping: asyncio.Event
 
     @asynccontextmanager
     async def client(
@@ -140,7 +142,8 @@ async def hosted(project: Project, *runners: Runner, **settings: Any) -> AsyncIt
     gone = Health(False, "not installed", "install it")
     missing = [ScriptedRunner(name=name, health=gone) for name in RUNTIMES if name not in given]
     async with open_engine(project.home, runners=[*runners, *missing], grace=1.0, **settings) as engine:
-        endpoint = mcp_http_app(Service(engine))
+        service = Service(engine)
+        endpoint = mcp_http_app(service)
         listening = socket.create_server(("127.0.0.1", 0))
         app = Starlette(routes=[Route("/mcp", endpoint=endpoint)])
         config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
@@ -148,7 +151,7 @@ async def hosted(project: Project, *runners: Runner, **settings: Any) -> AsyncIt
         async with endpoint:
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             try:
-                yield Hosted(engine, f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+                yield Hosted(engine, f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", service.stopping)
             finally:
                 server.should_exit = True
                 await serving

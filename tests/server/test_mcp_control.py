@@ -88,6 +88,17 @@ async def test_i2_a_cancelled_call_stops_the_execution_only_if_it_was_told_so(
         await eventually(stands, f"it is {status}")
 
 
+@BOTH_ERAS
+async def test_i2_a_server_that_stops_lets_no_call_wait(project: Project, eventually: Any, mode: str) -> None:
+    ear = Ear()
+    async with hosted(project) as server, server.client(mode) as mcp:
+        arguments = {"plan": GATED, "wait_s": 600}
+        call = asyncio.create_task(mcp.call_tool("engine_execute", arguments, progress_callback=ear.on_progress))
+        await eventually(lambda: ear.progress, "the call waits")
+        server.stopping.set()
+        assert shown(await call)["status"] == "running"
+
+
 async def test_d3_a_step_whose_outcome_is_unknown_is_decided_on(project: Project) -> None:
     plan = {"steps": [{"id": "gate", "run": GATE, "effect": "once"}]}
     async with hosted(project) as server, server.client() as mcp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -34,10 +35,15 @@ ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_h
 STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
-def mcp_server(engines: Engines, driving: Driving, *, approvals: bool = True) -> MCPServer[Any]:
-    """The server. Without `approvals`, clients are not given `engine_approve`: people answer elsewhere."""
+def mcp_server(
+    engines: Engines, driving: Driving, *, approvals: bool = True, stopping: asyncio.Event | None = None
+) -> MCPServer[Any]:
+    """The server. Without `approvals`, clients are not given `engine_approve`: people answer elsewhere.
+
+    Once `stopping` is set, calls that wait get what there is.
+    """
     server = _made()
-    tools = Tools(engines, driving)
+    tools = Tools(engines, driving, stopping)
     server.add_tool(tools.engine_execute, annotations=ACTS)
     server.add_tool(tools.engine_status, annotations=READS)
     server.add_tool(tools.engine_budget, annotations=READS)
@@ -75,6 +81,8 @@ async def _set_level(ctx: Any, params: SetLevelRequestParams) -> EmptyResult:
 class _Service(Protocol):
     @property
     def engine(self) -> Engine: ...
+    @property
+    def stopping(self) -> asyncio.Event: ...
 
 
 class McpHttpApp:
@@ -111,4 +119,4 @@ def mcp_http_app(service: _Service, *, approvals: bool = True) -> McpHttpApp:
     async def engines(make: bool) -> Engine:
         return service.engine
 
-    return McpHttpApp(mcp_server(engines, Inside(), approvals=approvals))
+    return McpHttpApp(mcp_server(engines, Inside(), approvals=approvals, stopping=service.stopping))

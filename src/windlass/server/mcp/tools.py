@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -42,9 +43,11 @@ Seen: TypeAlias = ExecutionView | InputRequiredResult
 class Tools:
     """What an MCP client can ask of one home."""
 
-    def __init__(self, engines: Engines, driving: Driving) -> None:
+    def __init__(self, engines: Engines, driving: Driving, stopping: asyncio.Event | None = None) -> None:
         self._engines = engines
         self._driving = driving
+        self._stopping = stopping
+        """Set when the server stops: no call waits any longer."""
 
     @errors_told
     async def engine_execute(
@@ -204,7 +207,7 @@ class Tools:
         while True:
             if isinstance(reply, Reply) and reply.answer is not None:
                 late += await _pass_on(engine, desk.execution or execution, reply, _by(desk.ctx))
-            seen = await watch(engine, execution, wait_s, until, teller)
+            seen = await watch(engine, execution, wait_s, until, teller, self._stopping)
             question = desk.open(questions(seen.state)) if wait_s > 0 else None
             if question is None:
                 seen.warnings += late

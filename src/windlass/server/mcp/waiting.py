@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
 
 from windlass.core import events as ev
@@ -19,8 +21,18 @@ TAKES_UP = 10.0
 """Seconds that a driver may take to notice an answer."""
 
 
-async def watch(engine: Engine, execution: str, wait_s: float, until: Until, teller: Teller) -> Seen:
-    """Where it stands when it has ended, stands still or asks something, or when the time is over."""
+async def watch(
+    engine: Engine,
+    execution: str,
+    wait_s: float,
+    until: Until,
+    teller: Teller,
+    stopping: asyncio.Event | None = None,
+) -> Seen:
+    """Where it stands when it has ended, stands still or asks something, or when the time is over.
+
+    When the server is `stopping`, the time is over at once.
+    """
     seen = await look(engine, execution)
     state = seen.state
     if wait_s <= 0 or state.status.finished or state.status == "paused" or (until == "end" and state.questions):
@@ -28,7 +40,7 @@ async def watch(engine: Engine, execution: str, wait_s: float, until: Until, tel
     before, asked = _standing(state), set(state.questions)
     await teller.progress(state, _headline(state))
     try:
-        async with asyncio.timeout(wait_s), following(engine, state.id, state.seq) as entries:
+        async with _time(wait_s, stopping), following(engine, state.id, state.seq) as entries:
             async for entry in entries:
                 warning = seen.take(entry.event)
                 if warning is not None:
@@ -42,6 +54,22 @@ async def watch(engine: Engine, execution: str, wait_s: float, until: Until, tel
     except TimeoutError:
         return await look(engine, execution)
     return seen
+
+
+@asynccontextmanager
+async def _time(wait_s: float, stopping: asyncio.Event | None) -> AsyncIterator[None]:
+    """So many seconds, or until the server stops; then TimeoutError."""
+    async with asyncio.timeout(wait_s) as limit:
+        if stopping is None:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        stopped = loop.create_task(stopping.wait())
+        stopped.add_done_callback(lambda ended: None if ended.cancelled() else limit.reschedule(loop.time()))
+        try:
+            yield
+        finally:
+            stopped.cancel()
 
 
 async def taken_up(engine: Engine, execution: str, after: int, answers: int = 1) -> None:

@@ -1,0 +1,53 @@
+"""MCP as `windlass serve` has it: at /mcp, behind the guard, beside the HTTP API (I2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_clients import BOTH_ERAS, shown
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+}
+
+
+@pytest.fixture
+def served(project: Project, windlass: Windlass, until: Any) -> Iterator[dict[str, str]]:
+    """A real server: its address, and where its token is."""
+    server = windlass.background("serve", "--port", "0", "--json")
+    until(lambda: server.out.strip().endswith("}"), "the server says where it is")
+    yield json.loads(server.out)
+    server.signal(15)
+    assert server.ended().code in (0, 130), str(server.err)
+
+
+@BOTH_ERAS
+async def test_i2_a_client_with_the_token_has_the_tools(project: Project, served: dict[str, str], mode: str) -> None:
+    token = Path(served["token_file"]).read_text().strip()
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
+        async with Client(streamable_http_client(f"{served['address']}/mcp", http_client=http), mode=mode) as mcp:
+            plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi"}]}
+            seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
+    assert (seen["status"], seen["steps"][0]["output"]["stdout"]) == ("completed", "hi")
+    assert project.state(seen["execution"]).status == "completed"
+
+
+async def test_i2_without_the_token_there_is_nothing(project: Project, served: dict[str, str]) -> None:
+    accepts = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(timeout=60) as http:
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            answer = await http.post(f"{served['address']}/mcp", json=INITIALIZE, headers={**accepts, **headers})
+            assert answer.status_code == 401
