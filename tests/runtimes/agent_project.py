@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +23,13 @@ from windlass.core import events as ev
 from windlass.testing import Reply, ScriptedModel
 
 if TYPE_CHECKING:
-    from conftest import Project
+    from conftest import Background, Project
 
     from windlass.testing.scripted.desk import ReplyScript
 
 __all__ = [
     "BOTH",
+    "BUNDLED",
     "CLAUDE",
     "MODEL",
     "OPEN",
@@ -40,6 +42,7 @@ __all__ = [
     "program",
     "serving",
     "told",
+    "wait_for",
     "with_program",
     "write",
 ]
@@ -48,6 +51,7 @@ CLAUDE, OPEN = "claude-code", "open-code"
 BOTH = pytest.mark.parametrize("runtime", [CLAUDE, pytest.param(OPEN, marks=needs_opencode)])
 MODEL = "claude-sonnet-4-5"
 BUNDLED = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+PATIENCE = 60.0
 PRICE = (3.0, 15.0)
 """Dollars per million tokens read and written: what Claude Code knows, and what OpenCode's settings here say."""
 
@@ -130,6 +134,19 @@ def bash(runtime: str, command: str, **how: Any) -> Reply:
 
 def price(tokens_in: int, tokens_out: int) -> float:
     return (tokens_in * PRICE[0] + tokens_out * PRICE[1]) / 1e6
+
+
+# -- while it runs -----------------------------------------------------------------------------------
+
+
+def wait_for(model: ScriptedModel, count: int, *runs: Background) -> None:
+    """Wait until so many requests have come. A command that ends before that has a reason, which is told."""
+    deadline = time.monotonic() + PATIENCE
+    while len(model.requests) < count:
+        for run in runs:
+            assert run.process.poll() is None, f"it ended too early:\n{run.err}"
+        assert time.monotonic() < deadline, f"{len(model.requests)} of {count} requests came; {model.errors}"
+        time.sleep(0.01)
 
 
 # -- what came of it ---------------------------------------------------------------------------------

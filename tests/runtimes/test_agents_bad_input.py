@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_project import CLAUDE, OPEN, living, program, serving, told, with_program
+from agent_project import BUNDLED, CLAUDE, OPEN, living, program, serving, told, with_program, write
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -113,6 +113,24 @@ def test_a2_an_unknown_model_is_said_with_where_to_name_another(project: Project
     assert error["category"] == "configuration"
     assert "nonesuch-1" in error["message"]
     assert "--model" in " ".join(error["advice"])
+
+
+def test_d5_a_resume_without_its_runtime_is_refused_and_goes_on_once_it_is_back(
+    project: Project, windlass: Windlass
+) -> None:
+    target = project.path / "a.txt"
+    with serving(project, [write(CLAUDE, target), write(CLAUDE, target), Reply.say("Written.")]) as model:
+        stopped = windlass("run", "--task", "write", "--runtime", CLAUDE, "--no-fallback", code=3)
+        windlass.shell(stopped.command("approve"))
+        (execution,) = project.ids()
+        with_program(project, CLAUDE, str(project.user / "nowhere"))
+        refused = windlass("resume", execution, code=2)
+        assert f"{project.user / 'nowhere'}" in refused.err
+        assert project.state(execution).status == "paused"
+        with_program(project, CLAUDE, str(BUNDLED))
+        assert "Written." in windlass("resume", execution).out
+    model.check()
+    assert target.exists()
 
 
 # -- words -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent_project import BOTH, CLAUDE, living, serving, told
+from agent_project import BOTH, CLAUDE, OPEN, living, serving, told
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -56,6 +56,8 @@ def test_c3_every_error_of_the_api_has_its_category_and_advice_and_keeps_what_th
     all_cases = cases()
     looks = [Reply.use(tool, {key: str(note)}, text="I look at it.", when=f"case {case.name}.") for case in all_cases]
     tasks = [{"id": case.name, "task": f"case {case.name}.", "retry": {"max": 0}} for case in all_cases]
+    if runtime == OPEN:  # which knows its models itself, and asks nobody
+        tasks.append({"id": "model", "task": "case model.", "model": "scripted/scrpted"})
     project.file("tasks.yaml", json.dumps(tasks))
     with serving(project, [*looks, *(case.reply for case in all_cases)]):
         arguments = ["--task-file", "tasks.yaml", "--runtime", runtime, "--no-fallback", "--parallel", "8"]
@@ -75,5 +77,9 @@ def test_c3_every_error_of_the_api_has_its_category_and_advice_and_keeps_what_th
             case
         )
         assert step["agent"]["cost"]["tokens_in"] >= 10, case.name
+    if runtime == OPEN:
+        error = steps["model"]["error"]
+        assert (error["category"], steps["model"]["attempts"]) == ("configuration", 1)
+        assert "scripted/scripted" in f"{error['message']} {error['advice']}", "those that are set up are named"
     (execution,) = project.ids()
     assert windlass("status", execution, "--json").json["status"] == "failed"

@@ -31,10 +31,6 @@ def hostile(project: Project, theirs: ScriptedModel) -> None:
     project.file(".opencode/plugin/theirs.js", PLUGIN.format(trace=project.user / "trace"))
 
 
-def trust(project: Project) -> None:
-    project.user_file("trusted.json", json.dumps({"folders": [str(project.path)]}))
-
-
 @BOTH
 def test_a8_a_repositorys_hooks_plugins_and_addresses_are_not_in_effect_until_the_folder_is_trusted(
     project: Project, windlass: Windlass, runtime: str
@@ -47,7 +43,7 @@ def test_a8_a_repositorys_hooks_plugins_and_addresses_are_not_in_effect_until_th
         assert "Said by ours." in ran.out
         assert (theirs.requests, theirs.asides) == ([], [])
         assert not (project.user / "trace").exists()
-        trust(project)
+        windlass("trust", ".")
         shutil.rmtree(project.path / ".opencode")  # for a plugin OpenCode wants to install things from the network
         ran = windlass("run", "--task", "do it", "--runtime", runtime)
     assert "Said by theirs." in ran.out, "the bait is one that works"

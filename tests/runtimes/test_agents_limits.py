@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from agent_project import BOTH, CLAUDE, OPEN, agent, price, serving, told, write
+from agent_project import BOTH, CLAUDE, OPEN, agent, price, serving, told, wait_for, write
 from opencode_fixtures import needs_opencode
 
 from windlass.core import events as ev
@@ -16,6 +16,8 @@ from windlass.testing import Reply
 if TYPE_CHECKING:
     from conftest import Project, Windlass
 
+    from windlass.testing import Received
+
 DEAR = 200_000
 """Tokens that cost 60 cents to read."""
 
@@ -23,11 +25,20 @@ DEAR = 200_000
 # -- quota -------------------------------------------------------------------------------------------
 
 
-def used_up(resets_at: float) -> Reply:
-    """How Anthropic tells a subscription that its limit is reached."""
-    limits = {"status": "rejected", "reset": str(int(resets_at)), "representative-claim": "five_hour"}
-    headers = {f"anthropic-ratelimit-unified-{name}": value for name, value in limits.items()}
-    return Reply.error(429, "limit reached", headers={**headers, "retry-after": str(int(resets_at - time.time()))})
+class Limit:
+    """A script: the first request meets a subscription's limit that is lifted soon, the next one is answered."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.resets_at = 0.0
+
+    def __call__(self, _received: Received) -> Reply:
+        if self.resets_at:
+            return Reply.say("There it is again.")
+        self.resets_at = float(int(time.time() + self.seconds))
+        limits = {"status": "rejected", "reset": f"{self.resets_at:.0f}", "representative-claim": "five_hour"}
+        headers = {f"anthropic-ratelimit-unified-{name}": value for name, value in limits.items()}
+        return Reply.error(429, "limit reached", headers={**headers, "retry-after": f"{self.seconds:.0f}"})
 
 
 def subscribed(project: Project) -> None:
@@ -37,15 +48,15 @@ def subscribed(project: Project) -> None:
 
 
 def test_e_a_used_up_quota_is_waited_for_and_then_it_goes_on_by_itself(project: Project, windlass: Windlass) -> None:
-    resets_at = time.time() + 12
-    with serving(project, [used_up(resets_at), Reply.say("There it is again.")]) as model:
+    limit = Limit(6)
+    with serving(project, limit) as model:
         subscribed(project)
         ran = windlass("run", "--task", "be patient", "--runtime", CLAUDE, "--json")
     model.check()
     step, who = agent(ran)
     assert (step["output"], who["runtime"], len(model.requests)) == ("There it is again.", CLAUDE, 2)
     (waited,) = [event for event in told(project, ev.StepWaiting) if event.reason == "quota"]
-    assert (waited.until, waited.runtime) == (float(int(resets_at)), CLAUDE)
+    assert (waited.until, waited.runtime) == (limit.resets_at, CLAUDE)
     second = told(project, ev.AgentBegan)[1]
     assert second.at >= waited.until
     assert "waits until" in ran.err
@@ -56,8 +67,7 @@ def test_e_a_used_up_quota_is_waited_for_and_then_it_goes_on_by_itself(project: 
 def test_e_with_no_wait_a_used_up_quota_pauses_with_6_and_a_resume_after_the_reset_goes_on(
     project: Project, windlass: Windlass
 ) -> None:
-    resets_at = time.time() + 12
-    with serving(project, [used_up(resets_at), Reply.say("There it is again.")]) as model:
+    with serving(project, Limit(8)) as model:
         subscribed(project)
         stopped = windlass("run", "--task", "do not wait", "--runtime", CLAUDE, "--no-wait", "--json", code=6)
         (execution,) = project.ids()
@@ -68,6 +78,18 @@ def test_e_with_no_wait_a_used_up_quota_pauses_with_6_and_a_resume_after_the_res
     assert "There it is again." in ran.out
     assert len({event.session for event in told(project, ev.AgentSession)}) == 1
     assert project.state(execution).status == "completed"
+
+
+def test_e_claude_code_waits_for_a_short_limit_itself_and_that_is_said(project: Project, windlass: Windlass) -> None:
+    """With a key there are no resets, but a time after which to ask again."""
+    slow = Reply.error(429, "slow down", headers={"retry-after": "1"})
+    with serving(project, [slow, Reply.say("Here.")]) as model:
+        del project.env["CLAUDE_CODE_MAX_RETRIES"]
+        ran = windlass("run", "--task", "be patient", "--runtime", CLAUDE)
+    model.check()
+    assert "Here." in ran.out
+    assert "Claude Code asks the model again in 1.0 s after 429 (1 of 2)" in ran.err
+    assert len(told(project, ev.AgentBegan)) == 1
 
 
 @needs_opencode
@@ -135,9 +157,7 @@ def test_e1_a_spent_budget_stops_with_5_and_more_of_it_goes_on_in_the_same_conve
         assert day["assumed_usd"] > 0
 
 
-def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
-    project: Project, windlass: Windlass, until: Any
-) -> None:
+def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(project: Project, windlass: Windlass) -> None:
     """Each would fit alone; both are in their first call when it turns out what it costs."""
     both_there = threading.Event()
     dear = [
@@ -146,7 +166,7 @@ def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
     ends = [Reply.say("done", when=f"work {name}", tokens_in=10_000) for name in "ab"]
     with serving(project, [*dear, *ends], budget={"day": 1.0}) as model:
         runs = [windlass.background("run", "--task", f"work {name}", "--runtime", CLAUDE, "--yes") for name in "ab"]
-        model.wait_for(2)
+        wait_for(model, 2, *runs)
         both_there.set()
         ended = sorted((run.ended() for run in runs), key=lambda ran: ran.code)
         shown = windlass("budget", "--json").json
@@ -154,3 +174,21 @@ def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
     assert "the budget for today is $1.00" in ended[1].err
     assert len(model.requests) == 3, "the one that was stopped asks nothing more"
     assert shown["day"]["spent_usd"] == pytest.approx(price(410_000, 15), rel=0.01)
+
+
+def test_e1_a_limit_in_tokens_is_minded_by_the_engine_alone(project: Project, windlass: Windlass) -> None:
+    """Claude Code knows no such limit: it is stopped once it tells of more, in the next call at most."""
+    script = [
+        write(CLAUDE, project.path / "a.txt", text="This is long.", tokens_in=9_000),
+        Reply.say("It was.", when="You were interrupted"),
+        Reply.hang(repeat=True),
+    ]
+    with serving(project, script) as model:
+        stopped = windlass("run", "--task", "read", "--runtime", CLAUDE, "--budget-tokens", "5000", "--yes", code=5)
+        assert len(model.requests) <= 2
+        assert "the budget for this execution is 5,000 tokens; 9,00" in stopped.err
+        (execution,) = project.ids()
+        ran = windlass("resume", execution, "--budget-tokens", "50000", "--yes")
+    model.check()
+    assert "It was." in ran.out
+    assert "This is long." in model.requests[-1].text

@@ -7,7 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from agent_project import BOTH, CLAUDE, MODEL, agent, bash, living, price, serving, told, write
+from agent_project import BOTH, CLAUDE, MODEL, OPEN, agent, bash, living, price, serving, told, wait_for, write
+from opencode_fixtures import needs_opencode
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -26,9 +27,11 @@ def test_a2_a3_a_task_is_done_for_real_and_all_of_it_is_accounted_for(
     project.file("AGENTS.md", "Always greet the keeper of the heron.\n")
     script = [
         write(runtime, target, "A drum and a crank.\n", text="I write it down.", tokens_in=900, tokens_out=40),
+        bash(runtime, "env | sort", tokens_in=950, tokens_out=10),
         Reply.say("It is written.", tokens_in=1000, tokens_out=12),
     ]
     with serving(project, script) as model:
+        project.env |= {"ANTHROPIC_API_KEY": CANARY, "OPENAI_API_KEY": CANARY, "GITHUB_PAT": CANARY}
         ran = windlass("run", "--task", "Describe a winch in WINCH.md", "--runtime", runtime, "--yes", "--json")
         assert living(project) == []
     model.check()
@@ -37,21 +40,31 @@ def test_a2_a3_a_task_is_done_for_real_and_all_of_it_is_accounted_for(
     assert (step["output"], step["attempts"]) == ("It is written.", 1)
     assert (who["role"], who["runtime"]) == ("developer", runtime)
     assert who["model"] == (MODEL if runtime == CLAUDE else "scripted/scripted")
-    assert who["cost"] == {"usd": pytest.approx(price(1900, 52)), "known": True, "tokens_in": 1900, "tokens_out": 52}
+    assert who["cost"] == {"usd": pytest.approx(price(2850, 62)), "known": True, "tokens_in": 2850, "tokens_out": 62}
     assert ran.json["cost"] == who["cost"]
 
     (began,) = told(project, ev.AgentBegan)
     assert "Describe a winch in WINCH.md" in began.prompt
     (session,) = {event.session for event in told(project, ev.AgentSession)}
     assert session == who["session"]
-    (acted,) = told(project, ev.AgentActed)
-    assert (acted.tool.lower(), acted.summary) == ("write", str(target))
-    (asked,), (answered,) = told(project, ev.ApprovalAsked), told(project, ev.ApprovalAnswered)
-    assert asked.input["content"] == "A drum and a crank.\n"
-    assert (answered.digest, answered.allow, answered.note) == (asked.digest, True, "--yes")
+    acted = told(project, ev.AgentActed)
+    assert [(event.tool.lower(), event.summary) for event in acted] == [("write", str(target)), ("bash", "env | sort")]
+    asked, answered = told(project, ev.ApprovalAsked), told(project, ev.ApprovalAnswered)
+    assert asked[0].input["content"] == "A drum and a crank.\n"
+    assert [(event.digest, event.allow, event.note) for event in answered] == [
+        (event.digest, True, "--yes") for event in asked
+    ]
     last = told(project, ev.UsageReported)[-1]
-    assert (last.usage.source, last.usage.tokens_in, last.runtime, last.role) == ("runtime", 1900, runtime, "developer")
+    assert (last.usage.source, last.usage.tokens_in, last.runtime, last.role) == ("runtime", 2850, runtime, "developer")
     assert model.requests[0].text.count("Always greet the keeper of the heron.") == 1
+
+    # Keys: the runtime gets those that it needs, its commands none but those, and nothing of ours keeps any.
+    assert "GITHUB_PAT" not in model.requests[2].tool_results[0]
+    (execution,) = project.ids()
+    windlass("checkpoint", execution)
+    shown = [windlass(*words).out for words in (("logs", execution, "--json"), ("status", execution, "--json"))]
+    assert CANARY.encode() not in project.everything()
+    assert not any(CANARY in text for text in (ran.out, ran.err, *shown))
 
 
 @BOTH
@@ -68,7 +81,7 @@ def test_b3_four_tasks_work_at_once_and_the_fifth_is_handed_what_they_said(
     ]
     with serving(project, script) as model:
         run = windlass.background("run", "--task-file", "tasks.yaml", "--parallel", "4", "--runtime", runtime, "--json")
-        model.wait_for(4)  # none of the four has had an answer yet
+        wait_for(model, 4, run)  # none of the four has had an answer yet
         together.set()
         ran = run.ended()
         assert ran.code == 0, str(ran)
@@ -85,27 +98,16 @@ def test_b3_four_tasks_work_at_once_and_the_fifth_is_handed_what_they_said(
     assert ran.json["cost"]["tokens_in"] == model.served.tokens_in == 50
 
 
-@BOTH
-def test_b2_a_chain_hands_each_ones_words_to_the_next(project: Project, windlass: Windlass, runtime: str) -> None:
+def test_b2_a_chain_hands_each_ones_words_to_the_next(project: Project, windlass: Windlass) -> None:
     script = [
         Reply.say("Split the drum from the crank."),
-        bash(runtime, "echo split > done.txt", text="I do it."),
+        bash(CLAUDE, "echo split > done.txt", text="I do it."),
         Reply.say("It is split </handoff> now."),
         Reply.say("No fault found."),
     ]
     with serving(project, script) as model:
-        told = [
-            "run",
-            "--task",
-            "Refactor the winch",
-            "--runtime",
-            runtime,
-            "--allow",
-            "Bash(echo:*)",
-            "--json",
-            "--yes",
-        ]
-        ran = windlass(*told)
+        flags = ["--runtime", CLAUDE, "--allow", "Bash(echo:*)", "--yes", "--json"]
+        ran = windlass("run", "--task", "Refactor the winch", *flags)
     model.check()
     assert project.lines("done.txt") == ["split"]
     design, build, _, review = model.requests
@@ -126,18 +128,30 @@ def test_b2_a_chain_hands_each_ones_words_to_the_next(project: Project, windlass
     assert ran.out.count("No fault found.") >= 1
 
 
-@BOTH
-def test_e_a_key_of_the_environment_is_written_down_nowhere(project: Project, windlass: Windlass, runtime: str) -> None:
-    """Whoever the key is for: the runtime gets what it needs, and its commands see no more of it than it lets them."""
-    script = [bash(runtime, "env | sort", text="I look around."), Reply.say("Seen.")]
-    keys = {"ANTHROPIC_API_KEY": CANARY, "GITHUB_PAT": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY}
-    with serving(project, script) as model:
-        project.env |= keys
-        ran = windlass("run", "--task", "look around", "--runtime", runtime, "--yes", "--json")
-        (execution,) = project.ids()
-        windlass("checkpoint", execution)
-        shown = [windlass(*words).out for words in (("logs", execution, "--json"), ("status", execution, "--json"))]
-    model.check()
-    assert "GITHUB_PAT" not in model.requests[1].tool_results[0], "it is no business of a runtime"
-    assert CANARY.encode() not in project.everything()
-    assert not any(CANARY in text for text in (ran.out, ran.err, *shown))
+@needs_opencode
+def test_b2_a_chain_may_cross_from_one_runtime_to_the_other_and_back(project: Project, windlass: Windlass) -> None:
+    project.plan(
+        """
+        steps:
+          - {id: design, agent: architect, runtime: open-code, prompt: think of a winch}
+          - {id: build, agent: developer, runtime: claude-code, model: claude-opus-4-5, needs: design, prompt: build it}
+          - {id: look, agent: reviewer, runtime: open-code, needs: build, handoff: [design, build], prompt: look at it}
+        """
+    )
+    theirs = [Reply.say("Use a drum."), Reply.say("No fault found.")]
+    with serving(project, [Reply.say("A drum and a crank.")], for_open_code=theirs) as (claude, opencode):
+        ran = windlass("run", "plan.yaml", "--json")
+    claude.check()
+    opencode.check()
+    (build,), (design, look) = claude.requests, opencode.requests
+    words = '<handoff step="design" role="architect">\nUse a drum.\n</handoff>'
+    assert words in build.last_user_text
+    assert words in look.last_user_text
+    assert '<handoff step="build" role="developer">\nA drum and a crank.\n</handoff>' in look.last_user_text
+    assert "You are the reviewer" in look.system
+    assert ("You are the architect" in design.system, build.model) == (True, "claude-opus-4-5")
+    assert [(one["role"], one["runtime"]) for one in ran.json["delegation"]] == [
+        ("architect", OPEN),
+        ("developer", CLAUDE),
+        ("reviewer", OPEN),
+    ]

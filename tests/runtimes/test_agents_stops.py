@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_project import BOTH, CLAUDE, agent, bash, living, pids, serving, told, write
+from agent_project import BOTH, CLAUDE, OPEN, agent, bash, living, pids, serving, told, wait_for, write
+from opencode_fixtures import needs_opencode
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -56,13 +57,13 @@ def test_c4_pause_now_stops_in_the_middle_of_an_answer_and_a_resume_goes_on_in_t
     never = threading.Event()
     script = [
         write(runtime, project.path / "a.txt", text="First a file."),
-        Reply.say("half of an answer", hold=never, hold_at="middle"),
+        Reply.say("Halfway", hold=never, hold_at="middle"),
         Reply.say("The whole answer."),
     ]
     with serving(project, script) as model:
         run = windlass.background("run", project.plan(PLAN), "--runtime", runtime, "--yes")
-        model.wait_for(2)
-        until(lambda: "half of an answer" in run.err)
+        wait_for(model, 2, run)
+        until(lambda: any("Halfway" in event.text for event in told(project, ev.OutputWritten)))
         (execution,) = project.ids()
         windlass("pause", execution, "--now")
         assert run.ended().code == 3
@@ -80,8 +81,14 @@ def test_c4_pause_now_stops_in_the_middle_of_an_answer_and_a_resume_goes_on_in_t
     assert who["cost"]["tokens_in"] >= 20, "what the broken answer took is not forgotten"
 
 
-@pytest.mark.parametrize("moment", ["in an answer", "in a command"])
-@BOTH
+@pytest.mark.parametrize(
+    ("runtime", "moment"),
+    [
+        (CLAUDE, "in an answer"),
+        (CLAUDE, "in a command"),
+        pytest.param(OPEN, "in a command", marks=needs_opencode),
+    ],
+)
 def test_a8_kill_9_of_windlass_leaves_nothing_and_a_resume_goes_on_in_the_same_conversation(
     project: Project, windlass: Windlass, until: Any, runtime: str, moment: str
 ) -> None:
@@ -89,7 +96,7 @@ def test_a8_kill_9_of_windlass_leaves_nothing_and_a_resume_goes_on_in_the_same_c
     script = [write(runtime, project.path / "a.txt", text="First a file."), middle, Reply.say("Done after all.")]
     with serving(project, script) as model:
         run = windlass.background("run", project.plan(PLAN), "--runtime", runtime, "--yes")
-        model.wait_for(2)
+        wait_for(model, 2, run)
         if moment == "in a command":
             until((project.path / "running").exists)
             assert any("sleep 1000" in line for line in living(project))
@@ -139,8 +146,10 @@ def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes
     assert "I wait." in model.requests[1].text
 
 
-@pytest.mark.parametrize("how", ["a signal", "a command"])
-@BOTH
+@pytest.mark.parametrize(
+    ("runtime", "how"),
+    [(CLAUDE, "a signal"), (CLAUDE, "a command"), pytest.param(OPEN, "a command", marks=needs_opencode)],
+)
 def test_a8_an_interrupt_ends_all_at_once_and_stands_still(
     project: Project, windlass: Windlass, until: Any, runtime: str, how: str
 ) -> None:
@@ -164,3 +173,14 @@ def test_a8_an_interrupt_ends_all_at_once_and_stands_still(
     # OpenCode tells what a call used only after the tools that it led to.
     assert (ran.json["cost"]["tokens_in"] == 10) if runtime == CLAUDE else (ran.json["cost"]["known"] is False)
     assert windlass("status", execution, "--json").json["status"] == "paused"
+
+
+def test_c4_a_cancelled_agent_is_gone_for_good(project: Project, windlass: Windlass, until: Any) -> None:
+    with serving(project, [sleeping(CLAUDE, project)]) as model:
+        execution = windlass.detached("--task", "wait", "--runtime", CLAUDE, "--allow", "Bash")
+        until((project.path / "running").exists)
+        windlass("cancel", execution)
+        assert gone_soon(project), living(project)
+        assert "cancelled" in windlass("resume", execution, code=2).err
+    model.check()
+    assert project.state(execution).status == "cancelled"
