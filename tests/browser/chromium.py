@@ -1,0 +1,124 @@
+"""A real browser for tests: Chromium without a window, told what to do over its own debugging protocol.
+
+No driver in between: the protocol is JSON over a WebSocket, and the tests need four of its commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import ProxyHandler, build_opener
+
+from websockets.asyncio.client import ClientConnection, connect
+
+__all__ = ["Page", "browser", "find_chromium"]
+
+PATIENCE = 60.0
+
+
+def find_chromium() -> str | None:
+    """Where it is, as `make dev` or the machine's owner has put it."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+class Page:
+    """A tab."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._numbers = itertools.count(1)
+        self._happened: list[str] = []
+
+    async def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        await self._connection.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                answer = json.loads(await self._connection.recv())
+                if "method" in answer:
+                    self._happened.append(answer["method"])
+                elif answer.get("id") == number:
+                    assert "error" not in answer, answer
+                    found: dict[str, Any] = answer["result"]
+                    return found
+
+    async def open(self, url: str) -> None:
+        """Go there, and wait until the page is complete."""
+        await self.ask("Page.enable")
+        # The page is only there to be of the right origin: what its own policy would let it do is not the question.
+        await self.ask("Page.setBypassCSP", enabled=True)
+        self._happened.clear()
+        await self.ask("Page.navigate", url=url)
+        async with asyncio.timeout(PATIENCE):
+            while "Page.loadEventFired" not in self._happened:
+                self._happened.append(json.loads(await self._connection.recv()).get("method", ""))
+
+    async def run(self, script: str) -> Any:
+        """The value of an expression in the page; promises are waited for."""
+        answer = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+
+def _start(program: str, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            program,
+            "--headless=new",
+            "--no-sandbox",  # tests may run as root, where it has none
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--no-proxy-server",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={folder / 'profile'}",
+            "about:blank",
+        ],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@asynccontextmanager
+async def browser(program: str) -> AsyncIterator[Page]:
+    """A browser of its own with one empty tab, gone at the end."""
+    # Not in a test's own folder: the path of the browser's socket may have 100 characters.
+    folder = Path(tempfile.mkdtemp(prefix="browser-"))
+    process = _start(program, folder)
+    try:
+        port = await asyncio.to_thread(_port, folder / "profile" / "DevToolsActivePort", process)
+        opener = build_opener(ProxyHandler({}))
+        with await asyncio.to_thread(opener.open, f"http://127.0.0.1:{port}/json/list") as answer:
+            (tab,) = [target for target in json.load(answer) if target["type"] == "page"]
+        async with connect(tab["webSocketDebuggerUrl"], max_size=None, proxy=None) as connection:
+            yield Page(connection)
+    finally:
+        process.terminate()
+        try:
+            await asyncio.to_thread(process.wait, 10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
+    """Where it listens: it writes that into its profile when it does."""
+    deadline = time.monotonic() + PATIENCE
+    while not (file.exists() and file.read_text().count("\n")):
+        assert process.poll() is None, "the browser ended"
+        assert time.monotonic() < deadline, "the browser does not say where it listens"
+        time.sleep(0.02)
+    return int(file.read_text().split()[0])
