@@ -8,8 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
-
-    from tests.server.conftest import Server
+    from server_process import Server
 
 ONE = {"name": "one", "steps": [{"id": "a", "run": "echo hi"}]}
 

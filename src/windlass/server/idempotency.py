@@ -71,7 +71,18 @@ class Keys:
             db.execute(sql, (key, digest, made, at))
             return Kept(digest, made, True)
 
-        found = await self._using(work)
+        def alone(db: sqlite3.Connection) -> Kept:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                found = work(db)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            return found
+
+        found = await self._using(alone)
         fault_point("request.begun")
         return found
 
@@ -105,7 +116,7 @@ class Keys:
         return await asyncio.get_running_loop().run_in_executor(self._worker, worked)
 
     def _connection(self) -> sqlite3.Connection:
-        """Each statement is a commit of its own, fsynced (the file is opened with `synchronous=FULL`)."""
+        """What is not begun is a commit of its own, fsynced (the file is opened with `synchronous=FULL`)."""
         if self._db is None:
             db = open_database(self._path)
             try:

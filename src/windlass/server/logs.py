@@ -17,12 +17,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windlass.clock import iso
 from windlass.redact import Redactor
+from windlass.server.guard import PUBLIC
 from windlass.server.problems import REQUEST, unexpected
 
 __all__ = ["NO_ROUTE", "JsonLines", "RequestLog", "Seen", "log_to"]
 
 NO_ROUTE = "(none)"
 REQUEST_ID = b"x-request-id"
+_FIXED = PUBLIC | {"/mcp"}
+"""Paths of routes that do not name themselves in the scope."""
 _log = logging.getLogger("windlass.server")
 
 
@@ -91,7 +94,8 @@ class RequestLog:
 
     def _tell(self, scope: Scope, number: str, status: int, seconds: float) -> None:
         method = scope.get("method", "WEBSOCKET")
-        route = getattr(scope.get("route"), "path_format", None) or NO_ROUTE
+        fixed = scope["path"] if scope["path"] in _FIXED else NO_ROUTE
+        route = getattr(scope.get("route"), "path_format", None) or fixed
         fields = {"request": number, "method": method, "route": route, "status": status, "ms": round(seconds * 1000, 3)}
         execution = scope.get("path_params", {}).get("execution")
         if execution is not None:

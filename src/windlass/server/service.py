@@ -52,6 +52,8 @@ class Service:
         self.started_at = engine.clock.now()
         self.stopping = asyncio.Event()
         """Set when the server is to stop: nobody waits for anything any more."""
+        self.waiting = 0
+        """Requests that wait for an execution."""
         self._resume_orphans = resume_orphans
         engine.on_events(self.metrics.committed)
 
@@ -78,11 +80,13 @@ class Service:
             return
         standing = asyncio.ensure_future(self.engine.wait(execution))
         stopping = asyncio.ensure_future(self.stopping.wait())
+        self.waiting += 1
         try:
             await asyncio.wait({standing, stopping}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if standing.done() and (error := standing.exception()) is not None and not isinstance(error, WindlassError):
                 raise error  # a WindlassError of its driver is told by where it stands
         finally:
+            self.waiting -= 1
             for task in (standing, stopping):
                 task.cancel()
             await asyncio.wait({standing, stopping})

@@ -47,6 +47,7 @@ def health_routes(service: Service) -> APIRouter:
                 "pid": os.getpid(),
                 "uptime_s": round(engine.clock.now() - service.started_at, 3),
                 "driven": engine.driving,
+                "waiting": service.waiting,
                 "journal": trouble or "ok",
             }
         return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})

@@ -1,0 +1,160 @@
+"""Executions steered over HTTP: paused, resumed, ended, branched off, answered; whoever drives them (I3, D3, C6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+    from server_process import Server
+
+HELD = "echo {} >> ran; until [ -e go ]; do sleep 0.02; done"
+SLOW = {
+    "name": "slow",
+    "steps": [{"id": "a", "run": HELD.format("a")}, {"id": "b", "run": "echo b >> ran", "needs": ["a"]}],
+}
+ASKS = {
+    "name": "asks",
+    "inputs": {"word": "yes"},
+    "steps": [{"id": "say", "run": "echo {{ inputs.word | quote }} >> ran", "approve": "always"}],
+}
+
+
+@pytest.fixture
+def running(server: Server, project: Project, until: Any) -> str:
+    execution: str = server.api.start(SLOW)["id"]
+    until(lambda: project.lines("ran") == ["a"])
+    return execution
+
+
+def test_d3_pause_lets_the_step_finish_and_resume_goes_on(server: Server, project: Project, running: str) -> None:
+    asked = server.api.post(f"/api/executions/{running}/pause", {"within": 0})
+    assert (asked.status, asked.json["status"]) == (202, "running")
+    (project.path / "go").touch()
+    paused = server.api.post(f"/api/executions/{running}/pause")
+    assert (paused.status, paused.json["status"], paused.json["reason"]) == (200, "paused", "pause")
+    assert project.lines("ran") == ["a"]
+    resumed = server.api.post(f"/api/executions/{running}/resume")
+    assert resumed.status == 200
+    done = server.api.get(f"/api/executions/{running}?wait=60").json
+    assert done["status"] == "completed"
+    assert project.lines("ran") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [("pause", {"now": True}, "paused"), ("interrupt", None, "paused"), ("cancel", {"within": 60}, "cancelled")],
+)
+def test_d3_now_interrupt_and_cancel_stop_it(server: Server, running: str, path: str, body: Any, status: str) -> None:
+    reply = server.api.post(f"/api/executions/{running}/{path}", body)
+    assert (reply.status, reply.json["status"]) == (200, status)
+
+
+def test_i3_an_execution_of_the_command_line_is_seen_and_steered(
+    server: Server, project: Project, windlass: Windlass, until: Any
+) -> None:
+    execution = windlass.detached(
+        project.plan('{name: slow, steps: [{id: a, run: "until [ -e go ]; do sleep 0.02; done"}]}')
+    )
+    (head,) = server.api.get("/api/executions?status=running").json["executions"]
+    assert (head["id"], head["driven"]) == (execution, True)
+    assert server.api.get("/api/health").json["driven"] == 0
+    paused = server.api.post(f"/api/executions/{execution}/pause", {"now": True, "within": 60})
+    assert (paused.status, paused.json["status"]) == (200, "paused")
+    (project.path / "go").touch()
+    assert server.api.post(f"/api/executions/{execution}/resume").status == 200
+    assert server.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "completed"
+    assert windlass.pid_of(execution) == server.pid
+
+
+def test_i1_an_execution_of_the_server_is_steered_from_the_command_line(
+    server: Server, windlass: Windlass, running: str
+) -> None:
+    assert windlass("interrupt", running, "--json").json["status"] == "paused"
+    assert server.api.get(f"/api/executions/{running}").json["reason"] == "interrupt"
+
+
+def test_c6_a_question_is_shown_exactly_and_answered_by_its_id(server: Server, project: Project, until: Any) -> None:
+    started = server.api.start(ASKS)
+    (asked,) = until(lambda: server.api.get("/api/approvals").json)
+    assert (asked["execution"], asked["step"], asked["tool"]) == (started["id"], "say", "shell")
+    assert asked["input"] == {"line": "echo yes >> ran"}
+    answered = server.api.post(f"/api/approvals/{asked['id']}", {"allow": True, "note": "go on"})
+    assert answered.status == 200
+    done = server.api.get(f"/api/executions/{started['id']}?wait=60").json
+    assert done["status"] == "completed"
+    assert project.lines("ran") == ["yes"]
+    assert server.api.get("/api/approvals").json == []
+    late = server.api.post(f"/api/approvals/{asked['id']}", {"allow": False})
+    assert late.status == 404
+    assert "GET /api/approvals" in late.json["advice"][0]
+
+
+def test_c6_an_answer_to_what_was_seen_is_no_answer_to_something_else(server: Server, until: Any) -> None:
+    first, second = server.api.start(ASKS)["id"], server.api.start(ASKS)["id"]
+    asked = until(lambda: found if len(found := server.api.get("/api/approvals").json) == 2 else None)
+    assert asked[0]["digest"] == asked[1]["digest"]
+    assert asked[0]["id"] != asked[1]["id"]
+    both = server.api.post(f"/api/approvals/{asked[0]['digest']}", {"allow": True})
+    assert both.status == 409, "the digest fits both"
+    wrong = server.api.post(f"/api/approvals/{first}/say", {"allow": True, "digest": "0" * 64})
+    assert (wrong.status, "something else" in wrong.json["detail"]) == (409, True)
+    denied = server.api.post(f"/api/approvals/{first}/say", {"allow": False, "digest": asked[0]["digest"]})
+    assert denied.status == 200
+    assert server.api.get(f"/api/executions/{first}?wait=60").json["status"] == "failed"
+    assert server.api.get(f"/api/executions/{second}").json["status"] == "running"
+
+
+def test_d4_a_fork_runs_again_from_a_step_with_other_inputs(server: Server, project: Project, until: Any) -> None:
+    plan = {
+        "name": "two",
+        "inputs": {"word": "old"},
+        "steps": [
+            {"id": "a", "run": "echo a >> ran"},
+            {"id": "b", "run": "echo {{ inputs.word | quote }} >> ran", "needs": ["a"]},
+        ],
+    }
+    origin = server.api.start(plan, wait=60)["id"]
+    reply = server.api.post(f"/api/executions/{origin}/fork", {"from_step": "b", "inputs": {"word": "new"}})
+    assert reply.status == 201
+    assert reply.headers["location"] == f"/api/executions/{reply.json['id']}"
+    done = server.api.get(f"{reply.headers['location']}?wait=60").json
+    assert done["status"] == "completed"
+    assert project.lines("ran") == ["a", "old", "new"]
+    held = server.api.post(f"/api/executions/{origin}/fork", {"start": False})
+    assert held.json["status"] == "pending"
+
+
+def test_d1_a_checkpoint_is_written_where_it_says(server: Server, windlass: Windlass) -> None:
+    execution = server.api.start(ASKS)["id"]
+    reply = server.api.post(f"/api/executions/{execution}/checkpoint")
+    assert reply.status == 201
+    with open(reply.json["path"], "rb") as file:
+        assert execution.encode() in file.read()
+
+
+def test_d2_an_unknown_outcome_is_decided_over_http(server: Server, project: Project, until: Any) -> None:
+    once = {"name": "once", "steps": [{"id": "a", "run": HELD.format("a"), "effect": "once"}]}
+    execution = server.api.start(once)["id"]
+    until(lambda: project.lines("ran") == ["a"])
+    server.api.post(f"/api/executions/{execution}/interrupt", {"within": 60})
+    decision = {"step": "a", "choice": "done", "output": {"seen": True}}
+    resumed = server.api.post(f"/api/executions/{execution}/resume", {"decisions": [decision]})
+    assert resumed.status == 200, resumed.body
+    done = server.api.get(f"/api/executions/{execution}?wait=60").json
+    assert (done["status"], done["steps"][0]["output"]) == ("completed", {"seen": True})
+    assert project.lines("ran") == ["a"]
+    again = server.api.post(f"/api/executions/{execution}/decisions", decision)
+    assert again.status == 409
+
+
+def test_e3_more_may_be_spent_when_somebody_says_so(server: Server, running: str, project: Project) -> None:
+    reply = server.api.post(f"/api/executions/{running}/budget", {"usd": 5, "tokens": 1000})
+    assert reply.status == 200
+    (project.path / "go").touch()
+    assert server.api.get(f"/api/executions/{running}?wait=60").json["status"] == "completed"
+    (said,) = [e for e in project.events(running) if type(e).__name__ == "BudgetAnswered"]
+    assert (said.usd, said.tokens, said.by) == (5, 1000, "http")
+    assert server.api.post(f"/api/executions/{running}/budget", {"usd": 5}).status == 409
