@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp_clients import BOTH_ERAS, Ear, client, error_of, shown
+from mcp_types import ElicitResult
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -109,6 +110,28 @@ async def test_i2_looking_makes_no_home(project: Project) -> None:
         assert not project.home.exists()
         shown(await mcp.call_tool("engine_execute", {"plan": {"steps": [{"id": "a", "run": "true"}]}, "wait_s": 60}))
         assert project.home.exists()
+
+
+async def test_i6_secrets_of_the_environment_do_not_reach_the_client(project: Project, windlass: Windlass) -> None:
+    secret = "pa55-of-the-deploy"
+    project.env["DEPLOY_TOKEN"] = secret
+    key = "-----BEGIN PRIVATE KEY----- MIIE"
+    steps = [
+        {"id": "leak", "run": f"printf '%s' {secret}; echo '{key}' >&2"},
+        {"id": "ask", "run": f"echo {secret}", "approve": "always", "needs": ["leak"]},
+    ]
+    ear = Ear(answers=[ElicitResult(action="cancel")])
+    async with client(project, ear=ear, asks=True) as mcp:
+        result = await mcp.call_tool(
+            "engine_execute", {"plan": {"steps": steps}, "wait_s": 60}, progress_callback=ear.on_progress
+        )
+    seen = shown(result)
+    assert seen["steps"][0]["output"]["stdout"] == "[DEPLOY_TOKEN]"
+    assert seen["steps"][0]["output"]["stderr"] == "[private key]"
+    assert "[DEPLOY_TOKEN]" in ear.asked[0]
+    everything = f"{result.model_dump_json()} {ear.asked} {ear.progress}"
+    assert secret not in everything
+    assert secret in str(project.state(seen["execution"]).steps["leak"].output), "the journal has it as it was"
 
 
 class Raw:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from mcp_clients import BOTH_ERAS, Ear, error_of, hosted, shown
 
+from windlass.server.mcp import waiting
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -60,6 +63,26 @@ async def test_i2_the_id_comes_at_once_and_the_rest_is_asked_for(project: Projec
         assert changed["seq"] > still["seq"]
         ended = shown(await mcp.call_tool("engine_status", {"execution": execution, "wait_s": 60}))
     assert ended["status"] == "completed"
+
+
+@BOTH_ERAS
+async def test_i2_a_call_that_waits_gives_signs_of_life(
+    project: Project, eventually: Any, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(waiting, "HEARTBEAT", 0.01)
+    ear = Ear()
+    async with hosted(project) as server, server.client(mode) as mcp:
+        arguments = {"plan": {"name": "quiet", "steps": [waits_for("open")]}, "wait_s": 600}
+        call = asyncio.create_task(mcp.call_tool("engine_execute", arguments, progress_callback=ear.on_progress))
+
+        def signs() -> bool:
+            return [message for _done, _total, message in ear.progress].count("quiet: at gate") >= 5
+
+        await eventually(signs, "it is said again and again that it goes on")
+        project.file("open", "")
+        assert shown(await call)["status"] == "completed"
+    numbers = [done for done, _total, _message in ear.progress]
+    assert numbers == sorted(set(numbers))
 
 
 async def test_i2_a_plan_file_is_found_in_the_working_directory(project: Project) -> None:

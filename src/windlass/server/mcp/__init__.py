@@ -4,7 +4,8 @@
 - `request` turns what a client asks for into a plan, and chooses its runtime (A6).
 - `driving` says who drives what was started: this process, or one that outlives the client.
 - `waiting` follows an execution while a call waits, `asking` passes its questions on to the person at the client.
-- `models` is what tools answer with; `look` and `money` fill that in; `telling` says errors.
+- `models` is what tools answer with; `look` and `money` fill that in; `telling` says errors;
+  `clean` blots out secrets.
 
 Importing this package does not import the `mcp` library; the server does, when it is made.
 """

@@ -17,6 +17,7 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import is_version_at_least
 from pydantic import ValidationError
 
+from windlass.server.mcp.clean import clean
 from windlass.server.mcp.models import Answered, QuestionView
 
 __all__ = ["Desk", "Reply", "can_ask"]
@@ -98,5 +99,5 @@ def _answered(said: ElicitResult) -> Answered | None:
 
 
 def _message(execution: str, question: QuestionView) -> str:
-    exactly = json.dumps(question.input, indent=2, ensure_ascii=False)
+    exactly = json.dumps(clean(question.input), indent=2, ensure_ascii=False)
     return f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?\n{exactly}"

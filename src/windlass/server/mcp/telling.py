@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
+import msgspec
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp_types import CallToolResult, TextContent
@@ -14,6 +15,7 @@ from mcp_types import CallToolResult, TextContent
 from windlass.core.state import State
 from windlass.core.view import progress
 from windlass.errors import Failure, PlanInvalid, ToolError, WindlassError
+from windlass.server.mcp.clean import clean
 from windlass.server.mcp.look import error_view
 
 __all__ = ["Teller", "client_name", "errors_told"]
@@ -45,6 +47,7 @@ def errors_told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
 
 
 def _failed(failure: Failure, problems: list[str]) -> CallToolResult:
+    failure, problems = msgspec.structs.replace(failure, message=clean(failure.message)), clean(problems)
     lines = [failure.message, f"category: {failure.category}", *(f"→ {line}" for line in failure.advice)]
     told = error_view(failure)
     assert told is not None
@@ -67,7 +70,7 @@ class Teller:
         if self._told >= 100.0:
             return
         self._told = max(progress(state), self._told + (100.0 - self._told) / 1000)
-        await self._ctx.report_progress(self._told, 100.0, message)
+        await self._ctx.report_progress(self._told, 100.0, clean(message))
 
     async def warn(self, warning: str) -> None:
         """As a log message, where the client has asked for them; the result says it again."""
@@ -75,6 +78,6 @@ class Teller:
             # Deprecated by the newer protocol, in favour of nothing that reaches a client of the older one.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             sending = self._ctx.session.send_log_message(
-                "warning", warning, logger="windlass", related_request_id=self._ctx.request_id
+                "warning", clean(warning), logger="windlass", related_request_id=self._ctx.request_id
             )
         await sending

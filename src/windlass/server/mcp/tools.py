@@ -17,6 +17,7 @@ from windlass.errors import UsageError
 from windlass.plan.load import bind_inputs
 from windlass.plan.strategies import Strategy
 from windlass.server.mcp.asking import Desk, Reply
+from windlass.server.mcp.clean import cleaned
 from windlass.server.mcp.driving import Driving
 from windlass.server.mcp.look import look, questions, view
 from windlass.server.mcp.models import BudgetView, ExecutionView
@@ -211,7 +212,7 @@ class Tools:
             question = desk.open(questions(seen.state)) if wait_s > 0 else None
             if question is None:
                 seen.warnings += late
-                return view(seen, engine.driven(seen.state), step=step)
+                return cleaned(view(seen, engine.driven(seen.state), step=step))
             reply = await desk.ask(seen.state.id, question)
             if isinstance(reply, InputRequiredResult):
                 return reply
@@ -232,7 +233,7 @@ async def _pass_on(engine: Engine, execution: str, reply: Reply, by: str) -> lis
 
 async def _now(engine: Engine, execution: str) -> ExecutionView:
     seen = await look(engine, execution)
-    return view(seen, engine.driven(seen.state))
+    return cleaned(view(seen, engine.driven(seen.state)))
 
 
 def _by(ctx: Context[Any, Any]) -> str:

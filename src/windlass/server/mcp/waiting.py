@@ -17,6 +17,8 @@ __all__ = ["LONGEST_WAIT", "Until", "taken_up", "watch"]
 
 Until: TypeAlias = Literal["end", "change"]
 LONGEST_WAIT = 3600.0
+HEARTBEAT = 15.0
+"""Seconds between signs of life."""
 TAKES_UP = 10.0
 """Seconds that a driver may take to notice an answer."""
 
@@ -39,6 +41,7 @@ async def watch(
         return seen  # nothing more happens by itself
     before, asked = _standing(state), set(state.questions)
     await teller.progress(state, _headline(state))
+    beating = asyncio.get_running_loop().create_task(_beat(state, teller))
     try:
         async with _time(wait_s, stopping), following(engine, state.id, state.seq) as entries:
             async for entry in entries:
@@ -53,7 +56,17 @@ async def watch(
                     break
     except TimeoutError:
         return await look(engine, execution)
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
     return seen
+
+
+async def _beat(state: State, teller: Teller) -> None:
+    """Say now and then that it goes on: clients give up a call of which they hear nothing for a minute."""
+    while True:
+        await asyncio.sleep(HEARTBEAT)
+        await teller.progress(state, _headline(state))
 
 
 @asynccontextmanager

@@ -1,0 +1,40 @@
+"""Secrets are blotted out of what goes to a client, and so to the maker of its model (I6).
+
+String by string: what looks like the beginning of a key must not swallow the structure around it. A digest still names
+the request as it really is.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from windlass.redact import Redactor
+
+__all__ = ["clean", "cleaned"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@cache
+def _redactor() -> Redactor:
+    return Redactor()
+
+
+def clean(value: Any) -> Any:
+    """The value with every text in it cleaned."""
+    match value:
+        case str():
+            return _redactor().text(value)
+        case list() | tuple():
+            return [clean(one) for one in value]
+        case dict():
+            return {key: clean(one) for key, one in value.items()}
+        case _:
+            return value
+
+
+def cleaned(answer: M) -> M:
+    return type(answer).model_validate(clean(answer.model_dump()))
