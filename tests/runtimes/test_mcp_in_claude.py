@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_project import BUNDLED, MODEL, serving
+from mcp_server import mcp_over_http
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -21,17 +23,25 @@ HELLO = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi-from-windl
 def ask(project: Project, windlass: Windlass, *allowed: str) -> list[dict[str, Any]]:
     """`claude -p`, with this server as `windlass mcp install` has written it. Gives its stream of events."""
     windlass("mcp", "install", "claude-code", "--yes")
-    settings = project.path / ".mcp.json"
+    return prompt(project, project.path / ".mcp.json", *allowed)
+
+
+def prompt(project: Project, servers: Path, *allowed: str) -> list[dict[str, Any]]:
     command = [str(BUNDLED), "-p", "use windlass", "--output-format", "stream-json", "--verbose", "--model", MODEL]
     command += [
         "--mcp-config",
-        str(settings),
+        str(servers),
         "--strict-mcp-config",
         "--allowedTools",
         *(TOOL + name for name in allowed),
     ]
+    done = claude(project, *command[1:])
+    return [json.loads(line) for line in done.splitlines()]
+
+
+def claude(project: Project, *arguments: str) -> str:
     done = subprocess.run(
-        command,
+        [str(BUNDLED), *arguments],
         env=project.env,
         cwd=project.path,
         stdin=subprocess.DEVNULL,
@@ -40,7 +50,7 @@ def ask(project: Project, windlass: Windlass, *allowed: str) -> list[dict[str, A
         timeout=150,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout
 
 
 def results(stream: list[dict[str, Any]]) -> list[Any]:
@@ -69,6 +79,30 @@ def test_i2_claude_code_starts_an_execution_and_gets_its_result(project: Project
     (execution,) = project.ids()
     assert project.state(execution).status == "completed"
     assert execution in texts(result)
+
+
+def test_i2_claude_code_has_the_tools_over_http_as_the_docs_say(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 60}), Reply.say("it said hi")]
+    with serving(project, script) as model, mcp_over_http(windlass, until) as address:
+        token = (project.home / "server.token").read_text().strip()
+        header = f"Authorization: Bearer {token}"
+        claude(
+            project, "mcp", "add", "--scope", "project", "--transport", "http", "windlass", address, "--header", header
+        )
+        stream = prompt(project, project.path / ".mcp.json", "execute")
+        model.check()
+    (result,) = results(stream)
+    assert "hi-from-windlass" in texts(result)
+
+
+def test_i2_what_is_installed_is_what_claude_code_would_have_written_itself(
+    project: Project, windlass: Windlass
+) -> None:
+    with serving(project):
+        claude(project, "mcp", "add", "--scope", "project", "windlass", "--", "windlass", "mcp")
+    assert "has it already" in windlass("mcp", "install", "claude-code").err
 
 
 def test_a6_e3_agents_of_claude_code_run_on_claude_code_and_it_is_warned_of_the_budget(

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from agent_project import serving
+from mcp_server import mcp_over_http
 from opencode_fixtures import MODEL, needs_opencode, opencode_binary
 
 from windlass.core import events as ev
@@ -24,6 +25,10 @@ HELLO = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi-from-windl
 def ask(project: Project, windlass: Windlass) -> list[dict[str, Any]]:
     """`opencode run`, with this server as `windlass mcp install` has written it. Gives the tools that were used."""
     windlass("mcp", "install", "opencode", "--yes")
+    return prompt(project)
+
+
+def prompt(project: Project) -> list[dict[str, Any]]:
     done = subprocess.run(
         [str(opencode_binary()), "run", "use windlass", "--format", "json", "-m", MODEL, "--auto"],
         env=project.env,
@@ -47,6 +52,17 @@ def test_i2_opencode_starts_an_execution_and_gets_its_result(project: Project, w
     seen = json.loads(used["state"]["output"])
     assert (seen["status"], seen["steps"][0]["output"]["stdout"]) == ("completed", "hi-from-windlass")
     assert project.state(seen["execution"]).status == "completed"
+
+
+def test_i2_opencode_has_the_tools_over_http_as_the_docs_say(project: Project, windlass: Windlass, until: Any) -> None:
+    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 20}), Reply.say("it said hi")]
+    with serving(project, script) as model, mcp_over_http(windlass, until) as address:
+        header = {"Authorization": "Bearer {file:.windlass/server.token}"}
+        server = {"type": "remote", "url": address, "headers": header}
+        project.file("opencode.json", json.dumps({"mcp": {"windlass": server}}))
+        (used,) = prompt(project)
+        model.check()
+    assert json.loads(used["state"]["output"])["steps"][0]["output"]["stdout"] == "hi-from-windlass"
 
 
 def test_a6_e3_agents_of_opencode_run_on_opencode_and_it_is_warned_of_the_budget(
