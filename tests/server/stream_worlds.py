@@ -55,7 +55,13 @@ class Host:
 
 @asynccontextmanager
 async def hosted(
-    engine: Engine, *, port: int = 0, heartbeat: float = 15.0, ws: Any = StreamProtocol, **limits: Any
+    engine: Engine,
+    *,
+    port: int = 0,
+    heartbeat: float = 15.0,
+    ws: Any = StreamProtocol,
+    deflate: bool = False,
+    **limits: Any,
 ) -> AsyncIterator[Host]:
     """The stream of an engine's home, until the block ends; then the server stops as it does on SIGTERM."""
     feed = Feed(engine, **limits)
@@ -63,7 +69,7 @@ async def hosted(
     app = FastAPI()
     app.include_router(stream_routes(feed, heartbeat))
     listening = socket.create_server(("127.0.0.1", port))
-    config = uvicorn.Config(app, ws=ws, ws_per_message_deflate=False, log_level="warning", lifespan="off")
+    config = uvicorn.Config(app, ws=ws, ws_per_message_deflate=deflate, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:

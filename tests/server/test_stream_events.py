@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from stream_worlds import chain, events, heartbeat, hosted, journal, listen, places, quick
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 
 import windlass
@@ -217,6 +218,19 @@ async def test_an_id_may_be_shortened(engine: Engine) -> None:
     async with hosted(engine) as host, listen(host.url(f"/api/executions/{execution.id[:-2]}/stream")) as client:
         got = await events(client, until="execution.finished")
     assert {message["execution"] for message in got} == {execution.id}
+
+
+async def test_i3_where_compression_is_agreed_on_nothing_is_written_past_it(engine: Engine) -> None:
+    async with hosted(engine, deflate=True) as host:
+        async with connect(host.url("/api/stream?after=0"), proxy=None) as squeezed, listen(host.url()) as plain:
+            assert "permessage-deflate" in squeezed.response.headers.get("Sec-WebSocket-Extensions", "")
+            await heartbeat(plain)
+            execution = await engine.start(chain(3))
+            got, also = (
+                await events(squeezed, until="execution.finished"),
+                await events(plain, until="execution.finished"),
+            )
+    assert places(got) == places(also) == await journal(engine, execution.id)
 
 
 async def test_what_clients_say_is_not_looked_at(engine: Engine) -> None:

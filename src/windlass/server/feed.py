@@ -29,9 +29,9 @@ POLL = 0.05
 """Seconds between looks at what other processes did."""
 FLUSH = 0.03
 """Seconds that events may wait for company after something was sent. The first after a silence goes at once."""
-REST = 6.0
-"""How much longer the feed rests than it has worked: a seventh of the loop's time is its own, however many listen."""
-LONGEST_REST = 0.2
+REST = 8.0
+"""How much longer the feed rests than it has worked: a ninth of the loop's time is its own, however many listen."""
+LONGEST_REST = 0.15
 PAGE = 2000
 LOOKBACK = 500
 """Events before the journal's end that the ring begins with, for clients who come back after a restart."""
@@ -55,6 +55,8 @@ class Feed:
         self._size = (most_bytes, most_events)
         self.ring = Ring(0, *self._size)
         self.fanout = Fanout(stall)
+        self.turn = asyncio.Lock()
+        """Held by the listener who reads a page of the past."""
         self._telling = Telling(self.journal)
         self._listeners = 0
         self._wanted = asyncio.Event()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -59,11 +61,16 @@ class Subscription:
         while True:
             # Whatever stands up to the ring's tip is on disk, so a read that comes to an end has seen it.
             tip = feed.ring.tip
-            entries = await feed.journal.read(self.execution, after, limit=PAGE)
+            async with feed.turn:
+                # One page at a time for all: a thousand who come back at once share what one would take.
+                entries = await feed.journal.read(self.execution, after, limit=PAGE)
+                began = time.thread_time()
+                told = await telling.tell(entries)
+                await asyncio.sleep(time.thread_time() - began)
             last = entries[-1].position if entries else 0
-            if entries:
+            if told:
                 after = last if self.execution is None else entries[-1].seq
-                yield await telling.tell(entries)
+                yield told
             self.cursor = last if len(entries) == PAGE else max(tip, last)
             if self.cursor >= feed.ring.floor and len(entries) < PAGE:
                 return
