@@ -136,13 +136,14 @@ def test_d5_a_resume_without_its_runtime_is_refused_and_goes_on_once_it_is_back(
 # -- words -------------------------------------------------------------------------------------------
 
 
-def test_a5_an_unknown_role_or_skill_is_refused_before_anything_runs_with_the_nearest(
+def test_a5_an_unknown_role_skill_or_runtime_is_refused_before_anything_runs_with_the_nearest(
     project: Project, windlass: Windlass
 ) -> None:
     with serving(project) as model:
         for arguments, near in (
             (["--role", "reviewr"], "reviewer"),
             (["--skill", "changelog"], "no skill"),
+            (["--runtime", "claude-cod"], "did you mean claude-code?"),
             (["--chain", "architect,develper"], "developer"),
         ):
             refused = windlass("run", "--task", "do it", *arguments, code=2)
