@@ -1,4 +1,7 @@
-"""What the tools answer with: typed, so that a client gets structured content and a schema of it."""
+"""What the tools answer with: typed, so that a client gets structured content and a schema of it.
+
+A field with a default is left out of an answer when that is all it would say.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +80,8 @@ class ExecutionView(BaseModel):
     seq: int = Field(description="Events so far.")
     steps: list[StepView]
     steps_left_out: int = Field(default=0, description="Steps that are not listed, to keep this short.")
-    questions: list[QuestionView] = []
-    warnings: list[str] = Field(default=[], description="What its user should be told: budgets, runtimes.")
+    questions: list[QuestionView]
+    warnings: list[str] = Field(description="What its user should be told: budgets, runtimes.")
     cost: CostView
     error: ErrorView | None = None
     lacks: list[str] = Field(default=[], description="Steps whose results it does not have.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
@@ -10,7 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPDeprecationWarning
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from pydantic import BaseModel
 
 from windlass.core.state import State
 from windlass.core.view import progress
@@ -18,7 +20,7 @@ from windlass.errors import Failure, PlanInvalid, ToolError, WindlassError
 from windlass.server.mcp.clean import clean
 from windlass.server.mcp.look import error_view
 
-__all__ = ["Teller", "client_name", "errors_told"]
+__all__ = ["Teller", "client_name", "told"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,28 +32,41 @@ def client_name(ctx: Context[Any, Any]) -> str:
     return params.client_info.name if params is not None else ""
 
 
-def errors_told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-    """An error of the engine is the tool's error, with its category and what to do about it."""
+def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """What the tool gives, without what says nothing; an error of the engine with its category and what to do.
+
+    The library takes a result that is made already as it is, and the schema from the tool's own signature.
+    """
 
     @functools.wraps(tool)
-    async def told(*args: P.args, **kwargs: P.kwargs) -> R:
+    async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return await tool(*args, **kwargs)
+            given = await tool(*args, **kwargs)
         except WindlassError as error:
             problems = [str(problem) for problem in error.problems] if isinstance(error, PlanInvalid) else []
-            return _failed(error.failure, problems)  # type: ignore[return-value]  # the library takes it as it is
+            return _failed(error.failure, problems)  # type: ignore[return-value]
         except ToolError as error:
             return _failed(error.failure, [])  # type: ignore[return-value]
+        if isinstance(given, InputRequiredResult) or not isinstance(given, BaseModel):
+            return given
+        return _short(given)  # type: ignore[return-value]
 
-    return told
+    return telling
+
+
+def _short(answer: BaseModel) -> CallToolResult:
+    """Every word of it is paid for by whoever runs the client's model."""
+    structured = answer.model_dump(mode="json", exclude_defaults=True)
+    text = json.dumps(structured, ensure_ascii=False, separators=(",", ":"))
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured)
 
 
 def _failed(failure: Failure, problems: list[str]) -> CallToolResult:
     failure, problems = msgspec.structs.replace(failure, message=clean(failure.message)), clean(problems)
     lines = [failure.message, f"category: {failure.category}", *(f"→ {line}" for line in failure.advice)]
-    told = error_view(failure)
-    assert told is not None
-    structured: dict[str, Any] = {"error": told.model_dump()}
+    error = error_view(failure)
+    assert error is not None
+    structured: dict[str, Any] = {"error": error.model_dump()}
     if problems:
         structured["problems"] = problems
     text = TextContent(type="text", text="\n".join(lines))

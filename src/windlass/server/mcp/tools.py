@@ -23,7 +23,7 @@ from windlass.server.mcp.look import look, questions, view
 from windlass.server.mcp.models import BudgetView, ExecutionView
 from windlass.server.mcp.money import budget_view
 from windlass.server.mcp.request import Asked, runtime_for
-from windlass.server.mcp.telling import Teller, client_name, errors_told
+from windlass.server.mcp.telling import Teller, client_name, told
 from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up, watch
 
 __all__ = ["Engines", "Tools"]
@@ -50,7 +50,7 @@ class Tools:
         self._stopping = stopping
         """Set when the server stops: no call waits any longer."""
 
-    @errors_told
+    @told
     async def engine_execute(
         self,
         ctx: Context[Any, Any],
@@ -102,7 +102,7 @@ class Tools:
                     await stop(execution, by=_by(ctx), within=0.0)
             raise
 
-    @errors_told
+    @told
     async def engine_status(
         self,
         ctx: Context[Any, Any],
@@ -116,14 +116,14 @@ class Tools:
         """Where an execution stands: steps, outputs, errors with advice, open questions, cost, warnings."""
         return await self._see(await self._engines(False), execution, Desk.of(ctx), wait_s, until, step)
 
-    @errors_told
+    @told
     async def engine_budget(
         self, by: Annotated[By, Field(description="What spending is listed by; all but days: this month.")] = By.DAY
     ) -> BudgetView:
         """What may be spent, what was spent and set aside, and what is left, today and this month."""
         return await budget_view(await self._engines(False), by)
 
-    @errors_told
+    @told
     async def engine_interrupt(
         self,
         ctx: Context[Any, Any],
@@ -140,7 +140,7 @@ class Tools:
         state = await stop(execution, by=by, within=wait_s)
         return await _now(engine, state.id)
 
-    @errors_told
+    @told
     async def engine_resume(
         self,
         ctx: Context[Any, Any],
@@ -176,7 +176,7 @@ class Tools:
             await self._driving.resume(engine, state.id, keep_plan=keep_plan)
         return await self._see(engine, state.id, desk, wait_s)
 
-    @errors_told
+    @told
     async def engine_approve(
         self,
         ctx: Context[Any, Any],
