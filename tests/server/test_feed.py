@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import re
 import struct
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +18,14 @@ from websockets.frames import Frame, Opcode
 
 import windlass
 from windlass import Engine
+from windlass.client import Client
 from windlass.journal.memory import MemoryJournal
+from windlass.server import stream
+from windlass.server.fanout import ENOUGH
 from windlass.server.feed import Feed, last_position
 from windlass.server.frames import payload, text_frame
-from windlass.server.ring import Ring, TooSlow
+from windlass.server.protocol import GOING_AWAY
+from windlass.server.ring import MOST_BYTES, Ring, TooSlow
 from windlass.server.subscription import Subscription
 from windlass.server.telling import Sent, Telling
 
@@ -243,3 +250,19 @@ async def test_an_execution_is_forgotten_when_too_many_steps_are_held_and_told_r
 
 def test_the_frame_of_a_large_event_has_the_long_header() -> None:
     assert struct.unpack("!BBQ", text_frame(b"x" * 70_000)[:10]) == (0x81, 127, 70_000)
+
+
+def test_the_page_about_the_stream_states_the_limits_and_codes_as_they_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "streaming.md").read_text()
+    stall = inspect.signature(Feed).parameters["stall"].default
+    beat = inspect.signature(stream.stream_routes).parameters["heartbeat"].default
+    silence = inspect.signature(Client).parameters["silence"].default
+    for said in (
+        f"the last {MOST_BYTES // 2**20} MiB of events",
+        f"takes nothing for {stall:g} seconds while more than\n  {ENOUGH // 1024} KiB wait",
+        f"for {beat:g} seconds. ",
+        f"No word for {silence:g} seconds",
+    ):
+        assert said in page
+    codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", page, re.MULTILINE)}
+    assert codes == {GOING_AWAY, stream.BAD_REQUEST, stream.INTERNAL, stream.NOT_FOUND, stream.TOO_SLOW}
