@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_clients import BOTH_ERAS, Ear, error_of, hosted, shown
 
+from windlass.plan.load import load_plan
 from windlass.server.mcp import waiting
 from windlass.testing import ScriptedRunner, Turn
 
@@ -92,6 +93,17 @@ async def test_i2_a_plan_file_is_found_in_the_working_directory(project: Project
         seen = shown(await mcp.call_tool("engine_execute", arguments))
     assert seen["status"] == "completed"
     assert seen["workdir"] == str(project.path / "deep")
+
+
+async def test_c5_what_a_plan_probably_does_not_mean_is_a_warning(project: Project) -> None:
+    project.file("plan.yaml", "steps: [{id: a, run: \"echo '{{ inputs.x }}'\"}]\ninputs: {x: 1}\n")
+    warned = [str(line) for line in load_plan(project.path / "plan.yaml").warnings]
+    assert warned
+    async with hosted(project) as server, server.client() as mcp:
+        seen = shown(await mcp.call_tool("engine_execute", {"file": "plan.yaml", "wait_s": 60}))
+    assert [line.rpartition("plan.yaml")[2] for line in seen["warnings"]] == [
+        line.rpartition("plan.yaml")[2] for line in warned
+    ]
 
 
 async def test_b2_a_task_becomes_a_plan_by_its_strategy(project: Project) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import anyio
@@ -20,11 +21,11 @@ from windlass.server.mcp.asking import Desk, Reply
 from windlass.server.mcp.clean import cleaned
 from windlass.server.mcp.driving import Driving
 from windlass.server.mcp.look import look, questions, view
-from windlass.server.mcp.models import BudgetView, ExecutionView
+from windlass.server.mcp.models import BudgetView, ExecutionView, QuestionView
 from windlass.server.mcp.money import budget_view
 from windlass.server.mcp.request import Asked, runtime_for
 from windlass.server.mcp.telling import Teller, client_name, told
-from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up, watch
+from windlass.server.mcp.waiting import LONGEST_WAIT, Until, closed, taken_up, watch
 
 __all__ = ["Engines", "Tools"]
 
@@ -89,12 +90,13 @@ class Tools:
         engine, desk = await self._engines(True), Desk.of(ctx)
         if desk.execution is not None:  # the client makes the call again, with a person's answer
             return await self._see(engine, desk.execution, desk, wait_s)
+        workdir = os.path.expanduser(workdir) if workdir else None
         asked = Asked(plan, file, task, strategy, role, chain, runtime, model, budget, budget_tokens, workdir)
         sourced = await runtime_for(engine, asked.sourced(engine), client_name(ctx))
         given = bind_inputs(sourced.plan, inputs or {})
         execution = await self._driving.start(engine, sourced, given, workdir)
         try:
-            return await self._see(engine, execution, desk, wait_s)
+            return await self._see(engine, execution, desk, wait_s, notes=sourced.warnings)
         except anyio.get_cancelled_exc_class():
             if on_cancel != "go_on":
                 with anyio.CancelScope(shield=True):
@@ -201,9 +203,10 @@ class Tools:
         wait_s: float,
         until: Until = "end",
         step: str | None = None,
+        notes: Sequence[str] = (),
     ) -> Seen:
         """Wait for it, passing its questions on to whoever sits at the client; the time they take does not count."""
-        teller, late = Teller(desk.ctx), []
+        teller, late = Teller(desk.ctx), list(notes)
         reply: Reply | InputRequiredResult | None = desk.take()
         while True:
             if isinstance(reply, Reply) and reply.answer is not None:
@@ -213,9 +216,25 @@ class Tools:
             if question is None:
                 seen.warnings += late
                 return cleaned(view(seen, engine.driven(seen.state), step=step))
-            reply = await desk.ask(seen.state.id, question)
+            reply = await _ask(engine, seen.state.id, desk, question)
             if isinstance(reply, InputRequiredResult):
                 return reply
+
+
+async def _ask(
+    engine: Engine, execution: str, desk: Desk, question: QuestionView
+) -> Reply | InputRequiredResult | None:
+    """The person's answer; None when somebody else was quicker, and the question is taken off their screen."""
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(desk.ask(execution, question))
+    gone = loop.create_task(closed(engine, execution, question.step))
+    try:
+        await asyncio.wait({asking, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else None
+    finally:
+        for task in (asking, gone):
+            task.cancel()
+        await asyncio.gather(asking, gone, return_exceptions=True)
 
 
 async def _pass_on(engine: Engine, execution: str, reply: Reply, by: str) -> list[str]:

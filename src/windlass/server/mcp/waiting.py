@@ -13,7 +13,7 @@ from windlass.engine.engine import Engine
 from windlass.server.mcp.look import Seen, following, look
 from windlass.server.mcp.telling import Teller
 
-__all__ = ["LONGEST_WAIT", "Until", "taken_up", "watch"]
+__all__ = ["LONGEST_WAIT", "Until", "closed", "taken_up", "watch"]
 
 Until: TypeAlias = Literal["end", "change"]
 LONGEST_WAIT = 3600.0
@@ -67,6 +67,16 @@ async def _beat(state: State, teller: Teller) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT)
         await teller.progress(state, _headline(state))
+
+
+async def closed(engine: Engine, execution: str, step: str) -> None:
+    """Until a question of that step is no longer open: answered by whoever, expired, or stopped."""
+    seen = await look(engine, execution)
+    async with following(engine, execution, seen.state.seq) as entries:
+        async for entry in entries:
+            seen.take(entry.event)
+            if step not in seen.state.questions:
+                return
 
 
 @asynccontextmanager
