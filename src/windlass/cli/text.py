@@ -167,8 +167,9 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
         return [f"windlass watch {name}"]
     if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.RUNNING, ExecutionStatus.PENDING):
         lines = []
-        if any(step.waiting_for == "budget" for step in state.questions.values()):
-            lines.append(f"windlass resume {name} --budget USD   # what it may spend in all")
+        asked = [step for step in state.questions.values() if step.waiting_for == "budget"]
+        for flag in dict.fromkeys("--budget-tokens N" if step.unit == "tokens" else "--budget USD" for step in asked):
+            lines.append(f"windlass resume {name} {flag}   # what may be spent in all")
         for step in state.questions.values():
             word = shlex.quote(step.id)
             if step.waiting_for == "approval":

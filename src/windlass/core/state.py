@@ -318,7 +318,7 @@ class State:
     def _step_waiting(self, event: ev.StepWaiting) -> None:
         step = self.steps[event.step]
         self._wait(step, event.at, event.reason, event.until, event.question)
-        step.scope = event.scope
+        step.scope, step.unit = event.scope, event.unit
         if event.reason == "quota" and event.until is not None:
             self.quotas[event.runtime] = event.until
 

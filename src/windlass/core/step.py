@@ -65,6 +65,8 @@ class StepState:
     question: str = ""
     scope: str = ""
     """Which limit has no room, when it waits for budget."""
+    unit: str = "usd"
+    """Of what it has none: `usd` or `tokens`."""
     approval: Approval | None = None
     """The last question."""
     answers: dict[str, Approval] | None = None

@@ -211,7 +211,8 @@ _OF = {"step": "this step", "execution": "this execution", "day": "today", "mont
 def _told(refusal: Refusal) -> str:
     limit, spent = _shown(refusal.limit, refusal.unit), _shown(refusal.spent, refusal.unit)
     others = f", and {_shown(refusal.reserved, refusal.unit)} set aside by others" if refusal.reserved else ""
-    return f"the budget for {_OF[refusal.scope]} is {limit}; {spent} is spent{others}"
+    verb = "is" if refusal.unit == "usd" else "are"
+    return f"the budget for {_OF[refusal.scope]} is {limit}; {spent} {verb} spent{others}"
 
 
 def _shown(value: float, unit: str) -> str:

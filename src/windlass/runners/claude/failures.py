@@ -33,6 +33,8 @@ _STATUSES = {
 
 _KEPT = {"session_kept": True}
 """What was said so far is sound: once a person has corrected what was wrong, the conversation can go on."""
+LIMIT_WAIT = 60.0
+"""Seconds before it is tried again after a rate limit of unknown length."""
 _DOCTOR = "look at it with: windlass doctor"
 
 
@@ -78,7 +80,9 @@ def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float
     status = result.get("api_error_status")
     if not isinstance(status, int):
         status = _STATUSES.get(listener.error_kind)
-    return of_status(status, text, runtime=RUNTIME, now=now, resets_at=listener.resets_at)
+    # With a key it does not tell for how long a limit holds, and has itself waited for a short one already.
+    wait = LIMIT_WAIT if status == 429 and listener.resets_at is None else None
+    return of_status(status, text, runtime=RUNTIME, now=now, retry_after=wait, resets_at=listener.resets_at)
 
 
 def _refused(text: str) -> Failure:

@@ -2,8 +2,8 @@
 
 The live count knows each call to the model by its message id, so that nothing counts twice. The runtime's figures of
 one result (`model_usage_since_last_result`) count everything, subagents too; its other totals go on over a resume and
-are never billed. An answer that was cut off is missing from them, and a model without a price has a made-up one: then
-our prices are asked, and without them the cost is unknown, which is not zero.
+are never billed. A model without a price has a made-up one there: then our prices are asked. An answer that was cut
+off is missing from them, and nobody counted what had come of it: then the cost is unknown, which is not zero.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from windlass.ports import Usage
 from windlass.prices import Prices
@@ -91,7 +93,9 @@ class Spending:
             return Usage(usd=0.0, source="runtime")  # it never came to that
         billed = list((self._billed or {}).values())
         counts = functools.reduce(Counts.plus, (spent.counts for spent in billed), Counts())
-        if self._billed is None or cut_off or self._seen.tokens_in > counts.tokens_in:
+        if cut_off:  # nobody counted what of the answer had come by then
+            return msgspec.structs.replace(self.live(), usd=None, source="unknown")
+        if self._billed is None or self._seen.tokens_in > counts.tokens_in:
             return self.live()
         most = max(billed, key=lambda spent: (spent.usd or 0.0, spent.counts.tokens_out), default=_Spent(""))
         if all(spent.usd is not None for spent in billed):
