@@ -1,0 +1,45 @@
+"""The page about the server holds: its commands are run, its tables are the server's own (I3)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import doc_pages
+import pytest
+from doc_pages import REPOSITORY, blocks, play
+
+import windlass
+from windlass.server.app import create_routes
+from windlass.server.bodies import DEEPEST
+from windlass.server.guard import MAX_BODY
+from windlass.server.service import Service
+
+PAGE = REPOSITORY / "docs" / "server.md"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed here")
+def test_i3_the_commands_of_the_page_do_what_it_says(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks are marked `curl`, not `test`: a machine without curl must not fail."""
+    assert any(block.mark == "curl" for block in blocks(PAGE))
+    page = Path(project.user) / "server.md"
+    page.write_text(PAGE.read_text().replace("<!-- curl -->", "<!-- test -->"))
+    monkeypatch.setattr(doc_pages, "REPOSITORY", page.parent)  # what failures are named after
+    play(page, project.path, project.env)
+
+
+async def test_i3_the_table_of_routes_is_the_servers_own(project: Any) -> None:
+    engine = windlass.open()
+    try:
+        described = create_routes(Service(engine)).openapi()["paths"]
+    finally:
+        await engine.close()
+    there = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    named = set(re.findall(r"`(GET|POST) (/[^`]*)`", PAGE.read_text()))
+    assert there == named
+
+
+def test_i3_the_limits_on_the_page_are_the_servers_own() -> None:
+    assert f"{MAX_BODY // 1024**2} MiB, nested at most {DEEPEST} levels" in PAGE.read_text()
