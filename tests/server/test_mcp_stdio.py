@@ -195,6 +195,13 @@ async def test_i2_nothing_but_the_protocol_is_on_stdout(project: Project, windla
     assert "Traceback" not in server.err.read_text()
 
 
+def test_i2_a_person_who_starts_it_is_told_what_it_is_and_can_leave(project: Project, windlass: Windlass) -> None:
+    terminal = windlass.terminal("mcp")
+    terminal.expect("windlass mcp install claude-code")
+    terminal.type("\x03")
+    assert terminal.ended().code == -2
+
+
 @pytest.mark.parametrize("number", [2, 15])
 async def test_i2_a_signal_ends_it_at_once(project: Project, tmp_path: Path, number: int) -> None:
     server = Raw(project, tmp_path)

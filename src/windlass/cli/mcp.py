@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from windlass.cli.mcp_install import Client, install
-from windlass.cli.session import Home, Yes
+from windlass.cli.session import Home, Yes, say, suggest
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 
@@ -42,6 +42,9 @@ def serve(
         return
     if find_spec("mcp") is None:
         raise UsageError("the MCP library is not installed", advice=("pip install 'windlass[server]'",))
+    if sys.stdin.isatty():
+        say("this speaks MCP with the program that has started it, and waits; to tell a client of it:")
+        suggest("  windlass mcp install claude-code   # or opencode")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # Nothing is driven here and the journal is true at any moment: a stop needs no farewell, and a reader that
     # waits for stdin would hold one up.

@@ -23,6 +23,8 @@ __all__ = ["Seen", "error_view", "following", "look", "questions", "view"]
 MOST_STEPS = 60
 LONGEST_OUTPUT = 4_000
 """Characters of one step's output."""
+DEEPEST = 60
+"""Levels of a value that are given as such."""
 ALL_OUTPUTS = 24_000
 """Characters of all outputs together."""
 
@@ -107,7 +109,7 @@ def questions(state: State) -> list[QuestionView]:
                     kind="approval",
                     text=f"step {step.id} asks to run {asked.tool} with exactly this input",
                     tool=asked.tool,
-                    input=asked.input,
+                    input=_flat(asked.input),
                     digest=asked.digest,
                     expires_at=iso(asked.expires_at),
                     answer="engine_approve with this step and digest, once a person has said yes or no",
@@ -167,6 +169,7 @@ def _step(told: dict[str, Any], room: int | None) -> StepView:
 
 def _cut(output: Any, room: int | None) -> tuple[Any, int]:
     """An output that is too long becomes text: its beginning and its end."""
+    output = _flat(output)
     if room is None or output is None:
         return output, 0
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
@@ -174,6 +177,16 @@ def _cut(output: Any, room: int | None) -> tuple[Any, int]:
         return output, 0
     half = room // 2
     return f"{text[:half]}\n…\n{text[-half:]}", len(text) - 2 * half
+
+
+def _flat(value: Any) -> Any:
+    """What is nested deeper than the protocol's library can write is given as its JSON."""
+    return json.dumps(value, ensure_ascii=False) if _deeper(value, DEEPEST) else value
+
+
+def _deeper(value: Any, than: int) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return than == 0 or any(_deeper(one, than - 1) for one in inside)
 
 
 def _next(state: State, driven: bool, *, cut: bool) -> list[str]:
