@@ -155,6 +155,27 @@ def test_c6_a_question_that_nobody_answers_stays_open_until_engine_approve(
     assert (project.path / "live.txt").read_text() == "live"
 
 
+def test_c6_claude_code_shows_the_question_and_what_is_answered_there_holds(
+    project: Project, windlass: Windlass
+) -> None:
+    """Without a person, a hook of the user's sees what a person would see, and answers in their place."""
+    plan = {"steps": [{"id": "deploy", "run": "printf live > live.txt", "approve": "always"}]}
+    says = {"hookEventName": "Elicitation", "action": "accept", "content": {"allow": True, "note": "by a hook"}}
+    hook = project.file("hook.sh", f"#!/bin/sh\ncat > asked.json\necho '{json.dumps({'hookSpecificOutput': says})}'\n")
+    hook.chmod(0o755)
+    settings = {"hooks": {"Elicitation": [{"hooks": [{"type": "command", "command": str(hook)}]}]}}
+    project.file(".claude/settings.json", json.dumps(settings))
+    with serving(project, [Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 60}), Reply.say("live")]):
+        stream = ask(project, windlass, "execute")
+    (result,) = results(stream)
+    assert json.loads(texts(result))["status"] == "completed"
+    asked = json.loads((project.path / "asked.json").read_text())
+    assert "printf live > live.txt" in asked["message"]
+    (execution,) = project.ids()
+    (answer,) = [event for event in project.events(execution) if isinstance(event, ev.ApprovalAnswered)]
+    assert (answer.allow, answer.by, answer.note) == (True, "mcp:claude-code", "by a hook")
+
+
 def test_i2_an_execution_goes_on_when_claude_code_has_ended(project: Project, windlass: Windlass, until: Any) -> None:
     gate = {"steps": [{"id": "gate", "run": "until [ -e open ]; do sleep 0.02; done; printf open"}]}
     with serving(project, [Reply.use(f"{TOOL}execute", {"plan": gate}), Reply.say("started")]):
