@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
@@ -248,3 +249,48 @@ async def test_i3_many_clients_come_back_at_once_after_a_restart_and_miss_nothin
             await asyncio.gather(*following)
     expected = [position for position, _e, _s in await journal(engine)]
     assert got == [expected] * len(clients)
+
+
+# ── the journal ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@HOSTS
+async def test_i3_a_journal_that_cannot_be_read_is_said_instead_of_silence_and_what_heals_goes_on(
+    engine: Engine, project: Project, ws: Any
+) -> None:
+    async with hosted(engine, ws=ws) as host, listen(host.url("/api/stream?after=0")) as client:
+        first = await engine.start(chain(1))
+        got = await events(client, until="execution.finished")
+        await first.wait()
+        second = await engine.create(chain(1))  # another process could have written it, and of a newer version
+        good = damage(project, second, b'{"type":"from.the.future","at":1.0}')
+        with pytest.raises(ConnectionClosed) as closed:
+            await until_closed(client, got)
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, second in closed.value.rcvd.reason) == (1011, True)
+        async with listen(host.url("/api/stream")) as late:
+            with pytest.raises(ConnectionClosed) as refused:
+                await until_closed(late, [])
+        assert refused.value.rcvd is not None
+        assert refused.value.rcvd.code == 1011
+        damage(project, second, good)
+        await (await engine.resume(second)).wait()
+        async with asyncio.timeout(60):
+            async for event in Client(f"http://127.0.0.1:{host.port}", "none-needed").stream(got[-1]["position"]):
+                got.append(event)
+                if event["type"] == "execution.finished":
+                    break
+    assert places(got) == await journal(engine)
+
+
+def damage(project: Project, execution: str, body: bytes) -> bytes:
+    """Replace an execution's first event; gives what it was."""
+    db = sqlite3.connect(project.home / "windlass.db", timeout=30)
+    try:
+        where = "execution = (SELECT key FROM executions WHERE id = ?) AND seq = 1"
+        (was,) = db.execute(f"SELECT body FROM events WHERE {where}", (execution,)).fetchone()
+        db.execute(f"UPDATE events SET body = ? WHERE {where}", (body, execution))
+        db.commit()
+        return bytes(was)
+    finally:
+        db.close()

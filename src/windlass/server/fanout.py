@@ -2,7 +2,7 @@
 
 A round joins the new frames into one piece, the same for all who stand at the same place, and hands it to each
 client's transport with one call. Whoever has not taken the last pieces is passed over; whoever takes nothing for too
-long, or has fallen behind the ring, is cut off. No round waits for anybody.
+long, or has fallen behind the ring by that, is cut off. No round waits for anybody.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from windlass.clock import Clock, SystemClock, iso
+from windlass.errors import WindlassError
 from windlass.server.frames import text_frame
 from windlass.server.ring import Ring, TooSlow
 
@@ -24,6 +25,9 @@ ENOUGH = 64 * 1024
 MOST_AT_ONCE = 256 * 1024
 SLICE = 50
 """Clients that are written to before others on the loop have their turn."""
+
+_Pieces = dict[tuple[str | None, int], tuple[bytes, int, int]]
+"""For who stands where: the joined frames, and where one stands after them, by position and sequence."""
 
 
 class Direct(Protocol):
@@ -42,19 +46,25 @@ class Direct(Protocol):
 class Outlet:
     """A client that is written to."""
 
-    def __init__(self, direct: Direct, cursor: int, execution: str | None, heartbeat: float) -> None:
+    def __init__(self, direct: Direct, cursor: int, seq: int, execution: str | None, heartbeat: float) -> None:
         self.direct = direct
         self.cursor = cursor
+        self.seq = seq
+        """The last sequence that it was given, where it listens to one execution."""
         self.execution = execution
         self.heartbeat = heartbeat
         self.full_since: float | None = None
         self.written_at = asyncio.get_running_loop().time()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the feed is closed; fails with `TooSlow`."""
+        self.ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Whether it fell behind through no fault of its own, or the feed is closed; fails when it is to be cut off."""
 
-    def cut_off(self) -> None:
+    def end(self, behind: bool) -> None:
         if not self.ended.done():
-            self.ended.set_exception(TooSlow())
+            self.ended.set_result(behind)
+
+    def fail(self, error: WindlassError) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
 
 
 class Fanout:
@@ -76,13 +86,16 @@ class Fanout:
 
     def close(self) -> None:
         for outlet in self._outlets:
-            if not outlet.ended.done():
-                outlet.ended.set_result(None)
+            outlet.end(behind=False)
+
+    def fail(self, error: WindlassError) -> None:
+        for outlet in self._outlets:
+            outlet.fail(error)
 
     async def push(self, ring: Ring) -> float:
         """One round. Says how much of the processor's time it took to give out events; 0 if there were none."""
         loop = asyncio.get_running_loop()
-        pieces: dict[tuple[str | None, int], tuple[bytes, int]] = {}
+        pieces: _Pieces = {}
         now = loop.time()
         spent, since = 0.0, time.thread_time()
         wrote = False
@@ -98,13 +111,11 @@ class Fanout:
                 outlet.written_at = now
         return spent + time.thread_time() - since if wrote else 0.0
 
-    def _serve(
-        self, outlet: Outlet, ring: Ring, pieces: dict[tuple[str | None, int], tuple[bytes, int]], now: float
-    ) -> bool:
+    def _serve(self, outlet: Outlet, ring: Ring, pieces: _Pieces, now: float) -> bool:
         if outlet.direct.waiting > ENOUGH:
             outlet.full_since = now if outlet.full_since is None else outlet.full_since
             if now - outlet.full_since > self._stall or outlet.cursor < ring.floor:
-                outlet.cut_off()
+                outlet.fail(TooSlow())
             return False
         outlet.full_since = None
         key = (outlet.execution, outlet.cursor)
@@ -112,13 +123,14 @@ class Fanout:
             try:
                 found, cursor = ring.since(outlet.cursor, outlet.execution, MOST_AT_ONCE)
             except TooSlow:
-                outlet.cut_off()
+                # It has taken what it was given: there was more than a round hands out. The journal has the rest.
+                outlet.end(behind=True)
                 return False
-            pieces[key] = (b"".join([sent.frame for sent in found]), cursor)
-        piece, outlet.cursor = pieces[key]
+            pieces[key] = (b"".join([sent.frame for sent in found]), cursor, found[-1].seq if found else 0)
+        piece, outlet.cursor, seq = pieces[key]
         if piece:
             outlet.direct.write(piece)
-            outlet.written_at = now
+            outlet.seq, outlet.written_at = seq, now
         return bool(piece)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 
 from windlass.engine.observer import Observer
 from windlass.errors import JournalError, UsageError
@@ -21,7 +22,7 @@ from windlass.ports import Journal
 from windlass.server.fanout import Fanout
 from windlass.server.ring import MOST_BYTES, MOST_EVENTS, Ring
 from windlass.server.subscription import Subscription
-from windlass.server.telling import Telling
+from windlass.server.telling import Sent, Telling
 
 __all__ = ["Feed"]
 
@@ -32,10 +33,12 @@ FLUSH = 0.03
 REST = 8.0
 """How much longer the feed rests than it has worked: a ninth of the loop's time is its own, however many listen."""
 LONGEST_REST = 0.15
-PAGE = 2000
+PAGE = 500
 LOOKBACK = 500
 """Events before the journal's end that the ring begins with, for clients who come back after a restart."""
-WAIT_AFTER_TROUBLE = 1.0
+WAIT_AFTER_TROUBLE = 0.5
+MOST_FAILURES = 4
+"""Looks at the journal that may fail one after the other before clients are told."""
 
 _log = logging.getLogger("windlass.server.feed")
 
@@ -58,12 +61,17 @@ class Feed:
         self.turn = asyncio.Lock()
         """Held by the listener who reads a page of the past."""
         self._telling = Telling(self.journal)
+        self._held: deque[Sent] = deque()
+        """What was read and is not in the ring yet."""
+        self._highest = 0
+        """The highest position ever seen here; what was removed since no longer shows in the journal."""
         self._listeners = 0
         self._wanted = asyncio.Event()
         self._begun = asyncio.Event()
         self._news = asyncio.Event()
         self._grown: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._failed = 0
         self._unhook = engine.on_commit(lambda _execution: self._news.set())
         self.closed = False
         self.dropped = 0
@@ -111,18 +119,21 @@ class Feed:
 
     async def _exists(self, after: int, execution: str | None) -> bool:
         if execution is None:
-            return after <= self.ring.tip or after <= await last_position(self.journal)
+            self._highest = max(self._highest, self.ring.tip)
+            return after <= self._highest or after <= await last_position(self.journal)
         return bool(await self.journal.read(execution, after - 1, limit=1))
 
     # -- those who listen --------------------------------------------------------------------------
 
     async def join(self) -> None:
-        """Count one listener more. Returns when the ring is alive."""
+        """Count one listener more. Returns when the ring is alive, or says why it cannot be."""
         self._listeners += 1
         self._wanted.set()
         try:
             await self._begun.wait()
-        except asyncio.CancelledError:
+            if self.trouble:
+                raise JournalError(self.trouble)
+        except BaseException:
             self.leave()
             raise
 
@@ -138,6 +149,11 @@ class Feed:
         if not self.closed:
             await asyncio.wait({self._grown}, timeout=within)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the journal has been unreadable for too long to go on waiting."""
+        return self._failed >= MOST_FAILURES
+
     def _tell_growth(self) -> None:
         if self._grown is not None and not self._grown.done():
             self._grown.set_result(None)
@@ -147,19 +163,10 @@ class Feed:
     async def _run(self) -> None:
         while True:
             try:
-                if not self._listeners:
-                    await self._rest()
-                self._news.clear()
-                worked = await self._take_in()
-                self._begun.set()
-                worked += await self.fanout.push(self.ring)
-                self.trouble = ""
-            except JournalError as error:
-                # Somebody may hold the file, or it is damaged. Clients stay: what comes after it will not be lost.
-                if self.trouble != error.message:
-                    _log.warning("the stream waits for the journal: %s", error.message)
-                self.trouble = error.message
-                await asyncio.sleep(WAIT_AFTER_TROUBLE)
+                worked = await self._round()
+                self.trouble, self._failed = "", 0
+            except Exception as error:  # whatever it is, the stream does not end by it
+                await self._wait_out(error)
                 continue
             if worked:
                 # Counted in the processor's time: on a busy machine a round lasts long without costing anybody more.
@@ -167,24 +174,59 @@ class Feed:
             else:
                 await _wait(self._news, POLL)
 
+    async def _round(self) -> float:
+        """Read on and write out. Says how much of the processor's time that took; 0 if there was nothing."""
+        if not self._listeners:
+            await self._rest()
+        self._news.clear()
+        worked = await self._take_in()
+        self._begun.set()
+        return worked + await self.fanout.push(self.ring)
+
+    async def _wait_out(self, error: Exception) -> None:
+        """Somebody may hold the journal for a while. If it stays unreadable, clients are told, not left waiting."""
+        trouble = error.message if isinstance(error, JournalError) else f"{type(error).__name__}: {error}"
+        if self.trouble != trouble:
+            _log.warning("the stream cannot go on: %s", trouble, exc_info=not isinstance(error, JournalError))
+        self.trouble = trouble
+        self._failed += 1
+        if self._failed >= MOST_FAILURES:
+            self.fanout.fail(JournalError(trouble))
+            self._tell_growth()
+            if not self._begun.is_set():
+                self._begun.set()  # those who wait for it to begin are woken up and told
+                self._begun.clear()
+        await asyncio.sleep(WAIT_AFTER_TROUBLE)
+
     async def _rest(self) -> None:
         """Nobody listens. Whoever comes next finds a ring that begins a little before the journal's end."""
         self._begun.clear()
         await self._wanted.wait()
         end = await last_position(self.journal)
         self.ring = Ring(max(0, end - LOOKBACK), *self._size)
+        self._held.clear()
         self._telling = Telling(self.journal)
 
     async def _take_in(self) -> float:
         """Read on. Says how much of the processor's time that took; 0 if there was nothing."""
-        entries = await self.journal.read(None, self.ring.tip, limit=PAGE)
-        if not entries:
-            return 0.0
+        entries = [] if self._held else await self.journal.read(None, self.ring.tip, limit=PAGE)
         began = time.thread_time()
-        for sent in await self._telling.tell(entries):
-            self.ring.add(sent)
+        if entries:
+            self._held.extend(await self._telling.tell(entries))
+        if not self._held:
+            return 0.0
+        self._fill()
         self._tell_growth()
         return time.thread_time() - began
+
+    def _fill(self) -> None:
+        """Put into the ring what was read, at most half of it at once: whoever keeps up must not fall behind by it."""
+        most_bytes, most_events = self._size
+        added = size = 0
+        while self._held and size <= most_bytes // 2 and added < max(most_events // 2, 1):
+            sent = self._held.popleft()
+            self.ring.add(sent)
+            added, size = added + 1, size + len(sent.frame)
 
 
 async def _wait(event: asyncio.Event, within: float) -> None:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from windlass.clock import SystemClock
-from windlass.errors import NotFound, UsageError, WindlassError
+from windlass.errors import JournalError, NotFound, UsageError, WindlassError
 from windlass.server.fanout import Outlet, heartbeat_text
 from windlass.server.feed import Feed
 from windlass.server.frames import text_frame
@@ -58,13 +58,16 @@ async def _serve(websocket: WebSocket, feed: Feed, name: str | None, heartbeat: 
         await _close(websocket, _code(error), error.message)
         return
     raw: Raw | None = websocket.scope.get("extensions", {}).get(EXTENSION, {}).get("connection")
-    async with feed.subscribe(after, execution) as subscription:
-        if raw is not None:
-            work = _write_directly(raw, feed, subscription, heartbeat)
-        else:
-            work = _send(websocket, feed, subscription, heartbeat)
-        code, reason = await _until_either(work, websocket)
-        feed.dropped += code == TOO_SLOW
+    try:
+        async with feed.subscribe(after, execution) as subscription:
+            if raw is not None:
+                work = _write_directly(raw, feed, subscription, heartbeat)
+            else:
+                work = _send(websocket, feed, subscription, heartbeat)
+            code, reason = await _until_either(work, websocket)
+            feed.dropped += code == TOO_SLOW
+    except JournalError as error:
+        code, reason = INTERNAL, error.message
     if raw is not None:
         raw.cut(code, _short(reason))
     else:
@@ -102,17 +105,20 @@ async def _gone(websocket: WebSocket) -> None:
 
 async def _write_directly(raw: Raw, feed: Feed, subscription: Subscription, heartbeat: float) -> None:
     """The past at the client's own pace; from there on, with all others, in the feed's rounds."""
-    async with aclosing(subscription.past()) as past:
-        async for batch in past:
-            raw.write(b"".join([sent.frame for sent in batch]))
-            await _patiently(raw.drained(), feed.stall)
-    raw.write(text_frame(heartbeat_text(_clock.now(), subscription.cursor)))
-    outlet = Outlet(raw, subscription.cursor, subscription.execution, heartbeat)
-    feed.fanout.add(outlet)
-    try:
-        await outlet.ended
-    finally:
-        feed.fanout.remove(outlet)
+    behind = True
+    while behind:
+        async with aclosing(subscription.past()) as past:
+            async for batch in past:
+                raw.write(b"".join([sent.frame for sent in batch]))
+                await _patiently(raw.drained(), feed.stall)
+        raw.write(text_frame(heartbeat_text(_clock.now(), subscription.cursor)))
+        outlet = Outlet(raw, subscription.cursor, subscription.seq, subscription.execution, heartbeat)
+        feed.fanout.add(outlet)
+        try:
+            behind = await outlet.ended
+        finally:
+            feed.fanout.remove(outlet)
+        subscription.go_back(outlet.cursor, outlet.seq)
 
 
 async def _send(websocket: WebSocket, feed: Feed, subscription: Subscription, heartbeat: float) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
 
+from windlass.errors import JournalError
 from windlass.server.telling import Sent, Telling
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ MOST_AT_ONCE = 256 * 1024
 class Subscription:
     """Batches of events in order, without gaps or duplicates: `async with … as batches: async for batch in batches`.
 
-    Ends when the feed is closed. Raises `TooSlow` when what should come next has already left the ring.
+    Ends when the feed is closed. Raises `TooSlow` when what should come next has already left the ring, and
+    `JournalError` when the journal stays unreadable.
     """
 
     def __init__(self, feed: Feed, after: int | None, execution: str | None) -> None:
@@ -32,6 +34,8 @@ class Subscription:
         self.execution = execution
         self.cursor = 0
         """The position up to which everything was given out; it means something once the past is over."""
+        self.seq = after or 0
+        """The same as a sequence, where it is about one execution."""
 
     async def __aenter__(self) -> Subscription:
         await self._feed.join()
@@ -46,6 +50,10 @@ class Subscription:
         while not self._feed.closed:
             if batch := await self.more(None):
                 yield batch
+
+    def go_back(self, cursor: int, seq: int) -> None:
+        """Begin anew with the past, after what has been given out."""
+        self._after, self.seq = cursor if self.execution is None else seq, seq
 
     async def past(self) -> AsyncGenerator[list[Sent], None]:
         """What the journal has, until the ring has all that follows."""
@@ -69,7 +77,8 @@ class Subscription:
                 await asyncio.sleep(time.thread_time() - began)
             last = entries[-1].position if entries else 0
             if told:
-                after = last if self.execution is None else entries[-1].seq
+                self.seq = entries[-1].seq
+                after = last if self.execution is None else self.seq
                 yield told
             self.cursor = last if len(entries) == PAGE else max(tip, last)
             if self.cursor >= feed.ring.floor and len(entries) < PAGE:
@@ -80,5 +89,7 @@ class Subscription:
         batch, self.cursor = self._feed.ring.since(self.cursor, self.execution, MOST_AT_ONCE)
         if not batch and not self._feed.closed:
             await self._feed.growth(within)
+            if self._feed.lost:
+                raise JournalError(self._feed.trouble)
             batch, self.cursor = self._feed.ring.since(self.cursor, self.execution, MOST_AT_ONCE)
         return batch
