@@ -19,6 +19,7 @@ from websockets.frames import Frame, Opcode
 import windlass
 from windlass import Engine
 from windlass.client import Client
+from windlass.errors import UsageError
 from windlass.journal.memory import MemoryJournal
 from windlass.server import stream
 from windlass.server.fanout import ENOUGH
@@ -266,3 +267,27 @@ def test_the_page_about_the_stream_states_the_limits_and_codes_as_they_are() -> 
         assert said in page
     codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", page, re.MULTILINE)}
     assert codes == {GOING_AWAY, stream.BAD_REQUEST, stream.INTERNAL, stream.NOT_FOUND, stream.TOO_SLOW}
+
+
+async def test_i3_now_is_after_everything_that_was_read_though_not_all_of_it_is_in_the_ring(engine: Engine) -> None:
+    await (await engine.start(chain(50))).wait()
+    feed = Feed(engine, most_events=10)
+    await feed.start()
+    async with feed.subscribe() as subscription:
+        execution = await engine.start(chain(1))
+        got = await take(subscription, 1)
+        await execution.wait()
+    assert got[0].execution == execution.id
+    assert got[0].seq == 1
+    await feed.close()
+
+
+async def test_i3_a_listener_may_come_back_to_what_was_removed_since(engine: Engine, feed: Feed) -> None:
+    execution = await engine.start(chain(3))
+    await execution.wait()
+    async with feed.subscribe(0) as subscription:
+        last = (await take(subscription, len(await journal(engine))))[-1].position
+    await engine.forget(execution.id)
+    assert await feed.check(last, None) is None
+    with pytest.raises(UsageError, match="beyond the end"):
+        await feed.check(last + 1, None)

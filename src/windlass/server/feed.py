@@ -66,6 +66,8 @@ class Feed:
         self._highest = 0
         """The highest position ever seen here; what was removed since no longer shows in the journal."""
         self._listeners = 0
+        self._awake = False
+        """Whether the ring goes on from where it is."""
         self._wanted = asyncio.Event()
         self._begun = asyncio.Event()
         self._news = asyncio.Event()
@@ -103,7 +105,7 @@ class Feed:
     @property
     def position(self) -> int:
         """The last position that was read. It stands still while nobody listens."""
-        return self.ring.tip
+        return self._held[-1].position if self._held else self.ring.tip
 
     def subscribe(self, after: int | None = None, execution: str | None = None) -> Subscription:
         """Events after a position, or with an execution after its sequence; with None, those from now on."""
@@ -119,7 +121,7 @@ class Feed:
 
     async def _exists(self, after: int, execution: str | None) -> bool:
         if execution is None:
-            self._highest = max(self._highest, self.ring.tip)
+            self._highest = max(self._highest, self.position)
             return after <= self._highest or after <= await last_position(self.journal)
         return bool(await self.journal.read(execution, after - 1, limit=1))
 
@@ -176,7 +178,7 @@ class Feed:
 
     async def _round(self) -> float:
         """Read on and write out. Says how much of the processor's time that took; 0 if there was nothing."""
-        if not self._listeners:
+        if not self._listeners or not self._awake:
             await self._rest()
         self._news.clear()
         worked = await self._take_in()
@@ -200,12 +202,15 @@ class Feed:
 
     async def _rest(self) -> None:
         """Nobody listens. Whoever comes next finds a ring that begins a little before the journal's end."""
+        self._awake = False
+        self._highest = max(self._highest, self.position)
         self._begun.clear()
         await self._wanted.wait()
         end = await last_position(self.journal)
         self.ring = Ring(max(0, end - LOOKBACK), *self._size)
         self._held.clear()
         self._telling = Telling(self.journal)
+        self._awake = True
 
     async def _take_in(self) -> float:
         """Read on. Says how much of the processor's time that took; 0 if there was nothing."""

@@ -59,7 +59,7 @@ class Subscription:
         """What the journal has, until the ring has all that follows."""
         feed = self._feed
         if self._after is None:
-            self.cursor = feed.ring.tip
+            self.cursor = feed.position
             return
         telling = Telling(feed.journal)
         after = self._after
