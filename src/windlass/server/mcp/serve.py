@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.request_state import RequestStateSecurity
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import EmptyResult, SetLevelRequestParams, ToolAnnotations
 
 from windlass.engine.engine import Engine
@@ -68,7 +68,8 @@ def _made() -> MCPServer[Any]:
     )
     root.handlers[:] = handlers
     root.setLevel(level)
-    # Who sends log messages must say so, and let a client of the older protocol choose their level.
+    # Who sends log messages must say so, and let a client of the older protocol choose their level. The library
+    # wants it added to its inner server, and gives no other way to that.
     server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, _set_level)
     return server
 
@@ -92,7 +93,9 @@ class McpHttpApp:
     """
 
     def __init__(self, server: MCPServer[Any], *, max_body: int = 4 * 1024 * 1024) -> None:
-        self._manager = StreamableHTTPSessionManager(server._lowlevel_server, max_request_body_size=max_body)
+        unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        server.streamable_http_app(max_request_body_size=max_body, transport_security=unguarded)
+        self._manager = server.session_manager  # made by the line above; its routes are not used
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> McpHttpApp:
