@@ -99,6 +99,15 @@ async def test_c6_a_client_that_cannot_ask_is_told_the_question_and_passes_the_a
     assert (given.by, given.note) == ("mcp:tester", "ok")
 
 
+async def test_c6_the_record_names_the_client_in_signs_that_can_be_shown(project: Project) -> None:
+    name = "evil\x1b[2J\n" + "x" * 500
+    ear = Ear(answers=[YES])
+    async with hosted(project) as server, server.client(ear=ear, asks=True, name=name) as mcp:
+        seen = shown(await mcp.call_tool("engine_execute", {"plan": DEPLOY, "wait_s": 60}))
+    (answer,) = answers(project, seen["execution"])
+    assert answer.by == f"mcp:evil[2J{'x' * 53}"
+
+
 async def test_c6_an_answer_without_its_digest_is_refused(project: Project) -> None:
     async with hosted(project) as server, server.client() as mcp:
         seen = shown(await mcp.call_tool("engine_execute", {"plan": DEPLOY, "wait_s": 60}))

@@ -66,6 +66,16 @@ async def test_e3_only_what_is_started_here_goes_on_past_its_budget(project: Pro
     assert ended["status"] == "completed"
 
 
+async def test_e3_resume_raises_the_limit_that_it_stands_before(project: Project) -> None:
+    async with hosted(project, spends(3.0), budget={"day": 2}) as server, server.client() as mcp:
+        other = await server.engine.start(Plan.model_validate(TWO), hold=False)
+        assert (await other.wait()).paused_for == "budget"
+        (question,) = shown(await mcp.call_tool("engine_status", {"execution": other.id}))["questions"]
+        assert "limit of the day" in question["answer"]
+        ended = shown(await mcp.call_tool("engine_resume", {"execution": other.id, "budget": 50.0, "wait_s": 60}))
+    assert ended["status"] == "completed"
+
+
 async def test_e1_an_unknown_cost_is_not_shown_as_nothing(project: Project) -> None:
     async with hosted(project, spends(None)) as server, server.client() as mcp:
         seen = shown(await mcp.call_tool("engine_execute", {"plan": TWO, "wait_s": 60}))

@@ -119,7 +119,7 @@ def questions(state: State) -> list[QuestionView]:
             answer = f'engine_resume with decisions={{"{step.id}": "again"}}, or "done", or "fail"'
             found.append(QuestionView(step=step.id, kind="outcome", text=step.question, answer=answer))
         elif step.waiting_for == "budget":
-            answer = "engine_resume with budget: what it may spend in all, in dollars"
+            answer = f"engine_resume with budget: what the limit of the {step.scope} is from here on, in dollars"
             found.append(QuestionView(step=step.id, kind="budget", text=step.question, answer=answer))
     return found
 

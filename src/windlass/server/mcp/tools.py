@@ -12,6 +12,7 @@ from mcp.server.mcpserver import Context
 from mcp_types import InputRequiredResult
 from pydantic import Field
 
+from windlass.core.state import State
 from windlass.engine.engine import Engine
 from windlass.engine.spending import By
 from windlass.errors import UsageError
@@ -31,6 +32,8 @@ __all__ = ["Engines", "Tools"]
 
 Engines: TypeAlias = Callable[[bool], Awaitable[Engine]]
 """Gives the engine. True: something is to be started, so a home is made if there is none."""
+
+LONGEST_NAME = 60
 
 Id = Annotated[str, Field(description="The execution's id, or a unique beginning of it.")]
 Wait = Annotated[
@@ -164,16 +167,17 @@ class Tools:
             return await self._see(engine, desk.execution, desk, wait_s)
         state = await engine.state(execution)
         driven = engine.driven(state)
-        more = budget is not None or budget_tokens is not None
+        more = _limits_before(state) if budget is not None or budget_tokens is not None else []
         if not driven and not keep_plan:
             await engine.check(state.id)
         elif driven and not (more or decisions):
             raise UsageError(f"execution {state.id} is running", advice=(f"engine_status(execution={state.id!r})",))
-        if more:
-            await engine.allow_budget(state.id, usd=budget, tokens=budget_tokens, by=_by(ctx))
+        for scope, waits in more:
+            by = _by(ctx)
+            await engine.allow_budget(state.id, usd=budget, tokens=budget_tokens, scope=scope, step=waits, by=by)
         for step, choice in (decisions or {}).items():
             await engine.settle(state.id, step, choice, by=_by(ctx))
-        await taken_up(engine, state.id, state.seq, int(more) + len(decisions or {}))
+        await taken_up(engine, state.id, state.seq, len(more) + len(decisions or {}))
         if not driven:
             await self._driving.resume(engine, state.id, keep_plan=keep_plan)
         return await self._see(engine, state.id, desk, wait_s)
@@ -221,6 +225,12 @@ class Tools:
                 return reply
 
 
+def _limits_before(state: State) -> list[tuple[str, str]]:
+    """The limits that it stands before, by scope and step; without such, the execution's own."""
+    waiting = [step for step in state.questions.values() if step.waiting_for == "budget"]
+    return sorted({(step.scope, step.id if step.scope == "step" else "") for step in waiting}) or [("execution", "")]
+
+
 async def _ask(
     engine: Engine, execution: str, desk: Desk, question: QuestionView
 ) -> Reply | InputRequiredResult | None:
@@ -256,5 +266,6 @@ async def _now(engine: Engine, execution: str) -> ExecutionView:
 
 
 def _by(ctx: Context[Any, Any]) -> str:
-    """Who asked, for the record: the client, as it names itself."""
-    return f"mcp:{client_name(ctx) or 'unnamed'}"
+    """Who asked, for the record: the client, as it names itself; what it says is shown on terminals."""
+    name = "".join(sign for sign in client_name(ctx) if sign.isprintable())[:LONGEST_NAME]
+    return f"mcp:{name or 'unnamed'}"
