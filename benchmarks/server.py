@@ -35,9 +35,9 @@ PROCESSES = 2
 EVENTS_PER_S = 200
 QUIET_S = 30.0
 """Seconds of listening while the engine does nothing else."""
-BUSY_S = 5.0
+BUSY_S = 4.0
 """Seconds of each measurement of the engine's throughput."""
-ROUNDS = 3
+ROUNDS = 5
 """Pairs of such measurements; that with the median ratio counts."""
 FIRSTS = 20
 """Events that are sent alone, one after the other."""
