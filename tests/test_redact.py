@@ -83,3 +83,8 @@ def test_bytes_that_are_no_text_are_kept_but_for_the_secret(redactor: Redactor) 
 
 def test_nothing_to_hide_is_no_problem() -> None:
     assert Redactor({}).text("plain text") == "plain text"
+
+
+def test_a_key_that_is_cut_off_inside_json_does_not_take_the_rest_with_it(redactor: Redactor) -> None:
+    text = json.dumps({"out": "-----BEGIN RSA " + "PRIVATE KEY-----\nMII", "n": 1})
+    assert json.loads(redactor.text(text)) == {"out": "[private key]", "n": 1}

@@ -28,7 +28,7 @@ _FORMS = {
     "stripe key": r"\b[rs]k_live_[A-Za-z0-9]{16,}",
     "token in an address": r"(?<=://)[^/\s:@\"]{1,80}:[^/\s@\"]{3,}(?=@)",
     "bearer token": r"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*",
-    "private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    "private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^\"]*?(?:-----END [A-Z ]*PRIVATE KEY-----|(?=\")|\Z)",
 }
 
 
