@@ -56,6 +56,7 @@ def create_routes(service: Service) -> FastAPI:
         version=__version__,
         description="Start, watch and steer executions. Errors are problem+json, with what to do next.",
         lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,
         openapi_url="/api/openapi.json",
         docs_url=None,  # pages that load scripts from elsewhere
         redoc_url=None,

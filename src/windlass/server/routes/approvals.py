@@ -59,12 +59,12 @@ def approval_routes(service: Service) -> APIRouter:
     refusals = problems(404, 409, 415)
 
     @router.get("", responses={200: {"model": list[models.Question]}, **problems()})
-    async def listed() -> Response:
+    async def list_approvals() -> Response:
         """What waits for a person's answer, with exactly what is asked."""
         return answer([_shown(state, step) for state, step in await open_questions(engine)])
 
     @router.post("/{approval}", responses={200: {"model": models.Snapshot}, **refusals})
-    async def by_id(
+    async def answer_by_id(
         request: Request,
         approval: Annotated[str, Path(max_length=100, description="The question's id, or its digest.")],
         body: models.Answer,
@@ -88,7 +88,7 @@ def approval_routes(service: Service) -> APIRouter:
         return await _answer(request, execution, step, body, digest)
 
     @router.post("/{execution}/{step}", responses={200: {"model": models.Snapshot}, **refusals})
-    async def by_step(
+    async def answer_by_step(
         request: Request, execution: Id, step: Annotated[str, Path(max_length=400)], body: models.Answer
     ) -> Response:
         """Answer the question of a step; with `digest`, only if it still asks for what was seen."""

@@ -15,7 +15,7 @@ from windlass.server import models
 from windlass.server.once import ticket_of
 from windlass.server.orders import plan_given
 from windlass.server.problems import not_now
-from windlass.server.routes.shared import BY, Id, answer, problems, told
+from windlass.server.routes.shared import BY, STARTED, Id, answer, problems, told
 from windlass.server.service import Service
 
 __all__ = ["control_routes"]
@@ -89,7 +89,7 @@ def control_routes(service: Service) -> APIRouter:
         """Write a portable file of it, as it stands."""
         return answer({"path": str(await engine.checkpoint(execution))}, 201)
 
-    @router.post("/fork", status_code=201, responses={201: {"model": models.Snapshot}, **refusals})
+    @router.post("/fork", status_code=201, responses={201: STARTED, **refusals})
     async def fork(request: Request, execution: Id, body: models.Fork | None = None) -> Response:
         """A new execution that keeps what this one completed before `from_step`."""
         wanted = body or models.Fork()
@@ -119,7 +119,7 @@ def control_routes(service: Service) -> APIRouter:
         return any(isinstance(e, ev.DecisionMade) and (e.step, e.by) == (decision.step, BY) for e in made)
 
     @router.post("/budget", responses={200: {"model": models.Snapshot}, **refusals})
-    async def budget(execution: Id, body: models.BudgetAnswer) -> Response:
+    async def allow_budget(execution: Id, body: models.BudgetAnswer) -> Response:
         """Say whether more may be spent: `usd` and `tokens` are the limits of the scope from here on."""
         with not_now():
             await engine.allow_budget(

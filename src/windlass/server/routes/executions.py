@@ -18,7 +18,7 @@ from windlass.ports import Entry, Head
 from windlass.server import models
 from windlass.server.once import ticket_of
 from windlass.server.orders import plan_ordered
-from windlass.server.routes.shared import Id, answer, problems, told
+from windlass.server.routes.shared import STARTED, Id, answer, problems, told
 from windlass.server.service import Service
 
 __all__ = ["execution_routes"]
@@ -34,7 +34,7 @@ def execution_routes(service: Service) -> APIRouter:
     @router.post(
         "/executions",
         status_code=201,
-        responses={201: {"model": models.Snapshot}, **problems(404, 409, 415)},
+        responses={201: STARTED, **problems(404, 409, 415)},
     )
     async def start(request: Request, order: models.NewExecution, wait: Wait = 0.0) -> Response:
         """Start a plan or tasks. The answer comes when the start is on disk, or with `wait` later."""
@@ -57,7 +57,7 @@ def execution_routes(service: Service) -> APIRouter:
         return told(await engine.state(execution), 201, {"location": f"/api/executions/{execution}"})
 
     @router.get("/executions", responses={200: {"model": models.ExecutionPage}, **problems()})
-    async def listed(
+    async def list_executions(
         status: Annotated[list[ExecutionStatus] | None, Query(description="Only those; may be given again.")] = None,
         name: Annotated[str, Query(max_length=400, description="Only of this plan.")] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
@@ -89,7 +89,7 @@ def execution_routes(service: Service) -> APIRouter:
         }
 
     @router.get("/executions/{execution}", responses={200: {"model": models.Snapshot}, **problems(404, 409)})
-    async def shown(execution: Id, wait: Wait = 0.0) -> Response:
+    async def show(execution: Id, wait: Wait = 0.0) -> Response:
         """One execution as it stands; with `wait`, when it stands still."""
         head = await engine.find(execution)
         await service.wait(head.id, wait)

@@ -29,7 +29,7 @@ def health_routes(service: Service) -> APIRouter:
         return await _health(details=known)
 
     @router.get("/api/health", responses=problems())
-    async def details() -> Response:
+    async def health_details() -> Response:
         """Whether it is well, and what it is."""
         return await _health(details=True)
 

@@ -10,14 +10,29 @@ from starlette.responses import Response
 
 from windlass.core.state import State
 from windlass.core.view import snapshot
-from windlass.server.models import Problem
+from windlass.server.models import Problem, Snapshot
 from windlass.server.problems import MEDIA_TYPE
 
-__all__ = ["BY", "Id", "answer", "problems", "told"]
+__all__ = ["BY", "STARTED", "Id", "answer", "problems", "told"]
 
 BY = "http"
 """Who asks, in the journal."""
 Id = Annotated[str, Path(description="An execution's id, or a unique beginning of it.", max_length=100)]
+
+
+def _follows(*operations: str) -> dict[str, Any]:
+    """For OpenAPI: what can be asked of the execution in an answer."""
+    parameters = {"execution": "$response.body#/id"}
+    return {name: {"operationId": name, "parameters": parameters} for name in operations}
+
+
+STARTED: dict[str, Any] = {
+    "model": Snapshot,
+    "description": "It is on disk, and goes on",
+    "links": _follows(
+        "show", "events", "prompts", "pause", "interrupt", "cancel", "resume", "fork", "checkpoint", "allow_budget"
+    ),
+}
 
 _ALWAYS = (400, 401, 403, 413, 421, 422, 500, 503)
 """What any request can be answered with: by the guard, because it does not fit, or because the journal is not well."""
