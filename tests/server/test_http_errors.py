@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from windlass.redact import Redactor
 from windlass.server.bodies import DEEPEST, trouble_with
+from windlass.server.logs import JsonLines, RequestLog
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -155,3 +159,30 @@ def test_i6_the_log_has_a_line_for_each_request_and_no_secrets(server: Server, u
     assert all(line["ms"] >= 0 for line in lines)
     for secret in (server.token, "hidden-query", "hidden-code"):
         assert secret not in server.err
+
+
+async def test_c5_what_nobody_foresaw_shows_no_innards_and_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise ZeroDivisionError("the innards")
+
+    seen: list[int] = []
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nobody reads")
+
+    log = RequestLog(broken, lambda _method, _route, status, _seconds: seen.append(status))
+    with caplog.at_level("INFO", "windlass.server"):
+        await log({"type": "http", "method": "GET", "path": "/x", "headers": []}, receive, send)
+    assert seen == [500]
+    number = dict(sent[0]["headers"])[b"x-request-id"].decode()
+    told = json.loads(sent[1]["body"])
+    assert number in told["detail"]
+    assert b"innards" not in sent[1]["body"]
+    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    line = JsonLines(Redactor(more={"x": "the innards"})).format(record)
+    assert json.loads(line)["request"] == number
+    assert "ZeroDivisionError: [x]" in json.loads(line)["error"]

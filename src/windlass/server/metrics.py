@@ -45,6 +45,7 @@ class Metrics:
             "windlass_stream_clients_dropped", "Clients that were too slow and cut off.", registry=on
         )
         self._driven = Gauge("windlass_executions_driven", "Executions that this server drives.", registry=on)
+        self._dropped_before = 0
         self._home = _Home()
         self._registry.register(self._home)
         for outcome in ("completed", "failed", "skipped"):
@@ -83,7 +84,8 @@ class Metrics:
         self._home.counts, self._home.spent = counts, list(spent)
         self._driven.set(driven)
         self._clients.set(clients)
-        self._dropped.inc(max(0.0, dropped - self._dropped._value.get()))
+        self._dropped.inc(dropped - self._dropped_before)
+        self._dropped_before = dropped
         return generate_latest(self._registry)
 
 
