@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -140,13 +141,15 @@ async def _runtimes(folder: Path) -> list[Finding]:
     except WindlassError:  # told of already
         settings = Settings()
     found: list[Finding] = []
-    async with Supervisor() as supervisor:
-        known = runtimes(settings, folder, supervisor)
-        for name in known:
-            health = await known[name].available()
-            optional = settings.runtime != name
-            found.append(Finding(f"runtime {name}", health.ok, health.detail, health.advice, optional))
-        await known.close()
+    # Looking makes no home: what the runtimes keep while they are asked is thrown away.
+    with tempfile.TemporaryDirectory() as aside:
+        async with Supervisor() as supervisor:
+            known = runtimes(settings, Path(aside), supervisor)
+            for name in known:
+                health = await known[name].available()
+                optional = settings.runtime != name
+                found.append(Finding(f"runtime {name}", health.ok, health.detail, health.advice, optional))
+            await known.close()
     return found
 
 
