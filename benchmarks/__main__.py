@@ -18,6 +18,7 @@ from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
 from benchmarks.peers.run import PEERS, run_peer
 from benchmarks.prompt import prompt_cost
+from benchmarks.server import stream_figures
 from benchmarks.sizes import run_size, version_ratio
 from benchmarks.slowdisk import slow_disk
 from benchmarks.turns import turn_overheads
@@ -116,6 +117,20 @@ def turns() -> Iterator[Row]:
         yield Row(f"added to a turn of {found.runtime}", text, "< 10 % or 100 ms", met)
 
 
+def stream() -> Iterator[Row]:
+    found = stream_figures(FOLDER / "stream")
+    text = f"{found.p99 * 1000:.0f} ms (half {found.p50 * 1000:.0f} ms, worst {found.worst * 1000:.0f} ms)"
+    yield Row("1,000 clients, 20 silent, 200 events/s: p99", text, "< 250 ms", found.p99 < 0.25)
+    cut = (found.silent_cut_off, found.cut_off, found.gaps)
+    yield Row("cut off: silent, reading; gaps", f"{cut[0]}, {cut[1]}; {cut[2]}", "20, 0; 0", cut == (20, 0, 0))
+    yield Row("memory that they add", f"{found.grown_mb:.0f} MB", "< 200 MB", found.grown_mb < 200)
+    ratio = found.steps_beside / found.steps_alone
+    text = f"{ratio:.2f}× ({found.work_ratio:.2f}× per CPU second, load {found.load:.1f})"
+    yield Row("the engine's steps beside them", text, "≥ 0.8×", ratio >= 0.8)
+    alone = f"{found.alone * 1000:.1f} ms"
+    yield Row("first event to the only client, worst of 20", alone, "< 50 ms", found.alone < 0.05)
+
+
 PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "core": core,
     "sizes": sizes,
@@ -124,6 +139,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "prompts": prompts,
     "turns": turns,
     "opencode": opencode,
+    "stream": stream,
     "peers": peers,
 }
 

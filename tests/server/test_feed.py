@@ -21,6 +21,7 @@ from windlass import Engine
 from windlass.client import Client
 from windlass.errors import UsageError
 from windlass.journal.memory import MemoryJournal
+from windlass.redact import Redactor
 from windlass.server import stream
 from windlass.server.fanout import ENOUGH
 from windlass.server.feed import Feed, last_position
@@ -231,7 +232,7 @@ async def test_an_execution_whose_journal_breaks_the_rules_is_told_all_the_same(
     await execution.wait()
     entries = await engine.journal.read(execution.id)
     twice = [entries[0], entries[1], entries[1]._replace(seq=3, position=entries[1].position + 1), *entries[2:3]]
-    told = await Telling(engine.journal).tell(twice)
+    told = await Telling(engine.journal, Redactor({})).tell(twice)
     messages = [json.loads(one.text) for one in told]
     assert [message["status"] for message in messages] == ["pending", "running", None, None]
     assert messages[3]["type"] == "attempt.started"
@@ -243,7 +244,7 @@ async def test_an_execution_is_forgotten_when_too_many_steps_are_held_and_told_r
     monkeypatch.setattr("windlass.server.telling.MOST_STEPS", 5)
     await asyncio.gather(*[(await engine.start(chain(4))).wait() for _ in range(3)])
     entries = await engine.journal.read(None)
-    told = [json.loads(one.text) for one in await Telling(engine.journal).tell(entries)]
+    told = [json.loads(one.text) for one in await Telling(engine.journal, Redactor({})).tell(entries)]
     finished = [m for m in told if m["type"] == "execution.finished"]
     assert [m["progress"] for m in finished] == [100.0] * 3
     assert all(message["status"] is not None for message in told)
@@ -291,3 +292,15 @@ async def test_i3_a_listener_may_come_back_to_what_was_removed_since(engine: Eng
     assert await feed.check(last, None) is None
     with pytest.raises(UsageError, match="beyond the end"):
         await feed.check(last + 1, None)
+
+
+async def test_i6_secrets_do_not_leave_in_the_stream(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "canary-4711-canary")
+    execution = await engine.start(
+        windlass.Plan.model_validate({"steps": [{"id": "a", "run": "echo canary-4711-canary"}]})
+    )
+    await execution.wait()
+    entries = await engine.journal.read(execution.id)
+    told = [one.text for one in await Telling(engine.journal, Redactor()).tell(entries)]
+    assert not any("canary-4711" in text for text in told)
+    assert any("[SOME_API_KEY]" in json.loads(text).get("text", "") for text in told)

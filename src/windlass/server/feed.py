@@ -19,6 +19,7 @@ from collections import deque
 from windlass.engine.observer import Observer
 from windlass.errors import JournalError, UsageError
 from windlass.ports import Journal
+from windlass.redact import Redactor
 from windlass.server.fanout import Fanout
 from windlass.server.ring import MOST_BYTES, MOST_EVENTS, Ring
 from windlass.server.subscription import Subscription
@@ -47,7 +48,13 @@ class Feed:
     """The journal's events, as messages, for whoever listens."""
 
     def __init__(
-        self, engine: Observer, *, most_bytes: int = MOST_BYTES, most_events: int = MOST_EVENTS, stall: float = 10.0
+        self,
+        engine: Observer,
+        *,
+        most_bytes: int = MOST_BYTES,
+        most_events: int = MOST_EVENTS,
+        stall: float = 10.0,
+        redactor: Redactor | None = None,
     ) -> None:
         """`stall` is the time in seconds after which a client that takes nothing is cut off."""
         self._engine = engine
@@ -60,7 +67,8 @@ class Feed:
         self.fanout = Fanout(stall)
         self.turn = asyncio.Lock()
         """Held by the listener who reads a page of the past."""
-        self._telling = Telling(self.journal)
+        self.redactor = redactor or Redactor()
+        self._telling = Telling(self.journal, self.redactor)
         self._held: deque[Sent] = deque()
         """What was read and is not in the ring yet."""
         self._highest = 0
@@ -209,7 +217,7 @@ class Feed:
         end = await last_position(self.journal)
         self.ring = Ring(max(0, end - LOOKBACK), *self._size)
         self._held.clear()
-        self._telling = Telling(self.journal)
+        self._telling = Telling(self.journal, self.redactor)
         self._awake = True
 
     async def _take_in(self) -> float:

@@ -16,6 +16,7 @@ from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
 from windlass.errors import WindlassError
 from windlass.ports import Head
+from windlass.redact import Redactor
 from windlass.server.access import Access
 from windlass.server.feed import Feed
 from windlass.server.idempotency import Keys
@@ -46,7 +47,7 @@ class Service:
         engine.label = LABEL
         self.engine = engine
         self.access = access or Access(engine.home, engine.clock.now)
-        self.feed = feed or Feed(engine)
+        self.feed = feed or Feed(engine, redactor=Redactor(more={"server token": self.access.token}))
         self.keys = Keys(engine.home / "windlass.db")
         self.metrics = Metrics()
         self.started_at = engine.clock.now()

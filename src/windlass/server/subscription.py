@@ -61,7 +61,7 @@ class Subscription:
         if self._after is None:
             self.cursor = feed.position
             return
-        telling = Telling(feed.journal)
+        telling = Telling(feed.journal, feed.redactor)
         after = self._after
         if self.execution is None and after >= feed.ring.floor:
             self.cursor = after

@@ -1,5 +1,7 @@
 """Journal entries as the stream's messages: the event, where it stands, and where its execution stands after it.
 
+Secrets are blotted out of them, as out of everything that leaves.
+
 `Telling` folds executions alongside, for their status and percent only: what steps put in and out is let go of at
 once. It reads the beginning of an execution when it meets it in the middle, and forgets it at its end.
 """
@@ -15,6 +17,7 @@ import msgspec
 from windlass.core import events as ev
 from windlass.core.state import State, StepState, fold
 from windlass.ports import Entry, Journal
+from windlass.redact import Redactor
 from windlass.server.frames import payload, text_frame
 
 __all__ = ["Sent", "Telling"]
@@ -73,8 +76,9 @@ class _Standing:
 class Telling:
     """Makes messages of entries that come in the journal's order, each execution's without gaps."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, redactor: Redactor) -> None:
         self._journal = journal
+        self._redactor = redactor
         self._standings: OrderedDict[str, _Standing | None] = OrderedDict()
         """None is an execution whose journal does not fold: its events are told all the same."""
         self._steps = 0
@@ -105,7 +109,8 @@ class Telling:
                 standing = None
         if not isinstance(event, ev.ExecutionFinished):
             self._keep(entry.execution, standing)
-        return Sent(entry.position, entry.execution, entry.seq, text_frame(message(entry, standing)))
+        text = self._redactor.bytes(message(entry, standing))
+        return Sent(entry.position, entry.execution, entry.seq, text_frame(text))
 
     def _keep(self, execution: str, standing: _Standing | None) -> None:
         self._standings[execution] = standing
