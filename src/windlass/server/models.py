@@ -210,5 +210,10 @@ class Question(_Told):
     step: str
     tool: str
     input: Any
+    diff: str | None
+    """What would change in the file it writes or edits, where that can be told."""
     digest: str
+    asked_at: str
     expires_at: str
+    link: str
+    """A path that shows this one question and takes one answer, for notifications. It needs no token."""

@@ -13,6 +13,7 @@ from windlass.core.state import State
 from windlass.core.step import StepState
 from windlass.engine.engine import Engine
 from windlass.engine.lookup import find_step
+from windlass.engine.preview import difference
 from windlass.errors import Ambiguous, NotFound
 from windlass.server import models
 from windlass.server.once import ticket_of
@@ -37,7 +38,7 @@ async def open_questions(engine: Engine) -> list[tuple[State, StepState]]:
     return found
 
 
-def _shown(state: State, step: StepState) -> dict[str, Any]:
+def _shown(service: Service, state: State, step: StepState) -> dict[str, Any]:
     asked = step.approval
     assert asked is not None
     return {
@@ -47,9 +48,11 @@ def _shown(state: State, step: StepState) -> dict[str, Any]:
         "step": step.id,
         "tool": asked.tool,
         "input": asked.input,
+        "diff": difference(asked.input, state.workdir),
         "digest": asked.digest,
         "asked_at": iso(asked.asked_at),
         "expires_at": iso(asked.expires_at),
+        "link": service.access.approval_link(state.id, step.id, asked.digest, asked.expires_at),
     }
 
 
@@ -61,7 +64,7 @@ def approval_routes(service: Service) -> APIRouter:
     @router.get("", responses={200: {"model": list[models.Question]}, **problems()})
     async def list_approvals() -> Response:
         """What waits for a person's answer, with exactly what is asked."""
-        return answer([_shown(state, step) for state, step in await open_questions(engine)])
+        return answer([_shown(service, state, step) for state, step in await open_questions(engine)])
 
     @router.post("/{approval}", responses={200: {"model": models.Snapshot}, **refusals})
     async def answer_by_id(

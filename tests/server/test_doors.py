@@ -1,0 +1,78 @@
+"""Doors for people without the token: the link of one approval, and every route that stays shut (C6, TRUST: access)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conftest import Project
+    from server_process import Server
+
+from server_process import Api
+
+ASKS = {
+    "name": "<b>asks</b>",
+    "steps": [
+        {
+            "id": "write",
+            "tool": "files.write",
+            "with": {"path": "a.txt", "content": "<script>new</script>\n"},
+            "approve": "always",
+        }
+    ],
+}
+
+
+def test_c6_a_link_shows_one_question_and_takes_one_answer(server: Server, project: Project, until: Any) -> None:
+    project.file("a.txt", "old\n")
+    execution = server.api.start(ASKS)["id"]
+    (asked,) = until(lambda: server.api.get("/api/approvals").json)
+    assert [x for x in asked["diff"].splitlines() if x[0] in "+-"][2:] == ["-old", "+<script>new</script>"]
+    nobody = Api(server.address, "")
+    page = nobody.get(asked["link"])
+    text = page.body.decode()
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "&lt;script&gt;new&lt;/script&gt;" in text
+    assert "<script" not in text
+    assert "<b>asks" not in text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    foreign = nobody("POST", asked["link"], headers={**form, "Origin": "https://evil.example"}, raw=b"answer=allow")
+    assert foreign.status == 403
+    assert nobody("POST", asked["link"], headers=form, raw=b"answer=perhaps").status == 400
+    answered = nobody("POST", asked["link"], headers=form, raw=b"answer=allow&note=from+the+train")
+    assert answered.status == 200
+    done = until(
+        lambda: found if (found := server.api.get(f"/api/executions/{execution}").json)["progress"] == 100 else None
+    )
+    assert done["status"] == "completed"
+    assert (project.path / "a.txt").read_text() == "<script>new</script>\n"
+    assert nobody.get(asked["link"]).status == 410
+    assert nobody("POST", asked["link"], headers=form, raw=b"answer=deny").status == 410
+
+
+def test_c6_a_forged_link_opens_nothing(server: Server, until: Any) -> None:
+    server.api.start(ASKS)
+    (asked,) = until(lambda: server.api.get("/api/approvals").json)
+    nobody = Api(server.address, "")
+    for wrong in (asked["link"][:-1], asked["link"].replace("step=write", "step=other"), "/approve", "/approve?key=x"):
+        assert nobody.get(wrong).status == 403
+
+
+def test_every_route_of_the_real_server_is_shut_without_the_token_for_other_pages_and_other_hosts(
+    server: Server,
+) -> None:
+    described = server.api.get("/api/openapi.json")
+    paths = (
+        [path.replace("{", "").replace("}", "") for path in described.json["paths"]] if described.status == 200 else []
+    )
+    assert len(paths) > 10
+    nobody = Api(server.address, "")
+    for path in [*paths, "/", "/docs", "/api/openapi.json", "/metrics", "/mcp", "/api/stream"]:
+        if path in ("/health", "/login", "/approve"):
+            continue
+        for method in ("GET", "POST"):
+            assert nobody(method, path).status == 401, path
+            assert server.api(method, path, headers={"Origin": "https://evil.example"}).status == 403, path
+            assert server.api(method, path, headers={"Origin": "null"}).status == 403, path
+            assert server.api(method, path, headers={"Host": "evil.example"}).status == 421, path
