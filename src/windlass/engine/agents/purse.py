@@ -43,6 +43,8 @@ class Purse:
     bury: Callable[[], Awaitable[None]]
     held: Amount = field(default_factory=Amount)
     """What is set aside."""
+    seen_usd: float = 0.0
+    """What the attempt has cost so far, as far as anybody told."""
     warned: bool = False
 
     @property
@@ -121,6 +123,7 @@ class Purse:
 
     async def cover(self, usage: Usage) -> Held | None:
         """Set aside enough for what is used by now and a bit more. A `Held` says that it must stop."""
+        self.seen_usd = max(self.seen_usd, usage.usd or 0.0)
         used = Amount(usage.usd or 0.0, usage.tokens_in + usage.tokens_out)
         if not self.held or (
             (used.usd or 0.0) < (self.held.usd or 0.0) and (used.tokens or 0) < (self.held.tokens or 0)
@@ -145,7 +148,12 @@ class Purse:
             await self.settle(Usage(usd=0.0, source="prices"))
 
     async def settle(self, usage: Usage) -> None:
-        await self.ledger.settle(self.charge, self.clock.now(), usage)
+        """What it cost in the end. An unknown cost counts with what was set aside: at least what was seen of it."""
+        now = self.clock.now()
+        if usage.usd is None and self.seen_usd > (self.held.usd or 0.0):
+            self.held = Amount(self.seen_usd, self.held.tokens)
+            await self.ledger.reserve(self.charge, now, self.held, ())
+        await self.ledger.settle(self.charge, now, usage)
 
     async def _grow(self, used: Amount, scopes: Sequence[Scope]) -> Refusal | None:
         """Set aside what is used and the next bit; less than that where there is less room."""
