@@ -9,7 +9,8 @@ import pytest
 
 from windlass.core import events as ev
 from windlass.core.agent import Cost
-from windlass.core.decide import Policy, standing_still
+from windlass.core.decide import Policy
+from windlass.core.standing import standing_still
 from windlass.core.state import fold
 from windlass.core.view import snapshot
 from windlass.errors import Category, Failure

@@ -9,7 +9,8 @@ import pytest
 from core_plans import attempts_of, chain, plan_of, statuses
 
 from windlass.core import events as ev
-from windlass.core.decide import Policy, decide, standing_still
+from windlass.core.decide import Policy, decide
+from windlass.core.standing import standing_still
 from windlass.core.state import fold
 from windlass.core.view import snapshot
 from windlass.errors import Category, Failure

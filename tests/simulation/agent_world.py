@@ -9,9 +9,8 @@ from invariants import CheckedSimulation
 
 from windlass.core import events as ev
 from windlass.core.approval import digest_of
-from windlass.core.decide import Policy, standing_still
+from windlass.core.decide import Policy
 from windlass.core.delegate import runtime_of
-from windlass.core.transitions import ExecutionStatus
 from windlass.errors import Category, Failure
 from windlass.plan.model import Plan
 
@@ -56,27 +55,6 @@ class AgentSimulation(CheckedSimulation):
     def allow_budget(self, *, allow: bool) -> None:
         self._record(ev.BudgetAnswered(self.clock.now(), allow, "somebody", usd=9.0))
         self._turn()
-
-    def _turn(self) -> None:
-        """As the driver does it: with nobody there, agents in the middle of a question are stopped first."""
-        if not self.driving:
-            self._commit()
-        while self.driving:
-            launches = self._decide()
-            if not self._commit():
-                return
-            for started in launches:
-                self.running[started.step] = started
-                self.performed.append(started)
-            self.driving = self.state.status is ExecutionStatus.RUNNING
-            still = standing_still(self.state, self.policy)
-            if still is None or (self.hold and still != "quota") or self.state.wanted is not None:
-                return
-            now = self.clock.now()
-            if self.state.active:
-                self._record(ev.ControlRequested(now, "pause", "windlass", now=True, reason=still))
-            else:
-                self._record(self.policy.paused(now, still))
 
 
 def agent_plan(chance: Random) -> Plan:

@@ -24,7 +24,7 @@ from windlass.plan.marking import unmarked
 from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance, Step
 from windlass.plan.template import TemplateProblem
 
-__all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide", "standing_still"]
+__all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +111,6 @@ def _breaks(state: State, event: ev.Event) -> bool:
         return False
     step = state.steps[event.step]
     return step.parent is None and step.spec.importance is Importance.CRITICAL
-
-
-def standing_still(state: State, policy: Policy = _DEFAULT) -> str | None:
-    """`approval`, `decision`, `budget` or `quota` when nothing can go on before a person answers, else None."""
-    if state.status is not ExecutionStatus.RUNNING or state.ready or state.to_judge or state.in_doubt:
-        return None
-    if any(not step.asks_in_attempt for step in state.active.values()):
-        return None
-    timed = {step.waiting_for for step in _timed(state) if step.status is StepStatus.WAITING and not step.asks}
-    # What an agent holds that waits for a person comes free when there is an answer, and not before.
-    stuck = {"quota", "budget"} if state.active else {"quota"}
-    if timed - stuck or ("quota" in timed and policy.wait_for_quota):
-        return None
-    waits = {step.waiting_for for step in state.questions.values()}
-    for reason, said in (("outcome", "decision"), ("budget", "budget"), ("approval", "approval")):
-        if reason in waits:
-            return said
-    return "quota" if "quota" in timed else None
-
-
-def _timed(state: State) -> Iterator[StepState]:
-    return (state.steps[step_id] for _until, step_id in state.timers if step_id in state.steps)
 
 
 # -- lost and failed attempts ------------------------------------------------------------------

@@ -17,7 +17,8 @@ from typing import Any
 
 from windlass.clock import Clock
 from windlass.core import events as ev
-from windlass.core.decide import Launch, Policy, Record, Stop, decide, standing_still
+from windlass.core.decide import Launch, Policy, Record, Stop, decide
+from windlass.core.standing import leave
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.contact import AttemptContact
@@ -113,7 +114,9 @@ class Driver:
                     self._launch(started, step)
                 if self.state.status is not ExecutionStatus.RUNNING:
                     return
-                if self._stands_still():
+                left = leave(self.state, self._world.clock.now(), self._world.policy, hold=self._hold)
+                if left is not None:
+                    self._record(left)
                     continue
                 await self._something()
                 self._take_in()
@@ -121,19 +124,6 @@ class Driver:
             if not self.acknowledged.done():
                 self.acknowledged.set_result(None)  # it ended before a first commit: the task says why
             await self._let_go()
-
-    def _stands_still(self) -> bool:
-        """Nothing can go on without a person, and nobody is there: leave it paused."""
-        policy = self._world.policy
-        still = standing_still(self.state, policy)
-        if still is None or (self._hold and still != "quota") or self.state.wanted is not None:
-            return False
-        now = self._world.clock.now()
-        if self.state.active:  # agents in the middle of a question: they ask it again when they go on
-            self._record(ev.ControlRequested(now, "pause", "windlass", now=True, reason=still))
-        else:
-            self._record(policy.paused(now, still))
-        return True
 
     def post(self, message: Message) -> None:
         """Hand in a message for this execution; it is acted on in the next turn."""

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.core import events as ev
-from windlass.core.decide import Launch, Policy, Record, Stop, decide, standing_still
+from windlass.core.decide import Launch, Policy, Record, Stop, decide
+from windlass.core.standing import leave
 from windlass.core.state import fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.errors import Category, Failure
@@ -193,10 +194,10 @@ class Simulation:
                 self.running[started.step] = started
                 self.performed.append(started)
             self.driving = self.state.status is ExecutionStatus.RUNNING
-            still = None if self.hold else standing_still(self.state)
-            if still is None:
+            left = leave(self.state, self.clock.now(), self.policy, hold=self.hold)
+            if left is None:
                 return
-            self._record(self.policy.paused(self.clock.now(), still))
+            self._record(left)
 
     def _decide(self) -> list[ev.AttemptStarted]:
         launches: list[ev.AttemptStarted] = []

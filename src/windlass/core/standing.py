@@ -1,0 +1,49 @@
+"""When nothing can go on before a person answers, or a quota comes back; and what is then to be done. Pure.
+
+`standing_still` says why, `leave` what a driver writes down that has nobody to ask. Every driver asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.core import events as ev
+from windlass.core.decide import Policy
+from windlass.core.state import State, StepState
+from windlass.core.transitions import ExecutionStatus, StepStatus
+
+__all__ = ["leave", "standing_still"]
+
+_DEFAULT = Policy()
+
+
+def leave(state: State, now: float, policy: Policy, *, hold: bool) -> ev.Event | None:
+    """What leaves the execution paused, or None: something goes on, or somebody is there to be asked (`hold`)."""
+    still = standing_still(state, policy)
+    if still is None or (hold and still != "quota") or state.wanted is not None:
+        return None
+    if state.active:  # agents in the middle of a question: they are stopped first, and ask it again when they go on
+        return ev.ControlRequested(now, "pause", "windlass", now=True, reason=still)
+    return policy.paused(now, still)
+
+
+def standing_still(state: State, policy: Policy = _DEFAULT) -> str | None:
+    """`approval`, `decision`, `budget` or `quota` when nothing can go on before a person answers, else None."""
+    if state.status is not ExecutionStatus.RUNNING or state.ready or state.to_judge or state.in_doubt:
+        return None
+    if any(not step.asks_in_attempt for step in state.active.values()):
+        return None
+    timed = {step.waiting_for for step in _timed(state) if step.status is StepStatus.WAITING and not step.asks}
+    # What an agent holds that waits for a person comes free when there is an answer, and not before.
+    stuck = {"quota", "budget"} if state.active else {"quota"}
+    if timed - stuck or ("quota" in timed and policy.wait_for_quota):
+        return None
+    waits = {step.waiting_for for step in state.questions.values()}
+    for reason, said in (("outcome", "decision"), ("budget", "budget"), ("approval", "approval")):
+        if reason in waits:
+            return said
+    return "quota" if "quota" in timed else None
+
+
+def _timed(state: State) -> Iterator[StepState]:
+    return (state.steps[step_id] for _until, step_id in state.timers if step_id in state.steps)
