@@ -21,14 +21,14 @@ class Model:
         runs = self._of(charge)
         own = runs[-1] if runs and runs[-1]["usage"] is None else None
         for scope in scopes:
-            for unit, limit, before, wanted in (
-                ("usd", scope.limit.usd, scope.before_usd, want.usd),
-                ("tokens", scope.limit.tokens, scope.before_tokens, want.tokens),
+            for unit, limit, wanted in (
+                ("usd", scope.limit.usd, want.usd),
+                ("tokens", scope.limit.tokens, want.tokens),
             ):
                 if limit is None:
                     continue
                 counting = [run for run in self._runs if run is not own and _is_in(run, scope)]
-                spent = before + sum(_counts(run, unit) for run in counting if run["usage"] is not None)
+                spent = sum(_counts(run, unit) for run in counting if run["usage"] is not None)
                 held = sum(_counts(run, unit) for run in counting if run["usage"] is None)
                 nothing_left = wanted is None and spent + held >= limit
                 if nothing_left or spent + held + (wanted or 0) > limit:

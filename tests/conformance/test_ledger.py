@@ -308,8 +308,6 @@ _scopes = st.lists(
         since=st.sampled_from([0.0, NOON, NOON + 40_000]),
         execution=st.sampled_from([None, "x", "y"]),
         step=st.sampled_from([None, "a", "b"]),
-        before_usd=st.sampled_from([0.0, 1.5]),
-        before_tokens=st.sampled_from([0, 100]),
     ),
     max_size=3,
 )

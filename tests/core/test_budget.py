@@ -67,17 +67,6 @@ def test_e1_every_scope_and_unit_must_have_room_and_the_first_without_is_named()
     assert (refusal.scope, refusal.unit) == ("month", "tokens")
 
 
-def test_e1_what_was_spent_before_the_ledger_knew_counts() -> None:
-    scope = Scope("execution", Amount(10.0, 100), before_usd=9.0, before_tokens=95)
-    assert admit(Amount(1.0, 5), [(scope, NOTHING, NOTHING)]) is None
-    by_usd = admit(Amount(1.5, 5), [(scope, NOTHING, NOTHING)])
-    by_tokens = admit(Amount(1.0, 6), [(scope, NOTHING, NOTHING)])
-    assert by_usd is not None
-    assert by_tokens is not None
-    assert (by_usd.unit, by_usd.spent) == ("usd", 9.0)
-    assert (by_tokens.unit, by_tokens.spent) == ("tokens", 95)
-
-
 def test_e1_a_refusal_is_busy_only_while_others_hold_the_room() -> None:
     waits = admit(Amount(usd=4.0), [(DAY, Amount(5.0), Amount(2.0))])
     hopeless = admit(Amount(usd=4.0), [(DAY, Amount(7.0), Amount(2.0))])

@@ -59,9 +59,6 @@ class Scope(NamedTuple):
     """Only this execution's charges count."""
     step: str | None = None
     """Only this step's charges count."""
-    before_usd: float = 0.0
-    """Spent before the ledger knew of it (a restored or forked execution)."""
-    before_tokens: int = 0
 
 
 class Standing(NamedTuple):
@@ -98,11 +95,11 @@ def admit(want: Amount, scopes: Sequence[tuple[Scope, Amount, Amount]]) -> Refus
     """
     for scope, spent, reserved in scopes:
         if scope.limit.usd is not None:
-            used, held = (spent.usd or 0.0) + scope.before_usd, reserved.usd or 0.0
+            used, held = spent.usd or 0.0, reserved.usd or 0.0
             if not _has_room(used + held, want.usd, scope.limit.usd):
                 return Refusal(scope.name, "usd", scope.limit.usd, used, held, want.usd or 0.0)
         if scope.limit.tokens is not None:
-            count, kept = (spent.tokens or 0) + scope.before_tokens, reserved.tokens or 0
+            count, kept = spent.tokens or 0, reserved.tokens or 0
             if not _has_room(count + kept, want.tokens, scope.limit.tokens):
                 return Refusal(scope.name, "tokens", scope.limit.tokens, count, kept, want.tokens or 0)
     return None

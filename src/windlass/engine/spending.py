@@ -50,9 +50,10 @@ class Period(NamedTuple):
     @property
     def left(self) -> Amount:
         """What the ledger would still admit; None where there is no limit."""
-        (scope, spent, reserved), limit = self.standing, self.standing.scope.limit
-        usd = None if limit.usd is None else limit.usd - (spent.usd or 0.0) - (reserved.usd or 0.0) - scope.before_usd
-        used = (spent.tokens or 0) + (reserved.tokens or 0) + scope.before_tokens
+        scope, spent, reserved = self.standing
+        limit = scope.limit
+        usd = None if limit.usd is None else limit.usd - (spent.usd or 0.0) - (reserved.usd or 0.0)
+        used = (spent.tokens or 0) + (reserved.tokens or 0)
         return Amount(usd, None if limit.tokens is None else limit.tokens - used)
 
     @property
