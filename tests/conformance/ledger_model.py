@@ -43,8 +43,8 @@ class Model:
             self._runs.append({"charge": charge, "began": at, "want": Amount(), "usage": None})
         self._of(charge)[-1]["usage"] = usage
 
-    def release(self, execution: str) -> None:
-        self._runs = [run for run in self._runs if run["usage"] is not None or run["charge"].execution != execution]
+    def release(self, charge: Charge) -> None:
+        self._runs = [run for run in self._runs if run["usage"] is not None or run["charge"][:3] != charge[:3]]
 
     def abandon(self, execution: str, at: float) -> None:
         for run in [run for run in self._runs if run["usage"] is None and run["charge"].execution == execution]:

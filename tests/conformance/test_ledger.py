@@ -186,7 +186,7 @@ async def test_e1_an_attempt_that_runs_again_adds_to_what_it_spent_before(ledger
     await ledger.settle(charge(), NOON + 5, cost(3.0))
     await ledger.reserve(charge(), NOON + 9, Amount(usd=4.0), [TEN])
     assert await stands(ledger) == (3.0, 4.0)
-    await ledger.release("x")
+    await ledger.release(charge())
     assert await stands(ledger) == (3.0, 0.0)
     await ledger.reserve(charge(), NOON + 9, Amount(usd=4.0), [TEN])
     await ledger.settle(charge(), NOON + 12, cost(1.0))
@@ -206,16 +206,18 @@ async def test_e1_a_cost_that_cannot_be_one_is_kept_as_unknown(ledger: AnyLedger
 # -- release -----------------------------------------------------------------------------------------
 
 
-async def test_e1_release_gives_up_what_an_execution_holds_and_nothing_else(ledger: AnyLedger) -> None:
+async def test_e1_release_gives_up_what_an_attempt_holds_and_nothing_else(ledger: AnyLedger) -> None:
     await ledger.reserve(charge("x", "a"), NOON, Amount(usd=1.0), [])
     await ledger.reserve(charge("x", "b"), NOON, Amount(usd=2.0), [])
     await ledger.settle(charge("x", "b"), NOON, cost(1.5))
+    await ledger.reserve(charge("x", "c"), NOON, Amount(usd=8.0), [])
     await ledger.reserve(charge("y", "a"), NOON, Amount(usd=4.0), [])
-    await ledger.release("x")
-    assert await stands(ledger) == (1.5, 4.0)
-    await ledger.release("x")
-    await ledger.release("nobody")
-    assert await stands(ledger) == (1.5, 4.0)
+    await ledger.release(charge("x", "a"))
+    assert await stands(ledger) == (1.5, 12.0)
+    for other in (charge("x", "a"), charge("x", "b"), charge("nobody")):
+        await ledger.release(other)
+    assert await stands(ledger) == (1.5, 12.0)
+    assert [one.heading for one in await ledger.spent("execution")] == ["x", "y"]
 
 
 async def test_e1_what_the_dead_have_left_is_unknown_and_no_longer_waited_for(ledger: AnyLedger) -> None:
@@ -232,7 +234,7 @@ async def test_e1_what_the_dead_have_left_is_unknown_and_no_longer_waited_for(le
     assert waiting is not None
     assert not waiting.busy
     assert [one[:3] for one in await ledger.spent("execution")] == [("x", 1.0, 1), ("y", 0.0, 0)]
-    await ledger.release("x")
+    await ledger.release(charge("x", "a"))
     assert await stands(ledger) == (7.0, 2.0)
     await ledger.settle(charge("x", "a"), NOON + 90, cost(0.5))
     assert await stands(ledger) == (1.5, 2.0), "somebody found out after all"
@@ -318,7 +320,7 @@ _charges, _times = st.sampled_from(_CHARGES), st.integers(-90_000, 90_000).map(l
 _acts = st.one_of(
     st.tuples(st.just("reserve"), _charges, _times, _amounts, _scopes),
     st.tuples(st.just("settle"), _charges, _times, _usages),
-    st.tuples(st.just("release"), st.sampled_from("xy")),
+    st.tuples(st.just("release"), _charges),
     st.tuples(st.just("abandon"), st.sampled_from("xy"), _times),
 )
 

@@ -19,7 +19,7 @@ from windlass.errors import JournalError
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.schema import close_database, open_database
 from windlass.journal.sqlite import SqliteJournal
-from windlass.ports import Head
+from windlass.ports import Charge, Head
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_e1_a_reservation_is_one_transaction_that_looks_at_no_more_than_it
     assert kinds == ["BEGIN", *["SELECT"] * (1 + len(scopes)), "UPDATE", "COMMIT"]
     assert said[0] == "BEGIN IMMEDIATE", "nobody else can take the room between the look and the taking"
     await file.settle(charge(), NOON, cost(1.0))
-    await file.release("x")
+    await file.release(charge())
     db.set_trace_callback(None)
     looking = [sql for sql in said if sql.startswith(("SELECT", "UPDATE", "DELETE"))]
     assert len(looking) == 1 + len(scopes) + 1 + 3 + 1  # the attempt, the scopes, its change; settling; releasing
@@ -255,6 +255,7 @@ async def test_e1_kill_9_among_spenders_leaves_a_ledger_that_holds(
     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     kept = {(e, a): usd for e, a, usd in db.execute("SELECT execution, attempt, usd FROM charges WHERE settled")}
     known = set(db.execute("SELECT execution, attempt FROM charges"))
+    open_ones = db.execute("SELECT execution, step, attempt FROM charges WHERE NOT settled").fetchall()
     close_database(db, tmp_path / "windlass.db")
     for name, lines in said.items():
         for what, attempt, *usd in [words for words in lines if words[0] != "most"]:
@@ -267,8 +268,8 @@ async def test_e1_kill_9_among_spenders_leaves_a_ledger_that_holds(
     exactly = Scope("day", Amount(usd=spent + held + WANT), since=1000.0)
     assert await file.reserve(charge("heir"), 2000.0, Amount(usd=2 * WANT), [exactly]) is not None
     assert await file.reserve(charge("heir"), 2000.0, Amount(usd=WANT), [exactly]) is None
-    for victim in victims:
-        await file.release(victim.name)
+    for left in open_ones:
+        await file.release(Charge(*left))
     assert await stands(file, ALL) == (spent, WANT)
     assert await file.reserve(charge("heir"), 2000.0, Amount(usd=WANT + held), [exactly]) is None
 

@@ -127,9 +127,10 @@ class SqliteLedger:
 
         await self._writing(write)
 
-    async def release(self, execution: str) -> None:
+    async def release(self, charge: Charge) -> None:
         def write(db: sqlite3.Connection) -> None:
-            db.execute("DELETE FROM charges WHERE execution = ? AND settled = 0", (execution,))
+            sql = "DELETE FROM charges WHERE execution = ? AND step = ? AND attempt = ? AND settled = 0"
+            db.execute(sql, charge[:3])
 
         await self._writing(write)
 

@@ -50,8 +50,8 @@ class MemoryLedger:
         row.charge = charge._replace(model=usage.model or charge.model)
         row.usage = usage
 
-    async def release(self, execution: str) -> None:
-        self._rows = [row for row in self._rows if row.charge.execution != execution or row.usage is not None]
+    async def release(self, charge: Charge) -> None:
+        self._rows = [row for row in self._rows if row.charge[:3] != charge[:3] or row.usage is not None]
 
     async def abandon(self, execution: str, at: float) -> None:
         """Whoever ran its attempts is dead: what they spent will never be known."""

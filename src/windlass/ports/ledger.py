@@ -57,8 +57,8 @@ class Ledger(Protocol):
         """Replace what was set aside by what was used. Asked again, the last word stands."""
         ...
 
-    async def release(self, execution: str) -> None:
-        """Give up what an execution has set aside and not settled: nothing of it runs any more."""
+    async def release(self, charge: Charge) -> None:
+        """Give up what an attempt has set aside and not settled: it never began, and cost nothing."""
         ...
 
     async def abandon(self, execution: str, at: float) -> None:

@@ -143,9 +143,9 @@ class Purse:
         return None
 
     async def put_back(self) -> None:
-        """The attempt never began: what was set aside for it cost nothing."""
-        if self.held:
-            await self.settle(Usage(usd=0.0, source="prices"))
+        """The attempt never began: give up what was set aside for it, also what was only asked for by then."""
+        if self.scopes():
+            await self.ledger.release(self.charge)
 
     async def settle(self, usage: Usage) -> None:
         """What it cost in the end. An unknown cost counts with what was set aside: at least what was seen of it."""
