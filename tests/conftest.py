@@ -32,6 +32,9 @@ import pytest
 from windlass.core.events import Event, decode
 from windlass.core.state import State, fold
 
+# A suite that is started in the background, as CI may do it, ignores Ctrl-C, and so would every process it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 PROGRAM = str(Path(sys.executable).with_name("windlass"))
 PATIENCE = 60.0
 """Seconds after which something that should happen counts as not happening."""
