@@ -6,6 +6,7 @@ adapter to the same promises.
 
 from __future__ import annotations
 
+from windlass.ports.composed import ComposedTool, Shelf, Uses
 from windlass.ports.journal import Archive, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spending
 from windlass.ports.runner import (
@@ -21,6 +22,18 @@ from windlass.ports.runner import (
     ToolSpec,
     Usage,
 )
+from windlass.ports.sandbox import (
+    Delivery,
+    GuestCall,
+    GuestError,
+    Program,
+    ProgramError,
+    ProgramLimits,
+    ProgramRun,
+    Sandbox,
+    Trouble,
+    Turn,
+)
 from windlass.ports.tool import Answer, Call, Contact, Health, Tool, Toolbox
 
 __all__ = [
@@ -32,8 +45,12 @@ __all__ = [
     "Brief",
     "Call",
     "Charge",
+    "ComposedTool",
     "Contact",
+    "Delivery",
     "Entry",
+    "GuestCall",
+    "GuestError",
     "Handoff",
     "Head",
     "Health",
@@ -43,13 +60,22 @@ __all__ = [
     "Message",
     "Part",
     "Permissions",
+    "Program",
+    "ProgramError",
+    "ProgramLimits",
+    "ProgramRun",
     "Refusal",
     "Runner",
+    "Sandbox",
     "Scope",
+    "Shelf",
     "Spending",
     "Tool",
     "ToolReturn",
     "ToolSpec",
     "Toolbox",
+    "Trouble",
+    "Turn",
     "Usage",
+    "Uses",
 ]

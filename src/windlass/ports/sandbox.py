@@ -1,0 +1,164 @@
+"""The seam towards the sandbox: a place where a program runs that can do nothing but compute and ask (G1, G2).
+
+A program is the body of an async JavaScript function. It sees `tools`, the data it is given, `console.log`, a `Date`
+and `Math.random` that say the same each time. It runs until it needs the result of a call; whoever opened the run makes
+the calls and hands the results in, in an order of his own choosing: the same results in the same order always lead to
+the same calls and the same end. So a run can be let go of at any time and be made again from what was handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+from windlass.ports.tool import Health
+
+__all__ = [
+    "Delivery",
+    "GuestCall",
+    "GuestError",
+    "Program",
+    "ProgramError",
+    "ProgramLimits",
+    "ProgramRun",
+    "Sandbox",
+    "Trouble",
+    "Turn",
+]
+
+Trouble = Literal[
+    "syntax",
+    "thrown",
+    "unhandled",
+    "stalled",
+    "memory",
+    "cpu",
+    "wall",
+    "calls",
+    "output",
+    "log",
+    "depth",
+    "marshal",
+    "lost",
+    "diverged",
+]
+"""How a program can end without a result: it is no program; it threw; a promise was rejected and nobody looked; it
+waits for nothing; a limit; its value cannot be passed on; its worker died under it; it did not do the same again."""
+
+
+class ProgramError(Exception):
+    """A program ended without a result. `message` may hold what the program itself says, and nothing of the host's."""
+
+    def __init__(self, trouble: Trouble, message: str, *, call: int | None = None) -> None:
+        super().__init__(message)
+        self.trouble: Trouble = trouble
+        self.message = message
+        self.call = call
+        """The number of the call whose failure it did not catch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLimits:
+    """What one program, with everything that it calls, may use."""
+
+    memory: int = 64 * 1024 * 1024
+    """Bytes of its machine, all included."""
+    cpu: float = 5.0
+    """Seconds of computing."""
+    wall: float = 600.0
+    """Seconds from its beginning to its end; the time that a person takes to answer is left out."""
+    calls: int = 1_000
+    output: int = 1024 * 1024
+    """Bytes of its result, and of the arguments of each call, as JSON."""
+    log: int = 256 * 1024
+    """Bytes of what it logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    source: str
+    """The body of an async function."""
+    tools: tuple[str, ...] = ()
+    """Names of what it may call: `files.read` is `tools.files.read`."""
+    data: Mapping[str, Any] | None = None
+    """Further names that it sees, with their values: `inputs`, `steps`, `args`."""
+    seed: str = ""
+    """What `Math.random` starts from."""
+    now: float = 0.0
+    """What `Date` says at its beginning, in seconds since the epoch."""
+    limits: ProgramLimits = ProgramLimits()
+    name: str = "program.js"
+    """How the program is called where it says in which line something went wrong."""
+
+
+class GuestCall(NamedTuple):
+    """A call that a program makes."""
+
+    number: int
+    """1, 2, 3 … in the order in which the program makes them."""
+    tool: str
+    arguments: Any
+
+
+class GuestError(NamedTuple):
+    """What a program gets to see of a call that failed."""
+
+    message: str
+    category: str = "logic"
+
+
+class Delivery(NamedTuple):
+    """What came of a call."""
+
+    number: int
+    at: float
+    """When; what `Date` says from here on."""
+    value: Any = None
+    error: GuestError | None = None
+
+
+class Turn(NamedTuple):
+    """How far a program came."""
+
+    calls: tuple[GuestCall, ...] = ()
+    """Calls that are new."""
+    log: str = ""
+    """What it logged since the last turn."""
+    done: bool = False
+    value: Any = None
+    """Its result, once it is done."""
+    cpu: float = 0.0
+    """Seconds of computing since its beginning."""
+
+
+class ProgramRun(Protocol):
+    """One run of one program. Its methods raise `ProgramError` when it ended without a result."""
+
+    async def begin(self) -> Turn: ...
+
+    async def deliver(self, results: Sequence[Delivery]) -> Turn:
+        """Hand in what came of calls. Each result is taken in before the next one is looked at."""
+        ...
+
+    def park(self) -> None:
+        """Nothing comes for a while: what it holds may be let go of until then."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing behind. May be called at any time, and again."""
+        ...
+
+
+class Sandbox(Protocol):
+    async def open(self, program: Program) -> ProgramRun: ...
+
+    async def check(self, source: str) -> str | None:
+        """What is wrong with the text of a program, or None. Nothing of it is run."""
+        ...
+
+    async def health(self) -> Health:
+        """Whether programs can run here, and which layers hold them."""
+        ...
+
+    async def close(self) -> None: ...
