@@ -1,0 +1,154 @@
+"""The validator: jsonschema's, with a purse that every rule pays from, so that no schema and no value takes for ever.
+
+A schema of a few lines can ask for 2^30 checks, and jsonschema prints the whole value into each of its messages. So a
+rule pays for being asked, and pays the weight of the value for each complaint. The purse grows with the value.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+from windlass.errors import UsageError
+from windlass.schemas.patterns import read_pattern
+from windlass.schemas.shape import Shape
+
+__all__ = ["Exhausted", "Purse", "library", "purse", "validator_class"]
+
+NOTHING: dict[str, Any] = {"not": {}}
+"""What no value fits: stands for `false`, which jsonschema does not charge for."""
+
+
+class Exhausted(Exception):
+    """The purse is empty."""
+
+
+class Purse:
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._left = 30_000 + 50 * shape.total
+
+    def spend(self, amount: int) -> None:
+        self._left -= amount
+        if self._left < 0:
+            raise Exhausted
+
+
+purse: ContextVar[Purse] = ContextVar("purse")
+
+
+def library(name: str = "jsonschema") -> Any:
+    """jsonschema takes a tenth of a second to import: only who checks something pays for that."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            "checking arguments against a JSON Schema needs the `jsonschema` library, which is not installed",
+            advice=("pip install 'windlass[code]'",),
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def validator_class() -> Any:
+    base = library().Draft202012Validator
+    own = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "required": _required,
+        "dependentRequired": _dependent_required,
+        "uniqueItems": _unique_items,
+        "multipleOf": _multiple_of,
+    }
+    rules = {name: _paid(own.get(name, rule)) for name, rule in base.VALIDATORS.items()}
+    return library("jsonschema.validators").extend(base, rules)
+
+
+def _paid(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def paid(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        mine = purse.get()
+        mine.spend(1 + (len(value) // 8 if isinstance(value, (list, dict)) else 0))
+        for error in rule(validator, value, instance, schema) or ():
+            mine.spend(mine.shape.weight(instance))
+            yield error
+
+    return paid
+
+
+def _error(message: str = "", path: tuple[str, ...] = ()) -> Any:
+    return library().ValidationError(message, path=path)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not read_pattern(pattern).found_in(instance, purse.get().spend):
+        yield _error()
+
+
+def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(instance, dict):
+        return
+    for pattern, inner in patterns.items():
+        for name, value in instance.items():
+            if read_pattern(pattern).found_in(name, purse.get().spend):
+                yield from validator.descend(value, inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, inner: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(instance, dict):
+        return
+    known = schema.get("properties", {})
+    patterns = [read_pattern(pattern) for pattern in schema.get("patternProperties", {})]
+    for name, value in instance.items():
+        if name in known or any(pattern.found_in(name, purse.get().spend) for pattern in patterns):
+            continue
+        if inner == NOTHING:
+            yield _error(name)
+        else:
+            yield from validator.descend(value, inner, path=name)
+
+
+def _required(validator: Any, names: list[str], instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, dict):
+        for name in names:
+            if name not in instance:
+                yield _error(name)
+
+
+def _dependent_required(validator: Any, needs: dict[str, list[str]], instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, dict):
+        for name, others in needs.items():
+            if name in instance:
+                yield from _required(validator, others, instance, schema)
+
+
+def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[Any]:
+    if wanted and isinstance(instance, list):
+        purse.get().spend(purse.get().shape.weight(instance))
+        if len({json.dumps(_whole(part), sort_keys=True) for part in instance}) < len(instance):
+            yield _error()
+
+
+def _whole(value: Any) -> Any:
+    """For JSON Schema, 1.0 is 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _whole(part) for name, part in value.items()}
+    return value
+
+
+def _multiple_of(validator: Any, step: float, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, bool) or not isinstance(instance, (int, float)):
+        return
+    try:
+        left = instance % step if isinstance(instance, int) and isinstance(step, int) else instance / step % 1
+    except OverflowError:
+        return  # so large that it has no digits behind the point, nor before it that we could vouch for
+    if left:
+        yield _error()
