@@ -1,0 +1,171 @@
+"""The text of a program, looked at without running it: which steps and inputs it plainly reads.
+
+`steps.log`, `steps?.log`, `steps["log"]` and `const {log} = steps` count; a name that is computed does not, nor what
+stands in comments and texts. A plan is checked by it, and a code step waits for the steps that its program reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from windlass.plan.javascript import Token, tokens
+
+__all__ = ["MAX_SOURCE", "Read", "program_reads", "source_problem", "steps_read"]
+
+MAX_SOURCE = 256 * 1024
+"""Bytes that the text of a program may have."""
+
+_ROOTS = ("steps", "inputs")
+_DECLARES = frozenset(("const", "let", "var", "function", "class"))
+_HAVE_CONDITION = frozenset(("if", "while", "for", "switch", "with"))
+_DEEPEST_PARAMETER = 10
+"""Brackets around a parameter that are looked at: nobody takes a thing apart deeper."""
+_OF_EVERY_OBJECT = frozenset(("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable")) | frozenset(
+    ("__proto__", "toLocaleString", "toString", "valueOf")
+)
+_HYPHENS = re.compile(r"(?:-\w+)+")
+
+
+class Read(NamedTuple):
+    """One place where a program reads a step or an input."""
+
+    root: str
+    """`steps` or `inputs`."""
+    name: str
+    field: str | None
+    """What it reads of it: `output` in `steps.log.output`."""
+    line: int
+    column: int
+    """Where in the program, counted from 1."""
+    sure: bool
+    """False where the program also gives the root's name to something of its own."""
+    rest: str
+    """`-b` in `steps.a-b`, which subtracts: probably a name with a hyphen was meant."""
+
+
+def source_problem(source: str) -> str | None:
+    """Why a text cannot be a program, whatever it says."""
+    if not source.strip():
+        return "is empty"
+    size = len(source.encode("utf-8", "surrogatepass"))
+    if size > MAX_SOURCE:
+        most = MAX_SOURCE // 1024
+        return f"is {-(-size // 1024)} KiB long, and a program may have {most} KiB: hand data in with `with`"
+    return None
+
+
+def steps_read(source: str) -> list[Read]:
+    """Every place where a program plainly reads a step."""
+    return [read for read in program_reads(source) if read.root == "steps"]
+
+
+@lru_cache(maxsize=256)
+def program_reads(source: str) -> tuple[Read, ...]:
+    """Every place where a program plainly reads a step or an input, in the program's order."""
+    if not any(root in source for root in _ROOTS):
+        return ()
+    return tuple(_Reader(source).reads())
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._tokens: Sequence[Token] = list(tokens(source))
+        self._closing, self._around = _brackets(self._tokens)
+        roots = [at for at, token in enumerate(self._tokens) if token.kind == "name" and token.text in _ROOTS]
+        self._roots = [at for at in roots if self._mark(at - 1) not in (".", "?.")]
+        self._own = {self._tokens[at].text for at in self._roots if self._is_declared(at)}
+
+    def reads(self) -> Iterator[Read]:
+        line, line_start, seen = 1, 0, 0
+        for start, at, name, after in sorted(self._members()):
+            line += self._source.count("\n", seen, start)
+            line_start = max(line_start, self._source.rfind("\n", seen, start) + 1)
+            seen = start
+            root = self._tokens[at].text
+            field = self._member(after)[0] if after else None
+            field = None if field in _OF_EVERY_OBJECT else field
+            sure = root not in self._own and name not in _OF_EVERY_OBJECT
+            yield Read(root, name, field, line, start - line_start + 1, sure, self._rest(after))
+
+    def _members(self) -> Iterator[tuple[int, int, str, int]]:
+        """Where each member is read, the root's token, the member's name, and the token after it (0: none)."""
+        for at in self._roots:
+            name, after = self._member(at + 1)
+            if name is not None:
+                yield self._tokens[at].start, at, name, after
+            elif after == 0 and self._mark(at - 1) == "=" and self._mark(at - 2) == "}":
+                keys = (self._tokens[key] for key in self._keys(at - 2))
+                yield from ((key.start, at, key.text, 0) for key in keys)
+
+    def _member(self, at: int) -> tuple[str | None, int]:
+        """The name in `.name`, `?.name`, `["name"]` at a place, and the place after it. 0: this is no member at all."""
+        mark = self._mark(at)
+        if mark in (".", "?.") and self._kind(at + 1) == "name":
+            return self._tokens[at + 1].text, at + 2
+        at += mark == "?."
+        if self._mark(at) != "[":
+            return None, 0
+        if self._kind(at + 1) == "text" and self._mark(at + 2) == "]" and "\\" not in self._tokens[at + 1].text:
+            return self._tokens[at + 1].text, at + 3
+        return None, at
+
+    def _keys(self, closing: int) -> Iterator[int]:
+        """The names that `{a, b: c}` takes out of what stands on the right."""
+        at = self._around.get(closing, closing)
+        while (at := at + 1) < closing:
+            if self._kind(at) in ("name", "text") and self._mark(at - 1) in ("{", ","):
+                yield at
+            at = self._closing.get(at, at)  # what stands in further brackets are members of members
+
+    def _is_declared(self, at: int) -> bool:
+        """Whether a root's name is given to something else here: a variable, a parameter, a part taken out."""
+        if self._word(at - 1) in _DECLARES or self._mark(at + 1) in ("=", "=>"):
+            return True
+        opening = self._around.get(at)
+        for _ in range(_DEEPEST_PARAMETER):
+            closing = self._closing.get(opening) if opening is not None else None
+            if opening is None or closing is None or self._mark(at + 1) not in (",", ")", "}", "]"):
+                return False
+            follows = self._mark(closing + 1)
+            if self._mark(opening) == "(":  # `(steps) =>` and `f(steps) {` have parameters, `f(steps)` has arguments
+                return follows == "=>" or (follows == "{" and self._word(opening - 1) not in _HAVE_CONDITION)
+            if follows == "=":
+                return True
+            at, opening = closing, self._around.get(opening)
+        return False
+
+    def _rest(self, after: int) -> str:
+        """What follows `steps.name` directly, if it looks like the rest of a name."""
+        name = self._tokens[after - 1]
+        found = _HYPHENS.match(self._source, name.start + len(name.text)) if after and name.kind == "name" else None
+        return found[0] if found else ""
+
+    def _kind(self, at: int) -> str:
+        return self._tokens[at].kind if 0 <= at < len(self._tokens) else ""
+
+    def _mark(self, at: int) -> str:
+        return self._tokens[at].text if self._kind(at) == "mark" else ""
+
+    def _word(self, at: int) -> str:
+        return self._tokens[at].text if self._kind(at) == "name" else ""
+
+
+def _brackets(found: Sequence[Token]) -> tuple[dict[int, int], dict[int, int]]:
+    """Where each bracket is closed, and in which bracket each token stands (a closing one: in the one it closes)."""
+    closing: dict[int, int] = {}
+    around: dict[int, int] = {}
+    stack: list[int] = []
+    for at, token in enumerate(found):
+        if stack:
+            around[at] = stack[-1]
+        if token.kind != "mark":
+            continue
+        if token.text in ("(", "[", "{"):
+            stack.append(at)
+        elif token.text in (")", "]", "}") and stack:
+            closing[stack.pop()] = at
+    return closing, around
