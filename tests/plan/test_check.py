@@ -59,7 +59,7 @@ BAD = {
     "a key of limits at the top": (
         "parallel: 2 #!\nsteps: [{id: a, run: x}]\n",
         "unknown key `parallel`",
-        "belongs in `limits`",
+        "belongs in the plan's `limits`",
     ),
     "a key of a step at the top": (
         "run: ls #!\nsteps: [{id: a, run: x}]\n",
@@ -132,10 +132,10 @@ BAD = {
         "unknown key `depends_on`",
         "`needs`",
     ),
-    "nothing to do": ("steps:\n  - id: a #!\n", "step a: a step has exactly one of `run`, `tool` and `agent`"),
+    "nothing to do": ("steps:\n  - id: a #!\n", "step a: a step has exactly one of `run`, `tool`, `agent` and `code`"),
     "two things to do": (
         "steps:\n  - id: a #!\n    run: x\n    tool: shell\n",
-        "exactly one of `run`, `tool` and `agent`",
+        "exactly one of `run`, `tool`, `agent` and `code`",
     ),
     "an empty run": ("steps:\n  - id: a\n    run: '' #!\n", "`run` is empty"),
     "a number to run": ("steps:\n  - id: a\n    run: 5 #!\n", "`run`: expected text or a list, found the number 5"),
@@ -176,13 +176,17 @@ BAD = {
         "steps:\n  - id: a #!\n    agent: dev\n",
         "step a: an agent needs a `prompt`",
     ),
+    "an agent whose prompt says nothing": (
+        "steps:\n  - id: a #!\n    prompt: '  '\n",
+        "step a: an agent needs a `prompt`",
+    ),
     "an agent with arguments": (
         "steps:\n  - id: a\n    agent: dev\n    prompt: hi\n    with: {x: 1} #!\n",
         "`with` is for tools",
     ),
     "a prompt beside a command": (
         "steps:\n  - id: a #!\n    run: x\n    prompt: hi\n",
-        "exactly one of `run`, `tool` and `agent`",
+        "exactly one of `run`, `tool`, `agent` and `code`",
     ),
     "a runtime without an agent": (
         "steps:\n  - id: a\n    run: x\n    runtime: cli #!\n",
@@ -199,7 +203,6 @@ BAD = {
         "steps:\n  - id: a\n    prompt: hi\n    handoff: [b] #!\n",
         "it needs `b`, and there is no such step",
     ),
-    "code": ("steps:\n  - id: a\n    code: return 1 #!\n", "code steps are not available in this version"),
     "files without an agent": ("steps:\n  - id: a\n    run: x\n    files: [y] #!\n", "`files` belongs to an agent"),
     # ── steps together ──
     "an id taken twice": (
@@ -596,14 +599,21 @@ keys = st.sampled_from(
         "delay",
         "on",
         "agent",
+        "prompt",
         "code",
+        "grants",
+        "memory",
+        "cpu",
+        "calls",
         "budget",
         "ids",
         "stpes",
         "depends_on",
     ]
 )
-words = st.sampled_from(["a", "b", "always", "5m", "{{ steps.a.output }}", "{{ item }}", "{{ x", "shell", "", "a b"])
+words = st.sampled_from(
+    ["a", "b", "always", "5m", "{{ steps.a.output }}", "{{ item }}", "{{ x", "shell", "", "a b", "  ", "1gb"]
+)
 leaves = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | words | st.text(max_size=5)
 values = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4), max_leaves=12

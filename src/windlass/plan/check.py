@@ -2,7 +2,7 @@
 
 - `check_data` takes what a file says: first its shape (see `schema.explain`), then its meaning.
 - `check_steps` takes a `Plan` that Python code built, whose shape is right already.
-- The meaning is ids, needs, cycles, what templates look at, and with a `ToolCatalog` the tools.
+- The meaning is ids, needs, cycles, what templates and programs look at, and with a `ToolCatalog` the tools.
 
 One root cause gives one problem: a step with a bad field is checked further without that field, and
 a step whose id cannot be read silences complaints about unknown ids. Nothing is rendered or run here.
@@ -11,15 +11,18 @@ a step whose id cannot be read silences complaints about unknown ids. Nothing is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from windlass.errors import Problem
+from windlass.plan.grants import granted_tools, is_pattern
 from windlass.plan.graph import find_cycle, templates_of
-from windlass.plan.model import AGENT, MAX_STEPS, OF_AGENTS, Plan, Step
-from windlass.plan.schema import explain, kind_of, nearest
+from windlass.plan.model import AGENT, CODE, MAX_STEPS, Plan, Step
+from windlass.plan.program import program_reads
+from windlass.plan.report import Findings, Locate, Report
+from windlass.plan.salvage import STAND_IN, readable_id, salvaged
+from windlass.plan.schema import explain, kind_of
 from windlass.plan.template import Reference, references, syntax_problem
 from windlass.plan.yamlread import Path, Place
 
@@ -35,8 +38,6 @@ _SAFE_IN_SHELL = re.compile(r"\|\s*(quote|int|float|length|count)\s*(\(\s*\))?\s
 _PRINTED = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _HYPHENATED = re.compile(r"\b(steps|inputs)\.([A-Za-z_]\w*(?:-\w+)+)")
 _MOST_CYCLES = 20
-_MOST_COMPARISONS = 100_000
-"""Words that one check compares to find the nearest: a thousand take about 15 ms."""
 
 
 class ToolCatalog(Protocol):
@@ -53,23 +54,11 @@ class ToolCatalog(Protocol):
         ...
 
 
-Locate = Callable[[Path], Place | None]
-"""Where a path of the plan stands in its file."""
-
-
-class Findings(NamedTuple):
-    """What the checks found. The plan is there when there is no problem."""
-
-    plan: Plan | None
-    problems: tuple[Problem, ...]
-    warnings: tuple[Problem, ...]
-
-
 def check_data(
     data: Any, *, file: str = "", locate: Locate | None = None, tools: ToolCatalog | None = None
 ) -> Findings:
     """Check what a plan file says."""
-    report = _Report(file, locate)
+    report = Report(file, locate)
     if not isinstance(data, dict):
         report.problem(f"a plan is a mapping with `steps`, but this is {kind_of(data)}", ())
         return report.findings(None)
@@ -78,6 +67,7 @@ def check_data(
         message = f"a plan may have at most {MAX_STEPS:,} steps, and this one has {len(steps):,}"
         report.problem(message, ("steps",))
         return report.findings(None)
+    _check_empty_grants(steps, report)
     try:
         plan = Plan.model_validate(data)
     except ValidationError as error:
@@ -91,49 +81,17 @@ def check_data(
 
 def check_steps(plan: Plan, *, tools: ToolCatalog | None = None) -> Findings:
     """Check the meaning of a plan that was built in Python."""
-    report = _Report("", None)
+    report = Report("", None)
     _Meaning.of_plan(plan, report, tools).check()
     return report.findings(plan)
 
 
-class _Report:
-    """Collects what is found, with its places."""
-
-    def __init__(self, file: str, locate: Locate | None) -> None:
-        self._file = file
-        self._locate = locate
-        self._problems: list[Problem] = []
-        self._warnings: list[Problem] = []
-        self._comparisons = 0
-
-    def problem(self, message: str, path: Path, hint: str = "") -> None:
-        self._problems.append(self._at(path, message, hint))
-
-    def warning(self, message: str, path: Path, hint: str) -> None:
-        self._warnings.append(self._at(path, message, hint))
-
-    def did_you_mean(self, word: str, known: Collection[str], prefix: str = "") -> str:
-        self._comparisons += len(known)
-        found = nearest(word, known) if self._comparisons <= _MOST_COMPARISONS else None
-        return f"did you mean `{prefix}{found}`?" if found else ""
-
-    def line(self, path: Path) -> int | None:
-        place = self._locate(path) if self._locate else None
-        return place.line if place else None
-
-    def findings(self, plan: Plan | None) -> Findings:
-        found = (sorted(ps, key=_order) for ps in (self._problems, self._warnings))
-        problems, warnings = map(tuple, found)
-        return Findings(None if problems else plan, problems, warnings)
-
-    def _at(self, path: Path, message: str, hint: str) -> Problem:
-        place = self._locate(path) if self._locate else None
-        line, column = place or (None, None)
-        return Problem(message, self._file, line, column, _where(path), hint)
-
-
-def _order(problem: Problem) -> tuple[float, int]:
-    return problem.line or float("inf"), problem.column or 0
+def _check_empty_grants(steps: Any, report: Report) -> None:
+    """`grants:` with nothing behind it looks like no tools, and would be all of them."""
+    for index, step in enumerate(steps if isinstance(steps, list) else []):
+        if isinstance(step, dict) and step.get("grants", ...) is None and ("code" in step or "tool" in step):
+            message = f"step {readable_id(step) or index + 1}: `grants`: expected a list, found nothing"
+            report.problem(message, ("steps", index, "grants"), "write [] for no tools; leave it out for all of them")
 
 
 class _Meaning:
@@ -144,7 +102,7 @@ class _Meaning:
         steps: Sequence[Step | None],
         ids: Sequence[str | None],
         inputs: Iterable[str] | None,
-        report: _Report,
+        report: Report,
         tools: ToolCatalog | None,
         flawed: Set[int] = frozenset(),
     ) -> None:
@@ -164,12 +122,12 @@ class _Meaning:
         """Which others each step waits for."""
 
     @classmethod
-    def of_plan(cls, plan: Plan, report: _Report, tools: ToolCatalog | None) -> _Meaning:
+    def of_plan(cls, plan: Plan, report: Report, tools: ToolCatalog | None) -> _Meaning:
         return cls(plan.steps, [s.id for s in plan.steps], plan.inputs, report, tools)
 
     @classmethod
     def of_flawed(
-        cls, data: dict[str, Any], error: ValidationError, report: _Report, tools: ToolCatalog | None
+        cls, data: dict[str, Any], error: ValidationError, report: Report, tools: ToolCatalog | None
     ) -> _Meaning:
         """What is left to check of a plan whose shape is wrong somewhere."""
         flaws: dict[int, set[str]] = {}
@@ -182,8 +140,8 @@ class _Meaning:
         steps, inputs = data.get("steps"), data.get("inputs", {})
         steps = steps if isinstance(steps, list) else []
         return cls(
-            [_salvaged(step, flaws.get(index, set())) for index, step in enumerate(steps)],
-            [_id_of(step) for step in steps],
+            [salvaged(step, flaws.get(index, set())) for index, step in enumerate(steps)],
+            [readable_id(step) for step in steps],
             inputs if isinstance(inputs, dict) else None,
             report,
             tools,
@@ -194,17 +152,18 @@ class _Meaning:
         self._check_ids()
         for index, step in enumerate(self._steps):
             if step is not None:
-                looked_at = self._check_templates(index, step)
+                looked_at = self._check_templates(index, step) | self._check_program(index, step)
                 self._check_needs(index, step, looked_at)
                 self._check_tool(index, step)
+                self._check_grants(index, step)
                 self._check_quoting(index, step)
         self._check_cycles()
 
     def _subject(self, index: int) -> str:
         return f"step {self._ids[index] or index + 1}"
 
-    def _problem(self, index: int, message: str, where: Path, hint: str = "") -> None:
-        self._report.problem(f"{self._subject(index)}: {message}", ("steps", index, *where), hint)
+    def _problem(self, index: int, message: str, where: Path, hint: str = "", inside: Place | None = None) -> None:
+        self._report.problem(f"{self._subject(index)}: {message}", ("steps", index, *where), hint, inside)
 
     def _check_ids(self) -> None:
         first: dict[str, int] = {}
@@ -249,6 +208,26 @@ class _Meaning:
                     self._problem(index, f"`{where}` {message}", path, hint)
                 elif reference.root == "steps" and reference.name in self._known:
                     others.add(str(reference.name))
+        return others
+
+    def _check_program(self, index: int, step: Step) -> Set[str]:
+        """Check what a program plainly reads, each name once. Returns the other steps among it."""
+        others: set[str] = set()
+        told: set[Reference] = set()
+        for read in program_reads(step.code or ""):
+            known = self._known if read.root == "steps" else self._inputs or frozenset()
+            if read.root == "steps" and read.name in known and read.name != self._ids[index]:
+                others.add(read.name)
+            seen = Reference(read.root, read.name, read.field)
+            if not read.sure or seen in told:
+                continue
+            told.add(seen)
+            place = Place(read.line, read.column)
+            if read.name not in known and read.name + read.rest in known:
+                hint = f'write {read.root}["{read.name}{read.rest}"]'
+                self._problem(index, "`code` reads a hyphen as a minus", ("code",), hint, place)
+            elif wrong_name := self._wrong_name(seen, index, step, "code"):
+                self._problem(index, f"`code` {wrong_name[0]}", ("code",), wrong_name[1], place)
         return others
 
     def _minus_or_hyphen(self, text: str, seen: Set[Reference]) -> str:
@@ -302,11 +281,13 @@ class _Meaning:
         return self._report.did_you_mean(root, _ROOTS) or f"known: {', '.join(_ROOTS)}"
 
     def _check_tool(self, index: int, step: Step) -> None:
-        if self._tools is None or step.tool == _STAND_IN:
+        if self._tools is None or step.tool == STAND_IN:
             return
         name = step.tool_name
         if step.is_agent:
             self._check_agent(index, step)
+        elif name == CODE and step.is_code:
+            self._check_code(index, step)
         elif name not in self._tool_names:
             hint = self._report.did_you_mean(name, self._tool_names)
             field = "run" if step.run is not None else "tool"
@@ -327,6 +308,33 @@ class _Meaning:
             for message in self._tools.validate(AGENT, {"prompt": "…", **told}):
                 field = next((name for name in _KNOWN_BEFORE if f"`{name}`" in message), "role")
                 self._problem(index, message, ("agent" if field == "role" else field,))
+
+    def _check_code(self, index: int, step: Step) -> None:
+        """A program, as far as its tool can tell. Its `args` may be known only later."""
+        assert self._tools is not None
+        if CODE not in self._tool_names:
+            self._problem(index, "code steps need the sandbox: pip install 'windlass[code]'", ("code",))
+        elif index not in self._flawed:
+            left_out = ("args",) if _holds_template(step) else ()
+            told = {name: value for name, value in step.arguments.items() if name not in left_out}
+            for message in self._tools.validate(CODE, told):
+                self._problem(index, message, ("code",))
+
+    def _check_grants(self, index: int, step: Step) -> None:
+        """Tools that a program may call are tools that there are."""
+        if self._tools is None:
+            return
+        for position, grant in enumerate(step.grants or ()):
+            path: Path = ("grants", position)
+            if granted_tools((grant,), self._tool_names):
+                continue
+            if is_pattern(grant):
+                message = f"{self._subject(index)}: no tool is called like `{_short(grant)}`"
+                self._report.warning(message, ("steps", index, *path), "see `windlass tools`")
+            else:
+                family = any(name.startswith(f"{grant}.") for name in self._tool_names)
+                hint = f"did you mean `{grant}.*`?" if family else self._report.did_you_mean(grant, self._tool_names)
+                self._problem(index, f"it grants `{_short(grant)}`, and there is no such tool", path, hint)
 
     def _check_quoting(self, index: int, step: Step) -> None:
         """Warn of values that a shell would read as its own language."""
@@ -361,32 +369,6 @@ class _Meaning:
 
 _KNOWN_BEFORE = ("role", "runtime", "model", "skills", "max_turns", "permissions")
 """Arguments of an agent that are no templates."""
-_STAND_IN = "_"
-"""The id or tool of a step that has none of its own."""
-
-
-def _salvaged(raw: Any, flaws: Set[str]) -> Step | None:
-    """A step without its flawed fields, with stand-ins for what no step can be without."""
-    if not isinstance(raw, dict):
-        return None
-    kept = {key: value for key, value in raw.items() if key not in flaws}
-    kept.setdefault("id", _STAND_IN)
-    if kept.get("prompt"):
-        for other in ("run", "tool", "with"):
-            kept.pop(other, None)
-        return Step.model_validate(kept)
-    for name in (*OF_AGENTS, "agent", "prompt"):
-        kept.pop(name, None)
-    if kept.get("run"):
-        kept.pop("tool", None)
-    else:
-        kept |= {"run": None, "tool": kept.get("tool") or _STAND_IN}
-    return Step.model_validate(kept)
-
-
-def _id_of(raw: Any) -> str | None:
-    found = raw.get("id") if isinstance(raw, dict) else None
-    return found if isinstance(found, str) and found else None
 
 
 def _holds_template(step: Step) -> bool:
@@ -398,12 +380,6 @@ def _holds_template(step: Step) -> bool:
 def _parts(where: str) -> Path:
     """`with.names[0]` as a path. A key with dots in it comes apart; then its parent is located."""
     return tuple(int(i) if i else key for key, i in re.findall(r"([^.\[\]]+)|\[(\d+)\]", where))
-
-
-def _where(path: Path) -> str:
-    """`steps[2].needs[0]`"""
-    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return shown.removeprefix(".")
 
 
 def _short(text: str) -> str:

@@ -1,6 +1,6 @@
 """The order in a plan: who waits for whom, computed once and shared by every execution of the plan.
 
-A step waits for what its `needs` name and for every step its templates look at.
+A step waits for what its `needs` name and for every step that its templates look at or its program reads.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.plan.model import Plan, Step
+from windlass.plan.program import steps_read
 from windlass.plan.template import Reference, references
 
 __all__ = ["Graph", "find_cycle", "step_references", "templates_of"]
@@ -32,6 +33,7 @@ class Graph:
         dependents: dict[str, list[str]] = {step.id: [] for step in plan.steps}
         for step in plan.steps:
             looks_at = {r.name for r in step_references(step) if r.root == "steps" and r.name in known}
+            looks_at.discard(step.id)  # its program gives the name `steps` to something of its own
             given = step.handoff if isinstance(step.handoff, tuple) else ()
             ordered = dict.fromkeys((*step.needs, *given, *sorted(n for n in looks_at if n is not None)))
             needs[step.id] = tuple(ordered)
@@ -99,9 +101,12 @@ def _texts(where: str, value: Any) -> Iterator[tuple[str, str, bool]]:
 
 
 def step_references(step: Step) -> set[Reference]:
+    """What a step's templates look at, and the steps that its program reads."""
     found: set[Reference] = set()
     for _where, text, expression in templates_of(step):
         found |= references(text, expression=expression)
+    if step.code is not None:
+        found |= {Reference(read.root, read.name, read.field) for read in steps_read(step.code)}
     return found
 
 

@@ -7,7 +7,6 @@ YAML and JSON, Python code makes them directly; both pass the same checks in `ch
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -19,15 +18,17 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    WithJsonSchema,
     model_validator,
 )
 
 from windlass.errors import Category
 from windlass.plan.marking import mark_data
+from windlass.plan.program import source_problem
+from windlass.plan.quantities import GB, MB, Duration, Size, at_most, parse_duration, within
 
 __all__ = [
     "AGENT",
+    "CODE",
     "MAX_STEPS",
     "RUNTIMES",
     "Approve",
@@ -40,6 +41,7 @@ __all__ = [
     "Plan",
     "Retry",
     "Step",
+    "StepLimits",
     "parse_duration",
 ]
 
@@ -48,47 +50,17 @@ MAX_STEPS = 20_000
 
 AGENT = "agent"
 """The tool of agent steps."""
+CODE = "code"
+"""The tool of code steps."""
 DEFAULT_ROLE = "developer"
 """The role of an agent step that names none."""
 
 RUNTIMES: dict[str, str] = {"claude-code": "coding", "open-code": "coding", "cli": "api"}
 """The runtimes for agents, with their families. Within a family one can take over from another."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-
-
-def parse_duration(value: Any) -> float:
-    """Seconds from `90`, `"90"`, `"1h30m"`, `"250ms"`."""
-    if isinstance(value, bool):
-        raise ValueError("a duration is a number of seconds or text like 30s, 5m, 1h30m, 2d")
-    if isinstance(value, int | float):
-        seconds = float(value)
-    else:
-        text = str(value).strip().replace(" ", "")
-        if re.fullmatch(r"\d+(\.\d+)?", text):
-            seconds = float(text)
-        elif text and _DURATION.sub("", text) == "":
-            seconds = sum(float(n) * _UNITS[unit] for n, unit in _DURATION.findall(text))
-        else:
-            raise ValueError(f"{value!r} is not a duration: write it like 30s, 5m, 1h30m, 2d")
-    if not 0 < seconds < 10 * 365 * 86400:
-        raise ValueError("a duration must be more than 0 and less than 10 years")
-    return seconds
-
-
-Duration = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}],
-            "description": "Seconds, or text like 30s, 5m, 1h30m, 2d",
-        }
-    ),
-]
-
 StepId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", min_length=1, max_length=100)]
+
+ToolPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class Importance(StrEnum):
@@ -181,6 +153,23 @@ class Limits(_Value):
     """Running time of the whole execution, pauses left out. None is no limit."""
 
 
+class StepLimits(_Value):
+    """Bounds of one step's program, with everything that it calls. What is left out is as the sandbox has it."""
+
+    memory: Annotated[Size, within(8 * MB, GB)] | None = None
+    """Bytes of its machine, all included."""
+    cpu: Annotated[Duration, at_most("10m")] | None = None
+    """Computing time."""
+    wall: Annotated[Duration, at_most("1d")] | None = None
+    """Time from its beginning to its end; the time that a person takes to answer is left out."""
+    calls: int | None = Field(default=None, ge=0, le=100_000)
+    """Calls of tools."""
+    output: Annotated[Size, within(1, 16 * MB)] | None = None
+    """Bytes of its result, and of the arguments of each call, as JSON."""
+    log: Annotated[Size, within(0, 16 * MB)] | None = None
+    """Bytes of what it logs."""
+
+
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -199,7 +188,13 @@ class Step(_Value):
     """The tool that does the work."""
     # Two aliases instead of `alias`: type checkers then know the argument as `with_`, the only way to write it.
     with_: dict[str, Any] = Field(default_factory=dict, validation_alias="with", serialization_alias="with")
-    """The tool's arguments; text in them may be a template."""
+    """The tool's arguments, or the `args` of a program; text in them may be a template."""
+    code: str | None = None
+    """A program: the body of an async JavaScript function, run in the sandbox. `{{ }}` in it is not filled in."""
+    grants: Annotated[tuple[ToolPattern, ...] | None, BeforeValidator(_listed)] = None
+    """Tools that the program may call: names, and patterns like `files.*`. Left out is every tool, `[]` is none."""
+    limits: StepLimits | None = None
+    """What the program may use."""
     agent: str | None = None
     """The role of the agent that does the work; `windlass agents` lists them."""
     prompt: str | None = None
@@ -239,16 +234,21 @@ class Step(_Value):
 
     @model_validator(mode="after")
     def _one_kind_of_work(self) -> Step:
-        if (self.run is not None) + (self.tool is not None) + self.is_agent != 1:
-            raise ValueError("a step has exactly one of `run`, `tool` and `agent`")
+        if (self.run is not None) + (self.tool is not None) + self.is_code + self.is_agent != 1:
+            raise ValueError("a step has exactly one of `run`, `tool`, `agent` and `code`")
         if self.run is not None and not self.run:
             raise ValueError("`run` is empty")
+        if self.code is not None and (wrong_source := source_problem(self.code)):
+            raise ValueError(f"`code` {wrong_source}")
         if self.is_agent and not (self.prompt or "").strip():
             raise ValueError("an agent needs a `prompt`: what is it to do?")
         if self.is_agent and self.with_:
             raise ValueError("`with` is for tools; an agent is told what to do in its `prompt`")
         if not self.is_agent and (wrong := [name for name in OF_AGENTS if name in self.model_fields_set]):
             raise ValueError(f"`{wrong[0]}` belongs to an agent, and this step has no `agent`")
+        of_program = [] if self.is_code or self.tool is not None else OF_PROGRAMS
+        if wrong := [name for name in of_program if name in self.model_fields_set]:
+            raise ValueError(f"`{wrong[0]}` belongs to a program, and this step has no `code` (and no `tool`)")
         return self
 
     @property
@@ -256,9 +256,15 @@ class Step(_Value):
         return self.agent is not None or self.prompt is not None
 
     @property
+    def is_code(self) -> bool:
+        return self.code is not None
+
+    @property
     def tool_name(self) -> str:
         if self.is_agent:
             return AGENT
+        if self.is_code:
+            return CODE
         return "shell" if self.run is not None else str(self.tool)
 
     @property
@@ -266,6 +272,8 @@ class Step(_Value):
         """What the tool is given, before templates are filled in."""
         if self.is_agent:
             return self._for_agent()
+        if self.is_code:
+            return self._for_code()
         if self.run is None:
             return self.with_
         key = "line" if isinstance(self.run, str) else "argv"
@@ -289,9 +297,22 @@ class Step(_Value):
             told["permissions"] = self.permissions.model_dump(exclude_defaults=True, mode="json")
         return {name: value for name, value in told.items() if value not in (None, [])}
 
+    def _for_code(self) -> dict[str, Any]:
+        """`source` is no template: whoever fills in the rest leaves it as it is (see `prepare`)."""
+        told: dict[str, Any] = {"source": self.code}
+        if self.with_:
+            told["args"] = self.with_
+        if self.grants is not None:
+            told["grants"] = list(self.grants)
+        if self.limits is not None:
+            told["limits"] = self.limits.model_dump(exclude_none=True, mode="json")
+        return told
+
 
 OF_AGENTS = ("runtime", "model", "skills", "files", "handoff", "permissions", "max_turns", "budget", "fallback")
 """Fields that mean something for an agent alone."""
+OF_PROGRAMS = ("grants", "limits")
+"""Fields that mean something for a program alone: a code step's, or the one that a composed tool is."""
 
 
 class Plan(_Value):

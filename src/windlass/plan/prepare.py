@@ -25,7 +25,7 @@ class Prepared:
         """The step's arguments, ready to have their templates filled in."""
         compiled = self._compiled.get(step.id)
         if compiled is None:
-            compiled = self._compiled[step.id] = compile_value(step.arguments)
+            compiled = self._compiled[step.id] = _compiled(step)
         return compiled
 
     def condition(self, step: Step, scope: Mapping[str, Any]) -> bool:
@@ -43,6 +43,15 @@ class Prepared:
             kind = type(found).__name__
             raise TemplateProblem(f"foreach needs a list, but {step.foreach!r} gives {kind}")
         return list(found)
+
+
+def _compiled(step: Step) -> Compiled:
+    if not step.is_code:
+        return compile_value(step.arguments)
+    told, args = step.arguments, compile_value(step.with_)  # the source is no template, whatever braces it has
+    if args.constant:
+        return Compiled(lambda _scope: told, True)
+    return Compiled(lambda scope: {**told, "args": args.render(scope)}, False)
 
 
 _KEPT = 16

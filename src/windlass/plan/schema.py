@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step
+from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step, StepLimits
 from windlass.plan.yamlread import Path
 
 __all__ = ["Complaint", "explain", "kind_of", "nearest", "plan_schema"]
@@ -36,18 +36,22 @@ _LEVELS = {
     "retry": _keys(Retry),
     "budget": _keys(Budget),
     "permissions": _keys(Permits),
+    "limits of a step": _keys(StepLimits),
 }
 _HOMES = {
     "plan": "it belongs at the top of the plan",
-    "limits": "it belongs in `limits`",
+    "limits": "it belongs in the plan's `limits`",
     "step": "it belongs in a step",
     "retry": "it belongs in a step's `retry`",
     "budget": "it belongs in a `budget`",
     "permissions": "it belongs in a step's `permissions`",
+    "limits of a step": "it belongs in a step's `limits`",
 }
 _SYNONYMS = {
     **dict.fromkeys(("depends_on", "dependsOn", "depends", "after"), "needs"),
     **dict.fromkeys(("cmd", "command", "shell", "script"), "run"),
+    **dict.fromkeys(("js", "javascript", "program", "source"), "code"),
+    **dict.fromkeys(("timeout", "time"), "wall"),
     **dict.fromkeys(("args", "arguments", "params", "parameters"), "with"),
     **dict.fromkeys(("if", "condition"), "when"),
     **dict.fromkeys(("loop", "for", "items"), "foreach"),
@@ -159,10 +163,10 @@ class _Entry:
 
     def unknown_key(self) -> Complaint:
         key, level = str(self._path[-1]), _level(self._path)
-        if level == "step" and key == "code":
-            return self.say("code steps are not available in this version", self._path)
-        at = "" if level in ("plan", "step") else f" in `{level}`"
-        if home := next((_HOMES[home] for home, keys in _LEVELS.items() if key in keys), None):
+        at = "" if level in ("plan", "step") else f" in `{self._path[-2]}`"
+        if _SYNONYMS.get(key) in _LEVELS[level]:
+            hint = f"did you mean `{_SYNONYMS[key]}`?"
+        elif home := next((_HOMES[home] for home, keys in _LEVELS.items() if key in keys), None):
             hint = home
         elif meant := _meant(self._path):
             hint = f"did you mean `{meant}`?"
@@ -217,6 +221,8 @@ def _level(path: Path) -> str:
     """The part of a plan that a key stands in."""
     within = path[2:-1] if path[0] == "steps" else path[:-1]
     inner = str(within[0]) if within else ""
+    if inner == "limits" and path[0] == "steps":
+        return "limits of a step"
     return inner if inner in _LEVELS else "step" if path[0] == "steps" else "plan"
 
 
@@ -242,14 +248,16 @@ def _either(words: Iterable[str]) -> str:
 def plan_schema() -> dict[str, Any]:
     """JSON Schema of plan files, for editors that complete and check while one types."""
     raw = Plan.model_json_schema(by_alias=True)
-    models = {model.__name__: model for model in (Step, Limits, Retry, Budget, Permits)}
+    models = {model.__name__: model for model in (Step, Limits, StepLimits, Retry, Budget, Permits)}
     definitions = {name: _tidy(inner, models.get(name)) for name, inner in raw.pop("$defs").items()}
     step = definitions["Step"]
-    step["oneOf"] = [{"required": ["run"]}, {"required": ["tool"]}, {"required": ["prompt"]}]
+    step["oneOf"] = [{"required": ["run"]}, {"required": ["tool"]}, {"required": ["prompt"]}, {"required": ["code"]}]
     for owner in (step["properties"], raw["properties"]):
         owner["budget"] = _or_short(owner["budget"], {"type": "number", "minimum": 0})
     for name in ("skills", "files"):
         step["properties"][name] = _or_short(step["properties"][name], {"type": "string"})
+    grants = step["properties"]["grants"]
+    grants["anyOf"] = [form for form in grants["anyOf"] if form != {"type": "null"}] + [{"type": "string"}]
     listed = step["properties"]["needs"]
     step["properties"]["needs"] = _or_short(listed, listed["items"])
     retry = step["properties"]["retry"]

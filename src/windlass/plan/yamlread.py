@@ -57,6 +57,9 @@ _FORBIDDEN = re.compile(  # what YAML itself does not allow
 )
 _JSON_TOKEN = re.compile(r'\n|[{}\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s{}\[\]:,"]+')
 _UNQUOTED_TEMPLATE = "a value that begins with {{ must stand in quotes"
+_BLOCK = "|"
+"""Stands in a path for the first line of a text that is written as a block."""
+_BLOCK_INDENT = re.compile(r"(?:[ ]*+\r?\n)*+([ ]*+)")
 _KEY_NOT_TEXT = "a key must be text, not a list or a mapping"
 _SYNTAX_HINTS = (
     ("mapping values are not allowed", "text that holds `: ` must stand in quotes"),
@@ -88,10 +91,15 @@ class Document:
         self._find_places = places
         self._places: dict[Path, Place] | None = None
 
-    def locate(self, path: Path) -> Place | None:
-        """Where a key or list item stands, or the nearest thing around it that has a place."""
+    def locate(self, path: Path, inside: Place | None = None) -> Place | None:
+        """Where a key or list item stands, or the nearest thing around it that has a place.
+
+        `inside` is a place in the text that is its value: where that is in the file can be told of a `|` block alone.
+        """
         if self._places is None:
             self._places = self._find_places()
+        if inside is not None and (block := self._places.get((*path, _BLOCK))):
+            return Place(block.line + inside.line - 1, block.column + inside.column - 1)
         while path and path not in self._places:
             path = path[:-1]
         return self._places.get(path)
@@ -153,6 +161,8 @@ class _Token(NamedTuple):
     """The value, or the alias's name."""
     place: Place
     anchor: str | None = None
+    block: Place | None = None
+    """Where the first line of a text begins that is written line by line, as a `|` block."""
 
 
 def _yaml_tokens(text: str, builder: _Builder) -> Iterator[_Token]:
@@ -166,7 +176,8 @@ def _yaml_tokens(text: str, builder: _Builder) -> Iterator[_Token]:
             match event:
                 case yaml.ScalarEvent():
                     kind = "<<" if event.value == "<<" and event.implicit[0] else "value"
-                    yield _Token(kind, _yaml_scalar(event, builder, place), place, event.anchor)
+                    block = _block_place(event, text) if event.style == "|" else None
+                    yield _Token(kind, _yaml_scalar(event, builder, place), place, event.anchor, block)
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     kind, tag = ("{", "map") if isinstance(event, yaml.MappingStartEvent) else ("[", "seq")
                     if event.tag not in (None, "!", _CORE + tag):
@@ -185,6 +196,14 @@ def _yaml_tokens(text: str, builder: _Builder) -> Iterator[_Token]:
         _refuse_syntax(error, text, builder)
     except yaml.YAMLError as error:
         builder.refuse(f"not valid YAML: {error}")
+
+
+def _block_place(event: Any, text: str) -> Place:
+    """Where the text of a `|` block begins: on the line after its mark, less what its first words are indented by."""
+    begins = text.find("\n", event.start_mark.index) + 1
+    in_file, in_value = _BLOCK_INDENT.match(text, begins), _BLOCK_INDENT.match(event.value)
+    indent = len(in_file[1]) - len(in_value[1]) if begins and in_file and in_value else 0
+    return Place(event.start_mark.line + 2, max(indent, 0) + 1)
 
 
 def _yaml_scalar(event: yaml.ScalarEvent, builder: _Builder, place: Place) -> Any:
@@ -386,6 +405,8 @@ class _Builder:
             top.key = self._key(done.value, top, token)
             self._remember(top.path, (top.key,), token)
         else:
+            if token.block is not None and self._places is not None:
+                self._places.setdefault((*top.path, top.key, _BLOCK), token.block)
             top.items[top.key] = done.value
             top.key = None
 

@@ -1,0 +1,112 @@
+"""Durations and sizes as people write them: `1h30m`, `64mb`.
+
+Both become plain numbers, seconds and bytes, as soon as they are read; nothing else ever sees the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+__all__ = ["GB", "KB", "MB", "Duration", "Size", "at_most", "parse_duration", "parse_size", "shown_size", "within"]
+
+KB, MB, GB = 1024, 1024**2, 1024**3
+"""Sizes are binary, as memory is: `64mb` is 64 * 1024 * 1024 bytes."""
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_BYTES = {"": 1, "b": 1, "kb": KB, "kib": KB, "mb": MB, "mib": MB, "gb": GB, "gib": GB}
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]*)")
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds from `90`, `"90"`, `"1h30m"`, `"250ms"`."""
+    if isinstance(value, bool):
+        raise ValueError("a duration is a number of seconds or text like 30s, 5m, 1h30m, 2d")
+    if isinstance(value, int | float):
+        seconds = float(value)
+    else:
+        text = str(value).strip().replace(" ", "")
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            seconds = float(text)
+        elif text and _DURATION.sub("", text) == "":
+            seconds = sum(float(n) * _SECONDS[unit] for n, unit in _DURATION.findall(text))
+        else:
+            raise ValueError(f"{value!r} is not a duration: write it like 30s, 5m, 1h30m, 2d")
+    if not 0 < seconds < 10 * 365 * 86400:
+        raise ValueError("a duration must be more than 0 and less than 10 years")
+    return seconds
+
+
+def parse_size(value: Any) -> int:
+    """Bytes from `1024`, `"1024"`, `"64mb"`, `"1.5 GB"`."""
+    if isinstance(value, str):
+        found = _SIZE.fullmatch(value.strip().lower())
+        if found is None or found[2] not in _BYTES:
+            raise ValueError(f"{value!r} is not a size: write it like 512kb, 64mb, 1gb")
+        size = float(found[1]) * _BYTES[found[2]]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        size = value
+    else:
+        raise ValueError("a size is a number of bytes or text like 512kb, 64mb, 1gb")
+    if not 0 <= size < 2**63 or size != int(size):
+        raise ValueError("a size must be a whole number of bytes, 0 or more")
+    return int(size)
+
+
+def shown_size(size: int) -> str:
+    """A size in the largest unit that shows it whole: `64mb`."""
+    for unit, name in ((GB, "gb"), (MB, "mb"), (KB, "kb")):
+        if size and size % unit == 0:
+            return f"{size // unit}{name}"
+    return f"{size}b"
+
+
+def within(least: int, most: int) -> AfterValidator:
+    """Bounds of a size. They are told in the units that people write."""
+
+    def check(size: int) -> int:
+        if size < least:
+            raise ValueError(f"must be at least {shown_size(least)}, not {shown_size(size)}")
+        if size > most:
+            raise ValueError(f"must be at most {shown_size(most)}, not {shown_size(size)}")
+        return size
+
+    return AfterValidator(check)
+
+
+def at_most(longest: str) -> AfterValidator:
+    """The upper bound of a duration."""
+    most = parse_duration(longest)
+
+    def check(seconds: float) -> float:
+        if seconds > most:
+            raise ValueError(f"must be at most {longest}, not {seconds:g}s")
+        return seconds
+
+    return AfterValidator(check)
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}],
+            "description": "Seconds, or text like 30s, 5m, 1h30m, 2d",
+        }
+    ),
+]
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
+            "description": "Bytes, or text like 512kb, 64mb, 1gb",
+        }
+    ),
+]

@@ -1,0 +1,76 @@
+"""What checks find, collected with the places in the plan file where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from windlass.errors import Problem
+from windlass.plan.model import Plan
+from windlass.plan.schema import nearest
+from windlass.plan.yamlread import Path, Place
+
+__all__ = ["Findings", "Locate", "Report"]
+
+_MOST_COMPARISONS = 100_000
+"""Words that one check compares to find the nearest: a thousand take about 15 ms."""
+
+
+class Locate(Protocol):
+    def __call__(self, path: Path, inside: Place | None = None) -> Place | None:
+        """Where a path of the plan stands in its file, or a place inside the text that is its value."""
+        ...
+
+
+class Findings(NamedTuple):
+    """What the checks found. The plan is there when there is no problem."""
+
+    plan: Plan | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
+class Report:
+    """Collects what is found, with its places."""
+
+    def __init__(self, file: str, locate: Locate | None) -> None:
+        self._file = file
+        self._locate = locate
+        self._problems: list[Problem] = []
+        self._warnings: list[Problem] = []
+        self._comparisons = 0
+
+    def problem(self, message: str, path: Path, hint: str = "", inside: Place | None = None) -> None:
+        self._problems.append(self._at(path, message, hint, inside))
+
+    def warning(self, message: str, path: Path, hint: str) -> None:
+        self._warnings.append(self._at(path, message, hint))
+
+    def did_you_mean(self, word: str, known: Collection[str], prefix: str = "") -> str:
+        self._comparisons += len(known)
+        found = nearest(word, known) if self._comparisons <= _MOST_COMPARISONS else None
+        return f"did you mean `{prefix}{found}`?" if found else ""
+
+    def line(self, path: Path) -> int | None:
+        place = self._locate(path) if self._locate else None
+        return place.line if place else None
+
+    def findings(self, plan: Plan | None) -> Findings:
+        found = (sorted(ps, key=_order) for ps in (self._problems, self._warnings))
+        problems, warnings = map(tuple, found)
+        return Findings(None if problems else plan, problems, warnings)
+
+    def _at(self, path: Path, message: str, hint: str, inside: Place | None = None) -> Problem:
+        place = self._locate(path, inside) if self._locate else None
+        line, column = place or (None, None)
+        return Problem(message, self._file, line, column, _where(path), hint)
+
+
+def _order(problem: Problem) -> tuple[float, int]:
+    return problem.line or float("inf"), problem.column or 0
+
+
+def _where(path: Path) -> str:
+    """`steps[2].needs[0]`"""
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return shown.removeprefix(".")
