@@ -131,34 +131,6 @@ def test_a_hostile_text_of_full_length_comes_apart(name: str) -> None:
 
 brackets = st.sampled_from(["[", "]", "(", ")", "{", "}", "${", "'", '"', "`", "/*", "*/", "//", "/", "\\"])
 marks = brackets | st.sampled_from([".", "?.", "...", "=", "=>", ",", ":", "++", "*", "#"])
-    [
-        ".",
-        "?.",
-        "[",
-        "]",
-        "(",
-        ")",
-        "{",
-        "}",
-        "'",
-        '"',
-        "`",
-        "${",
-        "/",
-        "*",
-        "\\",
-        "=",
-        "=>",
-        "//",
-        "/*",
-        "*/",
-        "...",
-        ",",
-        ":",
-        "++",
-        "#",
-    ]
-)
 pieces = marks | st.sampled_from(["steps", "inputs", "a", "1.5", "é", " ", "\n", "\u2028", "const ", "return ", "if"])
 
 
