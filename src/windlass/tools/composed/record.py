@@ -1,0 +1,121 @@
+"""A composed tool as the two texts that are kept of it, and what may stand in them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.ports.composed import ComposedTool
+from windlass.schemas import unusable
+
+__all__ = ["MOST_RECORD", "MOST_SOURCE", "Damaged", "faults", "from_texts", "record_text"]
+
+FORMAT = 1
+MOST_SOURCE = 256 * 1024
+"""Bytes of a program."""
+MOST_RECORD = 1024 * 1024
+"""Bytes of what is said about it."""
+MOST_DESCRIPTION = 2_000
+MOST_GRANTS = 100
+_KEYS = ("format", "description", "schema", "grants", "returns")
+_GRANT = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9_.*:-]{0,127}", re.ASCII)
+_UNSEEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that show a text in another order than it is read in."""
+
+
+class Damaged(Exception):
+    """A file that is not what it should be; the text says why."""
+
+
+def faults(tool: ComposedTool) -> list[str]:
+    """Everything that keeps a tool from being kept or used, its name aside."""
+    found = [*_source_faults(tool.source), *_description_faults(tool.description), *_grant_faults(tool.grants)]
+    found += [f"its schema: {reason}" for reason in unusable(tool.schema)]
+    if tool.returns is not None:
+        found += [f"the schema of what it returns: {reason}" for reason in unusable(tool.returns, of_arguments=False)]
+    return found
+
+
+def _source_faults(source: Any) -> list[str]:
+    if not isinstance(source, str) or not source.strip():
+        return ["its source is empty"]
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError:
+        return ["its source is not valid Unicode text"]
+    return [f"its source is larger than {MOST_SOURCE // 1024} KiB"] if size > MOST_SOURCE else []
+
+
+def _description_faults(text: Any) -> list[str]:
+    if not isinstance(text, str):
+        return ["its description is not text"]
+    if len(text) > MOST_DESCRIPTION:
+        return [f"its description is longer than {MOST_DESCRIPTION} characters"]
+    for c in text:
+        if c not in "\n\t" and (unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or c in _UNSEEN):
+            return [f"its description has the control character {c!r} in it"]
+        if "\U000e0000" <= c <= "\U000e007f":
+            return [f"its description has the invisible character {c!r} in it"]
+    return []
+
+
+def _grant_faults(grants: Any) -> list[str]:
+    if not isinstance(grants, tuple | list):
+        return ["its grants are not a list of names of tools"]
+    if len(grants) > MOST_GRANTS:
+        return [f"it has more than {MOST_GRANTS} grants"]
+    wrong = [grant for grant in grants if not isinstance(grant, str) or not _GRANT.fullmatch(grant)]
+    return [f"the grant {grant!r:.60} is not the name of a tool, nor a pattern like files.*" for grant in wrong]
+
+
+def record_text(tool: ComposedTool) -> str:
+    record = {
+        "format": FORMAT,
+        "description": tool.description,
+        "schema": tool.schema,
+        "grants": list(tool.grants),
+        "returns": tool.returns,
+    }
+    return json.dumps(record, indent=2, ensure_ascii=False, default=dict) + "\n"
+
+
+def from_texts(name: str, source: bytes, record: bytes, *, everywhere: bool) -> ComposedTool:
+    """The tool that two files are; `Damaged` says what is wrong with them."""
+    try:
+        found = json.loads(record.decode(), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{name}.json is not JSON: {error}") from None
+    if not isinstance(found, Mapping):
+        raise Damaged(f"{name}.json is not a mapping")
+    for key in found:
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key[:100], _KEYS, 1)
+            known = f"did you mean `{near[0]}`?" if near else "there are: " + ", ".join(_KEYS)
+            raise Damaged(f"{name}.json: `{key:.60}` is not known; {known}")
+    if found.get("format") != FORMAT or found["format"] is True:
+        raise Damaged(f"{name}.json: `format` is not {FORMAT}; a newer Windlass may have written it")
+    try:
+        text = source.decode()
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{name}.js is not UTF-8 text: {error}") from None
+    grants = found.get("grants", [])
+    tool = ComposedTool(
+        name,
+        text,
+        found.get("schema", {"type": "object"}),
+        description=found.get("description", ""),
+        grants=tuple(grants) if isinstance(grants, list) else grants,
+        returns=found.get("returns"),
+        everywhere=everywhere,
+    )
+    if wrong := faults(tool):
+        raise Damaged(f"{name}: " + "; ".join(wrong)[:1000])
+    return tool
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
