@@ -33,6 +33,7 @@ Trouble = Literal[
     "unhandled",
     "stalled",
     "memory",
+    "stack",
     "cpu",
     "wall",
     "calls",

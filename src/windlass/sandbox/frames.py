@@ -1,0 +1,113 @@
+"""What the engine and a worker say to each other: one request, one answer, each a length and that many bytes.
+
+The engine believes nothing of what a worker says: a frame that is too long or does not read as an answer is the end of
+that worker.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.ports import Trouble
+
+__all__ = [
+    "HEADER",
+    "LARGEST",
+    "Answer",
+    "Broke",
+    "Check",
+    "Checked",
+    "Close",
+    "Closed",
+    "Deliver",
+    "Open",
+    "Ready",
+    "Request",
+    "Turned",
+    "packed",
+    "read_answer",
+    "read_request",
+]
+
+HEADER = 4
+"""Bytes of the length, the first the highest."""
+LARGEST = 48 * 1024 * 1024
+"""Bytes that one frame may have."""
+
+
+class Open(msgspec.Struct, frozen=True, array_like=True, tag="open"):
+    """Begin a program."""
+
+    run: int
+    source: str
+    name: str
+    setup: bytes
+    """JSON for the prelude: limits, time, seed, data, tools."""
+    memory: int
+    cpu: float
+    output: int
+
+
+class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
+    run: int
+    results: bytes
+    """JSON: a list of `[number, milliseconds, value, null | [message, category]]`."""
+    count: int
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    run: int
+
+
+class Check(msgspec.Struct, frozen=True, array_like=True, tag="check"):
+    source: str
+    name: str
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """A worker's first word: it is locked in and waits."""
+
+    layers: tuple[str, ...]
+
+
+class Turned(msgspec.Struct, frozen=True, array_like=True, tag="turned"):
+    run: int
+    state: bytes
+    """JSON of the prelude's `drain`."""
+    result: bytes | None
+    """JSON of the result, once there is one."""
+    unhandled: int
+    """Rejected promises that nobody handles."""
+    cpu: float
+
+
+class Broke(msgspec.Struct, frozen=True, array_like=True, tag="broke"):
+    """It ended without a result, and is gone."""
+
+    run: int
+    trouble: Trouble
+    message: str
+    call: int = 0
+
+
+class Checked(msgspec.Struct, frozen=True, array_like=True, tag="checked"):
+    problem: str | None
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
+    run: int
+
+
+Request = Open | Deliver | Close | Check
+Answer = Ready | Turned | Broke | Checked | Closed
+
+_encoder = msgspec.msgpack.Encoder()
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+read_request = _requests.decode
+read_answer = _answers.decode
+
+
+def packed(message: Request | Answer) -> bytes:
+    body = _encoder.encode(message)
+    return len(body).to_bytes(HEADER) + body

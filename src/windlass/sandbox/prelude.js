@@ -1,0 +1,345 @@
+// The guest's side of the bridge: makes the world that a program sees, and keeps what it asks for until it is fetched.
+//
+// Everything here may run after the program has changed every prototype that it can reach. So: built-ins are taken once,
+// at the start, and called through `apply`; arrays and tables of our own have no prototype; nothing is iterated,
+// spread or destructured. None of this guards the host, which believes nothing that comes out of here: it keeps honest
+// programs from hurting themselves, and says in plain words what went wrong.
+(() => {
+  "use strict";
+  const { apply, construct, ownKeys, getOwnPropertyDescriptor: described } = Reflect;
+  const { create, keys, defineProperty: define, getPrototypeOf: prototypeOf, setPrototypeOf } = Object;
+  const { parse, stringify } = JSON;
+  const { isArray } = Array;
+  const { isFinite } = Number;
+  const { imul, floor } = Math;
+  const NativeDate = Date, NativePromise = Promise, NativeError = Error, NativeTypeError = TypeError;
+  const text = String;
+  const objectPrototype = Object.prototype, arrayPrototype = Array.prototype;
+  const { join } = arrayPrototype;
+  const { isWellFormed, charCodeAt, slice } = String.prototype;
+  const { getTime, toISOString, toString: dateText } = NativeDate.prototype;
+
+  const DEEPEST = 64;
+  const table = () => create(null);
+  const list = () => setPrototypeOf([], null);
+  const put = (target, name, value) => {
+    const how = table();
+    how.value = value;
+    how.writable = how.configurable = true;
+    how.enumerable = false;
+    define(target, name, how);
+  };
+
+  // What a run is given, and what it has done so far.
+  let limits, now = 0, calls = 0, logged = 0, breach = "", outbox = list(), log = list();
+  let pending = table();
+  let finished = "", outcome = "", failedCall = 0;
+
+  class ToolError extends NativeError {}
+  put(ToolError.prototype, "name", "ToolError");
+  class LimitError extends NativeError {}
+  put(LimitError.prototype, "name", "LimitError");
+
+  const fault = (message) => new NativeTypeError(message);
+  const broken = (kind, message) => {
+    breach = breach || kind;
+    return new LimitError(message);
+  };
+
+  // -- values on their way out -------------------------------------------------------------------
+
+  const quoted = (value, where) => {
+    if (!apply(isWellFormed, value, [])) throw fault(`${where} holds half a character (a lone surrogate); use toWellFormed()`);
+    return stringify(value);
+  };
+
+  // JSON of plain data. A `toJSON`, wherever it is, is not asked: what a value says it is, is what is sent.
+  const encode = (root, what, most) => {
+    const pieces = list();
+    let size = 0;
+    const add = (piece) => {
+      size += piece.length;
+      if (size > most) throw broken("output", `${what} is larger than ${most} bytes`);
+      pieces[pieces.length] = piece;
+    };
+    const walk = (value, where, depth) => {
+      switch (typeof value) {
+        case "string": add(quoted(value, where)); return;
+        case "boolean": add(value ? "true" : "false"); return;
+        case "number":
+          if (!isFinite(value)) throw fault(`${where} is ${text(value)}, which cannot be passed on`);
+          add(text(value));
+          return;
+        case "object": break;
+        default: throw fault(`${where} is a ${typeof value}, which cannot be passed on`);
+      }
+      if (value === null) { add("null"); return; }
+      if (depth >= DEEPEST) throw fault(`${what} is nested more than ${DEEPEST} levels deep, or refers to itself`);
+      if (isArray(value)) {
+        const length = value.length;
+        add("[");
+        for (let index = 0; index < length; index++) {
+          if (index) add(",");
+          const item = value[index];
+          if (item === undefined) add("null"); else walk(item, `${where}[${index}]`, depth + 1);
+        }
+        add("]");
+        return;
+      }
+      const prototype = prototypeOf(value);
+      if (prototype !== objectPrototype && prototype !== null) {
+        const date = asDate(value);
+        if (date !== undefined) { add(date); return; }
+        refuseCollections(value, where);
+      }
+      const names = keys(value);
+      let first = true;
+      add("{");
+      for (let index = 0; index < names.length; index++) {
+        const name = names[index];
+        const inner = value[name];
+        if (inner === undefined) continue;
+        add((first ? "" : ",") + quoted(name, where) + ":");
+        first = false;
+        walk(inner, `${where}.${name}`, depth + 1);
+      }
+      add("}");
+    };
+    walk(root, what, 0);
+    return apply(join, pieces, [""]);
+  };
+
+  const asDate = (value) => {
+    let time;
+    try { time = apply(getTime, value, []); } catch { return undefined; }
+    return time === time ? `"${apply(toISOString, value, [])}"` : "null";
+  };
+
+  const mapSize = described(Map.prototype, "size").get, setSize = described(Set.prototype, "size").get;
+  const { then } = NativePromise.prototype;
+  const refuseCollections = (value, where) => {
+    const kinds = [[mapSize, "Map: use Object.fromEntries"], [setSize, "Set: use Array.from"]];
+    for (let index = 0; index < 2; index++) {
+      const kind = kinds[index];
+      let found = true;
+      try { apply(kind[0], value, []); } catch { found = false; }
+      if (found) throw fault(`${where} is a ${kind[1]}`);
+    }
+    if (isPromise(value)) throw fault(`${where} is a promise: is an await missing?`);
+  };
+  const isPromise = (value) => {
+    // Only what has the inside of a promise gets past the first look of `then`; what it leads to is of no interest.
+    let prototype = value;
+    while (prototype !== null) {
+      if (prototype === NativePromise.prototype) return true;
+      prototype = prototypeOf(prototype);
+    }
+    return false;
+  };
+
+  // -- calls ----------------------------------------------------------------------------------------
+
+  const call = (name, given) => new NativePromise((resolve, reject) => {
+    if (calls >= limits.calls) throw broken("calls", `more than ${limits.calls} calls`);
+    if (given.length > 1) throw fault(`tools.${name} takes one object with its arguments`);
+    const args = given.length === 1 && given[0] !== undefined ? given[0] : table();
+    if (typeof args !== "object" || args === null || isArray(args)) throw fault(`tools.${name} takes one object with its arguments`);
+    const said = encode(args, `the arguments of ${name}`, limits.output);
+    if (calls >= limits.calls) throw broken("calls", `more than ${limits.calls} calls`);
+    const number = ++calls;
+    const waiting = table();
+    waiting.resolve = resolve;
+    waiting.reject = reject;
+    waiting.name = name;
+    pending[number] = waiting;
+    outbox[outbox.length] = `[${number},${stringify(name)},${said}]`;
+  });
+
+  const toolbox = (names) => {
+    const root = table();
+    for (let index = 0; index < names.length; index++) {
+      const name = names[index];
+      let place = root, part = "", rest = name;
+      while (rest !== "") {
+        let end = 0;
+        while (end < rest.length && apply(charCodeAt, rest, [end]) !== 46) end++;
+        part = apply(slice, rest, [0, end]);
+        rest = apply(slice, rest, [end + 1]);
+        if (rest === "") break;
+        if (described(place, part) === undefined) show(place, part, table());
+        place = place[part];
+      }
+      const inner = described(place, part);
+      const use = (...given) => call(name, given);
+      if (inner !== undefined) {
+        const names = ownKeys(inner.value);
+        for (let at = 0; at < names.length; at++) show(use, names[at], inner.value[names[at]]);
+      }
+      show(place, part, use);
+    }
+    return root;
+  };
+  const show = (target, name, value) => {
+    const how = table();
+    how.value = value;
+    how.enumerable = how.configurable = true;
+    how.writable = false;
+    define(target, name, how);
+  };
+
+  // -- what a program sees besides JavaScript itself --------------------------------------------------
+
+  const shown = (value, depth) => {
+    switch (typeof value) {
+      case "string": return depth ? stringify(value) : value;
+      case "object": break;
+      case "function": return "[function]";
+      case "symbol": return "[symbol]";
+      case "bigint": return `${text(value)}n`;
+      default: return text(value);
+    }
+    if (value === null) return "null";
+    if (depth > 6) return "…";
+    if (isError(value)) return `${text(value.name)}: ${text(value.message)}`;
+    const date = asDate(value);
+    if (date !== undefined) return date;
+    const pieces = list();
+    if (isArray(value)) {
+      for (let index = 0; index < value.length && index < 100; index++) pieces[index] = shown(value[index], depth + 1);
+      return `[${apply(join, pieces, [", "])}${value.length > 100 ? ", …" : ""}]`;
+    }
+    const names = keys(value);
+    for (let index = 0; index < names.length && index < 100; index++) {
+      pieces[index] = `${names[index]}: ${shown(value[names[index]], depth + 1)}`;
+    }
+    return `{${apply(join, pieces, [", "])}${names.length > 100 ? ", …" : ""}}`;
+  };
+  const isError = (value) => {
+    for (let prototype = prototypeOf(value); prototype !== null; prototype = prototypeOf(prototype)) {
+      if (prototype === NativeError.prototype) return true;
+    }
+    return false;
+  };
+  const write = (...given) => {
+    const pieces = list();
+    for (let index = 0; index < given.length; index++) pieces[index] = shown(given[index], 0);
+    const line = apply(join, pieces, [" "]) + "\n";
+    logged += line.length;
+    if (logged > limits.log) throw broken("log", `more than ${limits.log} bytes logged`);
+    log[log.length] = line;
+  };
+
+  function FixedDate(...given) {
+    if (new.target === undefined) return apply(dateText, new NativeDate(now), []);
+    return construct(NativeDate, given.length === 0 ? [now] : given, new.target);
+  }
+  FixedDate.prototype = NativeDate.prototype;
+  put(FixedDate, "now", () => now);
+  put(FixedDate, "parse", NativeDate.parse);
+  put(FixedDate, "UTC", NativeDate.UTC);
+  put(FixedDate, "name", "Date");
+  put(FixedDate, "length", 7);
+  put(NativeDate.prototype, "constructor", FixedDate);
+
+  // sfc32: the same numbers for the same seed, whatever else happens.
+  let a = 0, b = 0, c = 0, d = 1;
+  const random32 = () => {
+    const t = (((a + b) | 0) + d) | 0;
+    d = (d + 1) | 0;
+    a = b ^ (b >>> 9);
+    b = (c + (c << 3)) | 0;
+    c = ((c << 21) | (c >>> 11)) + t | 0;
+    return t >>> 0;
+  };
+  const random = () => (floor(random32() / 32) * 67108864 + floor(random32() / 64)) / 9007199254740992;
+
+  const gone = ["performance", "navigator", "SharedArrayBuffer", "Atomics", "WeakRef", "FinalizationRegistry", "gc"];
+  for (let index = 0; index < gone.length; index++) delete globalThis[gone[index]];
+  put(globalThis, "Date", FixedDate);
+  put(Math, "random", random);
+  const quiet = table();
+  for (let at = 0, names = ["log", "info", "warn", "error", "debug"]; at < 5; at++) show(quiet, names[at], write);
+  put(globalThis, "console", quiet);
+
+  // -- what the host calls ------------------------------------------------------------------------------
+
+  // How a program's error is told: its own words, cut short, and which call it comes from.
+  const told = (error) => {
+    failedCall = 0;
+    try {
+      if (typeof error !== "object" || error === null) return apply(slice, `it threw ${shown(error, 1)}`, [0, 2000]);
+      const known = described(error, "call");
+      if (prototypeOf(error) === ToolError.prototype && known !== undefined) failedCall = known.value;
+      const stack = text(error.stack ?? "");
+      const head = isError(error) ? `${text(error.name)}: ${text(error.message)}` : `it threw ${shown(error, 1)}`;
+      return apply(slice, `${head}\n${stack}`, [0, 4000]);
+    } catch {
+      return "it threw something that cannot be looked at";
+    }
+  };
+  const seal = (kind, said) => {
+    finished = kind;
+    outcome = said;
+  };
+  const settle = (value) => {
+    try {
+      seal("done", encode(value === undefined ? null : value, "the result", limits.output));
+    } catch (error) {
+      seal(breach || "marshal", told(error));
+    }
+  };
+
+  const hooks = table();
+  hooks.setup = (given) => {
+    const told = parse(given);
+    limits = told.limits;
+    now = told.now;
+    a = told.seed[0] | 0; b = told.seed[1] | 0; c = told.seed[2] | 0; d = told.seed[3] | 0;
+    for (let index = 0; index < 12; index++) random32();
+    const data = told.data;
+    const names = keys(data);
+    for (let index = 0; index < names.length; index++) put(globalThis, names[index], data[names[index]]);
+    put(globalThis, "tools", toolbox(told.tools));
+  };
+  hooks.start = (program) => {
+    // No `then` from outside is looked up here: the program may have put its own in its place by now.
+    (async () => {
+      let value;
+      try {
+        value = await apply(program, undefined, []);
+      } catch (error) {
+        seal("thrown", told(error));
+        return;
+      }
+      settle(value);
+    })();
+  };
+  let arrived, next = 0;
+  hooks.arrive = (given) => {
+    arrived = parse(given);
+    next = 0;
+  };
+  // One result at a time: what follows from it happens before the next one is looked at.
+  hooks.take = () => {
+    const result = arrived[next++];
+    const waiting = pending[result[0]];
+    if (waiting === undefined) return;
+    delete pending[result[0]];
+    now = result[1];
+    if (result[3] === null) { waiting.resolve(result[2]); return; }
+    const error = new ToolError(result[3][0]);
+    show(error, "tool", waiting.name);
+    show(error, "category", result[3][1]);
+    show(error, "call", result[0]);
+    waiting.reject(error);
+  };
+  hooks.drain = () => {
+    const state = `{"calls":[${apply(join, outbox, [","])}],"log":${stringify(apply(join, log, [""]))},` +
+      `"breach":${stringify(breach)},"finished":${stringify(finished)},"call":${text(failedCall)}}`;
+    outbox = list();
+    log = list();
+    return state;
+  };
+  hooks.result = () => outcome;
+  return hooks;
+})()

@@ -1,0 +1,201 @@
+"""One program in one guest, as its worker sees it: begin it, hand results in, say how far it came or why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from windlass.ports import Trouble
+from windlass.sandbox.frames import Broke, Deliver, Open, Turned
+from windlass.sandbox.machine import Guest, Machine, Trapped
+from windlass.sandbox.meter import Meter
+
+__all__ = ["Ended", "Session", "problem_of"]
+
+MOST_AT_ONCE = 16 * 1024 * 1024
+"""Bytes of the calls and the log of one turn."""
+LONGEST_MESSAGE = 16 * 1024
+PREFIX = "(async () => {"
+"""Before the first line of a program, and on it, so that lines have the numbers that the author sees."""
+SUFFIX = "\n})"
+
+
+class Ended(Exception):
+    """The program ended without a result."""
+
+    def __init__(self, trouble: Trouble, message: str, call: int = 0) -> None:
+        super().__init__(message)
+        self.trouble: Trouble = trouble
+        self.message, self.call = message, call
+
+    def told(self, run: int) -> Broke:
+        return Broke(run, self.trouble, self.message[:LONGEST_MESSAGE], self.call)
+
+
+class _State(msgspec.Struct):
+    """What of the prelude's state matters here; the calls and the log are passed on as they are."""
+
+    breach: str
+    finished: str
+    call: int
+
+
+_state: msgspec.json.Decoder[_State] = msgspec.json.Decoder(_State)
+
+_BREACHES: dict[str, Trouble] = {"calls": "calls", "log": "log", "output": "output"}
+_ENDS: dict[str, Trouble] = {"thrown": "thrown", "marshal": "marshal", **_BREACHES}
+_SAID: dict[Trouble, str] = {
+    "calls": "it made more calls than it may",
+    "log": "it logged more than it may",
+    "output": "a result or an argument is larger than it may be",
+}
+
+
+class Session:
+    def __init__(self, machine: Machine, meter: Meter, opened: Open) -> None:
+        self._machine, self._meter = machine, meter
+        self._opened = opened
+        self._guest: Guest | None = None
+        self._left = opened.cpu
+        self._unhandled = 0
+
+    def begin(self) -> Turned:
+        opened = self._opened
+        try:
+            self._guest = self._machine.guest(opened.memory)
+        except (MemoryError, Trapped) as error:
+            raise Ended("memory", "there is not enough memory to begin with") from error
+
+        def work(guest: Guest) -> None:
+            self._call(guest, "setup", guest.string(opened.setup))
+            program = compiled(guest, opened.source, opened.name)
+            self._call(guest, "start", program)
+            self._settle(guest)
+
+        return self._slice(work)
+
+    def deliver(self, results: Deliver) -> Turned:
+        def work(guest: Guest) -> None:
+            self._call(guest, "arrive", guest.string(results.results))
+            for _ in range(results.count):
+                self._call(guest, "take")
+                self._settle(guest)
+
+        return self._slice(work)
+
+    def close(self) -> None:
+        if self._guest is not None:
+            self._guest.close()
+            self._guest = None
+
+    def _slice(self, work: Callable[[Guest], None]) -> Turned:
+        """Run until it waits. Whatever ends it ends the guest, too."""
+        guest = self._guest
+        if guest is None:
+            raise Ended("lost", "it has ended already")
+        self._machine.unhandled = self._rejected
+        self._meter.begin(guest, self._left)
+        try:
+            work(guest)
+            told = self._told(guest)
+        except Trapped as trap:
+            raise self._ended_by(trap) from trap
+        except MemoryError as error:
+            raise self._out_of_memory() from error
+        finally:
+            self._left -= self._meter.end()
+        return told
+
+    def _told(self, guest: Guest) -> Turned:
+        drained = self._call(guest, "drain")
+        state = guest.bytes_of(drained, MOST_AT_ONCE)
+        if state is None:
+            raise Ended("output", "what it asks for at once is larger than it may be")
+        guest.free(drained)
+        seen = _state.decode(state)
+        if seen.breach in _BREACHES and not seen.finished:
+            trouble = _BREACHES[seen.breach]
+            raise Ended(trouble, _SAID[trouble])
+        result = None
+        if seen.finished == "done":
+            result = guest.bytes_of(self._call(guest, "result"), self._opened.output)
+            if result is None:
+                raise Ended("output", f"the result is larger than {self._opened.output} bytes")
+        elif seen.finished:
+            raise self._thrown(guest, seen)
+        return Turned(self._opened.run, state, result, self._unhandled, self._opened.cpu - self._left)
+
+    def _thrown(self, guest: Guest, seen: _State) -> Ended:
+        said = guest.text_of(self._call(guest, "result"), LONGEST_MESSAGE) or ""
+        message = _without_us(said)
+        if message.startswith("InternalError: out of memory"):
+            return self._out_of_memory()
+        trouble = _BREACHES.get(seen.breach) or _ENDS.get(seen.finished, "thrown")
+        return Ended(trouble, message, seen.call)
+
+    def _settle(self, guest: Guest) -> None:
+        """Run everything that can run."""
+        while (done := guest.call("qjs_execute_pending_job")) != 0:
+            if done > 1:  # minus one: a job that failed in a way that no promise could take
+                raise self._out_of_memory()
+
+    def _call(self, guest: Guest, hook: str, *given: int) -> int:
+        value = guest.hook(hook, *given)
+        if guest.call("qjs_is_exception", value):
+            guest.call("qjs_get_exception")
+            raise self._out_of_memory()  # the prelude's own functions fail for no other reason
+        return value
+
+    def _rejected(self, handled: bool) -> None:
+        self._unhandled += -1 if handled else 1
+
+    def _ended_by(self, trap: Trapped) -> Ended:
+        match trap.reason:
+            case "interrupt":
+                return Ended("cpu", f"it computed for longer than {self._opened.cpu:g} s")
+            case "stack_overflow":
+                return Ended("stack", "it nests too deeply: its stack is used up")
+            case reason:
+                return Ended("lost", f"its machine broke ({reason})")
+
+    def _out_of_memory(self) -> Ended:
+        return Ended("memory", f"it needs more than {self._opened.memory >> 20} MiB of memory")
+
+
+def compiled(guest: Guest, source: str, name: str) -> int:
+    """The program as a function."""
+    value = guest.evaluate(f"{PREFIX}{source}{SUFFIX}", name)
+    if guest.call("qjs_is_exception", value):
+        error = guest.call("qjs_get_exception")
+        said = guest.text_of(error, LONGEST_MESSAGE) or ""
+        stack = guest.text_of(guest.member(error, "stack"), LONGEST_MESSAGE) or ""
+        if said.startswith("InternalError: out of memory"):
+            raise MemoryError
+        raise Ended("syntax", _without_us(f"{said}\n{stack}"))
+    return value
+
+
+def problem_of(machine: Machine, meter: Meter, source: str, name: str, memory: int, cpu: float) -> str | None:
+    """What is wrong with a program's text. It is made a function of, which runs nothing of it."""
+    guest = machine.guest(memory)
+    meter.begin(guest, cpu)
+    try:
+        compiled(guest, source, name)
+    except Ended as ended:
+        return ended.message
+    except MemoryError:
+        return "it is too large"
+    except Trapped as trap:
+        return f"it cannot be read ({trap.reason})"
+    finally:
+        meter.end()
+        guest.close()
+    return None
+
+
+def _without_us(said: str) -> str:
+    """A message and the program's own lines, without those of the prelude and of the wrapper."""
+    lines = said.split("\n")
+    kept = [line for line in lines if "prelude.js:" not in line and not line.strip().startswith("at apply (native)")]
+    return "\n".join(kept).strip()
