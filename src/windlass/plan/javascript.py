@@ -23,12 +23,14 @@ class Token(NamedTuple):
 
 _TOKEN = re.compile(
     r"""
-      (?P<nothing> \s++ | //[^\n]*+ | /\*(?:[^*]|\*(?!/))*+(?:\*/)? )
-    | "(?P<double> (?:[^"\\\n]|\\.)*+ )"?
-    | '(?P<single> (?:[^'\\\n]|\\.)*+ )'?
-    | (?P<name> [^\W\d][\w$]*+ | \$[\w$]*+ )
+    \s*+ (?:
+      (?P<name> [^\W\d][\w$]*+ | \$[\w$]*+ )
+    | (?P<comment> //[^\n]*+ | /\*(?:[^*]|\*(?!/))*+(?:\*/)? )
+    | (?P<text> "(?:[^"\\\n]|\\.)*+"? | '(?:[^'\\\n]|\\.)*+'? )
     | (?P<number> \.?\d[\w.]*+ )
+    | (?P<tricky> [/`()\[\]{}] )
     | (?P<mark> \.\.\. | \?\.(?!\d) | \+\+ | -- | => | [=!]==? | . )
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -37,7 +39,6 @@ _UNTIL_HOLE = re.compile(r"(?:[^`\\$]|\\.|\$(?!\{))*+", re.DOTALL)
 _BEFORE_BODY = frozenset(("if", "while", "for", "with"))
 _BEFORE_VALUE = _BEFORE_BODY | frozenset(("return", "throw", "case", "else", "do", "await", "yield", "in", "of", "new"))
 _BEFORE_VALUE |= frozenset(("typeof", "instanceof", "delete", "void"))
-_AFTER_VALUE = frozenset((")", "]", "++", "--"))
 _OPENING = {")": "(", "]": "[", "}": "{"}
 
 
@@ -51,34 +52,55 @@ class _Cutter:
         self._source = source
         self._open: list[tuple[str, bool]] = []
         """Brackets that wait to be closed, and whether a statement, not an operator, follows the closing one."""
-        self._value = False
-        """What came last ends a value: a slash now divides."""
-        self._last = ""
         self._no_pattern_before = 0
 
     def cut(self) -> Iterator[Token]:
-        at = 0
-        while at < len(self._source):
-            at, token = self._next(at)
-            if token is not None:
-                self._value = self._ends_value(token)
-                self._last = token.text if token.kind in ("name", "mark") else ""
-                yield token
+        at, last = 0, ""
+        value = False  # what came last ends a value: a slash now divides
+        while found := _TOKEN.match(self._source, at):
+            kind, at = found.lastgroup or "", found.end()
+            if kind == "comment":
+                continue
+            text, start = found[kind], found.start(kind)
+            if kind == "name":
+                value = text not in _BEFORE_VALUE or last in (".", "?.")
+            elif kind == "mark":
+                value = text in ("++", "--")
+            elif kind == "text":
+                text, value = text[1:-1] if len(text) > 1 and text[-1] == text[0] else text[1:], True
+            elif kind == "number":
+                value = True
+            else:
+                at, kind, text, value = self._tricky(start, text, value, last)
+            yield Token(kind, text, start)
+            last = "" if kind == "text" else text
 
-    def _next(self, at: int) -> tuple[int, Token | None]:
-        found = _TOKEN.match(self._source, at)
-        assert found is not None  # its last alternative takes any character
-        kind = found.lastgroup or ""
-        if kind == "nothing":
-            return found.end(), None
-        if kind in ("double", "single"):
-            return found.end(), Token("text", found[kind], at)
-        mark = found[0]
-        if mark == "/" and not self._value and (end := self._pattern_end(at)):
-            return end, Token("pattern", "", at)
+    def _tricky(self, at: int, mark: str, value: bool, last: str) -> tuple[int, str, str, bool]:
+        """What a character of several meanings begins: its end, its kind and text, and if it ends a value."""
         if mark == "`" or (mark == "}" and self._open and self._open[-1][0] == "${"):
             return self._literal(at, begins=mark == "`")
-        return found.end(), Token(kind, mark, at)
+        if mark == "/":
+            end = None if value else self._pattern_end(at)
+            return (end, "pattern", "", True) if end else (at + 1, "mark", mark, False)
+        if mark in ("(", "[", "{"):
+            self._open.append((mark, mark == "(" and last in _BEFORE_BODY))
+            return at + 1, "mark", mark, False
+        statement_follows = mark == "}"
+        if self._open and self._open[-1][0] == _OPENING[mark]:
+            statement_follows |= self._open.pop()[1]
+        return at + 1, "mark", mark, not statement_follows
+
+    def _literal(self, at: int, *, begins: bool) -> tuple[int, str, str, bool]:
+        """A template literal from its beginning, or from the end of a hole, to its end or the next hole."""
+        if not begins:
+            self._open.pop()
+        found = _UNTIL_HOLE.match(self._source, at + 1)
+        assert found is not None  # it matches nothing at all, too
+        end = found.end()
+        if self._source.startswith("${", end):
+            self._open.append(("${", False))
+            return end + 2, "mark", "${", False
+        return (end + 1, "text", found[0], True) if begins else (end + 1, "mark", "`", True)
 
     def _pattern_end(self, at: int) -> int | None:
         """Where a regular expression ends. A line on which one did not end is not searched again."""
@@ -89,28 +111,3 @@ class _Cutter:
         line_end = self._source.find("\n", at)
         self._no_pattern_before = line_end if line_end >= 0 else len(self._source)
         return None
-
-    def _literal(self, at: int, *, begins: bool) -> tuple[int, Token]:
-        """A template literal from its beginning, or from the end of a hole, to its end or the next hole."""
-        if not begins:
-            self._open.pop()
-        found = _UNTIL_HOLE.match(self._source, at + 1)
-        assert found is not None  # it matches nothing at all, too
-        end = found.end()
-        if self._source.startswith("${", end):
-            self._open.append(("${", False))
-            return end + 2, Token("mark", "${", at)
-        return end + 1, Token("text", found[0], at) if begins else Token("mark", "`", at)
-
-    def _ends_value(self, token: Token) -> bool:
-        if token.kind == "name":
-            return token.text not in _BEFORE_VALUE or self._last in (".", "?.")
-        if token.kind != "mark":
-            return True
-        mark = token.text
-        if mark in ("(", "[", "{"):
-            self._open.append((mark, mark == "(" and self._last in _BEFORE_BODY))
-        elif mark in _OPENING and self._open and self._open[-1][0] == _OPENING[mark]:
-            statement_follows = self._open.pop()[1]
-            return mark in _AFTER_VALUE and not statement_follows
-        return mark in _AFTER_VALUE or mark == "`"

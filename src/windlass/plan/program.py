@@ -74,10 +74,14 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
         self._tokens: Sequence[Token] = list(tokens(source))
-        self._closing, self._around = _brackets(self._tokens)
         roots = [at for at, token in enumerate(self._tokens) if token.kind == "name" and token.text in _ROOTS]
         self._roots = [at for at in roots if self._mark(at - 1) not in (".", "?.")]
-        self._own = {self._tokens[at].text for at in self._roots if self._is_declared(at)}
+        self._closing: dict[int, int] = {}
+        self._around: dict[int, int] = {}
+        whole = [at for at in self._roots if self._mark(at + 1) not in (".", "?.", "[")]
+        if whole:  # only what is made of a root as a whole asks for the brackets around it
+            self._closing, self._around = _brackets(self._tokens)
+        self._own = {self._tokens[at].text for at in whole if self._is_declared(at)}
 
     def reads(self) -> Iterator[Read]:
         line, line_start, seen = 1, 0, 0
