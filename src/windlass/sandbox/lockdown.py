@@ -1,0 +1,70 @@
+"""How a worker locks itself in: from then on it can compute, read and write what is open, and end.
+
+The guest is confined by WebAssembly already. This is for the day when that wall has a hole: what gets out finds a
+process that may do nothing. `lock_down` is called once, when all is loaded, compiled and started; there is no way back.
+That means threads, too, and one instance of each module: wasmtime makes the image of a module's memory with the first.
+It takes what the platform has and says what that is; whether it is enough is for others to decide.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import sys
+from typing import Final
+
+from windlass.sandbox import landlock, seccomp
+
+__all__ = ["LAYERS", "lock_down"]
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+LAYERS: Final = ("undumpable", "no_new_privs", "landlock", "rlimits", "seccomp")
+"""Every layer there is, in the order in which they are put on."""
+
+
+def lock_down() -> tuple[str, ...]:
+    """Locks this process in for good. The result names the layers that are active, of those in `LAYERS`."""
+    linux = sys.platform == "linux"
+    # Landlock needs no_new_privs and a descriptor to spare; after seccomp nothing can be set any more.
+    active = {
+        "undumpable": linux and _prctl(_PR_SET_DUMPABLE, 0),  # the user's other processes cannot look into its memory
+        "no_new_privs": linux and _prctl(_PR_SET_NO_NEW_PRIVS, 1),  # no program gives it more rights than it has
+        "landlock": linux and landlock.restrict(),
+        "rlimits": _limit(),
+        "seccomp": linux and seccomp.restrict(),
+    }
+    return tuple(layer for layer in LAYERS if active[layer])
+
+
+def _limit() -> bool:
+    """No core, no file, no descriptor but those that are open, no process, no locked memory."""
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_NOFILE: _lowest_free_descriptor(),
+    }
+    if os.getuid():  # it does not hold for root
+        limits[resource.RLIMIT_NPROC] = 0
+    try:
+        for which, most in limits.items():
+            resource.setrlimit(which, (most, most))
+    except (OSError, ValueError):  # Python's name for EPERM and EINVAL here is ValueError
+        return False
+    return True
+
+
+def _prctl(option: int, value: int) -> bool:
+    zero = ctypes.c_ulong(0)
+    return int(ctypes.CDLL(None).prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero)) == 0
+
+
+def _lowest_free_descriptor() -> int:
+    """Where the next one would be: with this as the limit there is no next one. Those above it stay usable."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.close(writing)
+    return min(reading, writing)

@@ -1,0 +1,136 @@
+"""seccomp: the kernel lets the worker compute, read and write what is open, and end; nothing else.
+
+A call that a library may try by habit fails with EPERM, and computing goes on. A call that no worker has a reason to
+make ends the process: whoever makes it has taken the worker over. The filter is made here as a classic BPF program, two
+instructions for a call, and holds for all threads at once. Called by `lockdown`, last of all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from windlass.sandbox.syscalls import call, machine, number
+
+__all__ = ["ALLOWED", "FATAL", "Instruction", "program", "restrict"]
+
+ALLOWED: Final = (
+    # what is open already
+    *("read", "write", "readv", "writev", "close", "lseek", "fstat", "poll", "ppoll"),
+    # memory; see `_NEVER_EXECUTABLE` for mmap and mprotect
+    *("munmap", "mremap", "madvise", "brk"),
+    # waiting for threads and time
+    *("futex", "sched_yield", "membarrier", "clock_gettime", "clock_nanosleep", "nanosleep", "gettimeofday"),
+    # signals: wasmtime's traps are some
+    *("rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall"),
+    *("getpid", "gettid", "getrandom", "exit", "exit_group"),
+)
+
+_NEVER_EXECUTABLE: Final = ("mmap", "mprotect")
+"""Allowed, but not with PROT_EXEC: everything is compiled before the lock, and no data becomes code after it."""
+
+FATAL: Final = (
+    *("execve", "execveat", "fork", "vfork", "clone"),
+    *("kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_open", "pidfd_getfd", "pidfd_send_signal"),
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise"),
+    *("socket", "socketpair", "connect", "bind", "listen", "accept", "accept4"),
+    *("io_uring_setup", "io_uring_enter", "io_uring_register"),
+    *("bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key"),
+    *("mount", "umount2", "move_mount", "mount_setattr", "open_tree", "fsopen", "fsconfig", "fsmount"),
+    *("pivot_root", "chroot", "setns", "unshare", "open_by_handle_at"),
+    *("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "iopl", "ioperm"),
+)
+
+_AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32: Final = 0x40000000
+"""Numbers from here on are those of the x32 ABI, with other meanings under the same architecture."""
+
+# Offsets in `struct seccomp_data`; of the arguments we look at, the lower half is all that the kernel reads.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_KILL_PROCESS, _ERROR, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+_PROT_EXEC: Final = 4
+
+_SET_MODE_FILTER: Final = 1
+_ALL_THREADS: Final = 1
+
+Instruction = tuple[int, int, int, int]
+"""Code, how many to skip if true, how many if false, operand."""
+
+
+class _Program(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+class _Instruction(ctypes.Structure):
+    """`struct sock_filter`."""
+
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("true", ctypes.c_uint8),
+        ("false", ctypes.c_uint8),
+        ("operand", ctypes.c_uint32),
+    )
+
+
+def restrict() -> bool:
+    """Whether every thread of this process is restricted from now on."""
+    here = machine()
+    if here is None:
+        return False
+    lines = [_Instruction(*line) for line in program(here, os.getpid())]
+    block = (_Instruction * len(lines))(*lines)
+    argument = _Program(len(lines), ctypes.addressof(block))
+    try:
+        # A number above 0 is a thread that could not be brought under the filter: then no thread was.
+        return not call("seccomp", ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(_ALL_THREADS), ctypes.byref(argument))
+    except OSError:
+        return False  # not in this kernel, or what surrounds us does not let us
+
+
+def program(here: str, pid: int) -> Iterator[Instruction]:
+    """The filter for this machine. Every branch ends in a return, so the number stays loaded from call to call."""
+    yield _LOAD, 0, 0, _ARCHITECTURE
+    yield _JUMP_EQUAL, 1, 0, _AUDIT_ARCH[here]
+    yield _RETURN, 0, 0, _KILL_PROCESS
+    yield _LOAD, 0, 0, _NUMBER
+    if here == "x86_64":
+        yield _JUMP_GREATER_EQUAL, 0, 1, _X32
+        yield _RETURN, 0, 0, _KILL_PROCESS
+    for name in ALLOWED:
+        yield from _when(name, here, (_RETURN, 0, 0, _ALLOW))
+    for name in _NEVER_EXECUTABLE:
+        yield from _when(
+            name,
+            here,
+            (_LOAD, 0, 0, _ARGUMENTS + 2 * 8),
+            (_JUMP_ANY_BIT, 0, 1, _PROT_EXEC),
+            (_RETURN, 0, 0, _ERROR | errno.EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        )
+    # abort() signals its own thread; any other process is none of a worker's business.
+    yield from _when(
+        "tgkill",
+        here,
+        (_LOAD, 0, 0, _ARGUMENTS),
+        (_JUMP_EQUAL, 0, 1, pid),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _KILL_PROCESS),
+    )
+    for name in FATAL:
+        yield from _when(name, here, (_RETURN, 0, 0, _KILL_PROCESS))
+    # The C library asks for clone3 first, and takes clone where there is none; its arguments cannot be looked at.
+    yield from _when("clone3", here, (_RETURN, 0, 0, _ERROR | errno.ENOSYS))
+    yield _RETURN, 0, 0, _ERROR | errno.EPERM
+
+
+def _when(name: str, here: str, *then: Instruction) -> Iterator[Instruction]:
+    found = number(name, here)
+    if found is not None:
+        yield _JUMP_EQUAL, 0, len(then), found
+        yield from then
