@@ -15,9 +15,11 @@ import asyncio
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import Any, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from windlass.errors import UsageError
 from windlass.plan.model import Effect
@@ -58,6 +60,16 @@ class FunctionTool:
     @property
     def schema(self) -> dict[str, Any]:
         return self._model.model_json_schema()
+
+    @cached_property
+    def returns(self) -> dict[str, Any] | None:
+        """JSON Schema of the result, where the function's annotation gives one."""
+        hint = typing.get_type_hints(self.function, include_extras=True).get("return", Any)
+        try:
+            found = TypeAdapter(hint).json_schema(mode="serialization")
+        except (PydanticUserError, PydanticUndefinedAnnotation, TypeError):
+            return None
+        return found or None
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return self._effect

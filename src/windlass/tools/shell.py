@@ -66,6 +66,14 @@ class ShellArguments(Arguments):
         return self
 
 
+class ShellResult(Arguments):
+    exit_code: int
+    stdout: str
+    stderr: str
+    truncated: bool
+    """Whether some of the output was dropped."""
+
+
 class Shell:
     name = "shell"
     description = "Run a command and keep its output"
@@ -73,6 +81,11 @@ class Shell:
     @property
     def schema(self) -> dict[str, Any]:
         return ShellArguments.model_json_schema()
+
+    @property
+    def returns(self) -> dict[str, Any]:
+        """JSON Schema of the result."""
+        return ShellResult.model_json_schema()
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return Effect.REPEATABLE

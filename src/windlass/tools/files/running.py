@@ -43,14 +43,20 @@ class _Stopped(ToolError):
 
 
 class _FileTool(ABC):
-    def __init__(self, name: str, description: str, model: type[Arguments]) -> None:
+    def __init__(self, name: str, description: str, model: type[Arguments], result: type[Arguments]) -> None:
         self.name = name
         self.description = description
         self.model = model
+        self.result = result
 
     @property
     def schema(self) -> dict[str, Any]:
         return self.model.model_json_schema()
+
+    @property
+    def returns(self) -> dict[str, Any]:
+        """JSON Schema of the result."""
+        return self.result.model_json_schema()
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         return problems(self.model, arguments)
@@ -102,8 +108,10 @@ class _FileTool(ABC):
 class Looking(_FileTool):
     """A tool that only looks."""
 
-    def __init__(self, name: str, description: str, model: type[Arguments], look: Look) -> None:
-        super().__init__(name, description, model)
+    def __init__(
+        self, name: str, description: str, model: type[Arguments], look: Look, result: type[Arguments]
+    ) -> None:
+        super().__init__(name, description, model, result)
         self._look = look
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
@@ -117,8 +125,10 @@ class Looking(_FileTool):
 class Changing(_FileTool):
     """A tool that changes files: all it does is done, or none of it."""
 
-    def __init__(self, name: str, description: str, model: type[Arguments], change: Change) -> None:
-        super().__init__(name, description, model)
+    def __init__(
+        self, name: str, description: str, model: type[Arguments], change: Change, result: type[Arguments]
+    ) -> None:
+        super().__init__(name, description, model, result)
         self._change = change
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
