@@ -1,0 +1,91 @@
+"""Finding tools by words (G2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from windlass.assembly import built_in_tools
+from windlass.engine.code.search import search
+
+
+@dataclass
+class Made:
+    """A tool as far as it is looked for."""
+
+    name: str
+    description: str
+    schema: Any
+
+
+def made(name: str, description: str = "", *arguments: str) -> Any:
+    return Made(name, description, {"type": "object", "properties": {argument: {} for argument in arguments}})
+
+
+TOOLS = [
+    made("github.listRepos", "All repositories of an owner", "ownerName"),
+    made("weather_forecast", "Tomorrow's sun and rain", "city"),
+    made("city.map", "Draw streets", "zoom"),
+    made("notes", "Keep the forecast of a city", "text"),
+    made("HTTPFetch", "Get a page", "url"),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("github.listRepos", ["github.listRepos"]),
+        ("GITHUB.LISTREPOS", ["github.listRepos"]),
+        ("repo", ["github.listRepos"]),
+        ("list_repos", ["github.listRepos"]),
+        ("owner names", ["github.listRepos"]),
+        ("fetch http", ["HTTPFetch"]),
+        ("city", ["city.map", "notes", "weather_forecast"]),
+        ("cities forecast", ["weather_forecast", "notes"]),
+        ("forecasts", ["weather_forecast", "notes"]),
+        ("notes", ["notes"]),
+        ("the of a", []),
+        ("nowhere", []),
+        ("", []),
+        ("!?*", []),
+        ("weath", ["weather_forecast"]),
+    ],
+)
+def test_g2_words_are_found_in_names_then_descriptions_then_arguments(query: str, names: list[str]) -> None:
+    assert [found.name for found in search(TOOLS, query)] == names
+    assert [found.name for found in search(TOOLS[::-1], query)] == names, "whatever their order was"
+
+
+def test_g2_an_exact_name_comes_first_however_well_others_fit() -> None:
+    tools = [made("read", "x"), made("read.read_file", "read to read what one reads", "read"), made("a.read", "read")]
+    assert search(tools, "read")[0].name == "read"
+
+
+def test_g2_no_more_than_asked_for_are_given() -> None:
+    tools = [made(f"tool{n:02}", "same words") for n in range(30)]
+    assert [found.name for found in search(tools, "same")] == [f"tool{n:02}" for n in range(10)]
+    assert len(search(tools, "words", limit=3)) == 3
+    assert search(tools, "words", limit=0) == []
+    assert search(tools, "words", limit=-1) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("read a file", "files.read"),
+        ("run a command", "shell"),
+        ("rename", "files.move"),
+        ("delete files", "files.delete"),
+    ],
+)
+def test_g2_the_built_in_tools_are_found_by_what_one_would_ask_for(query: str, first: str) -> None:
+    assert search(built_in_tools(), query)[0].name == first
+
+
+def test_g2_a_tool_with_an_odd_schema_is_found_all_the_same() -> None:
+    odd: Any = made("odd")
+    for schema in ({}, {"properties": []}, {"properties": None}):
+        odd.schema = schema
+        assert search([odd], "odd") == [odd]
