@@ -44,7 +44,7 @@ class Attendant:
         self.busy = False
         """Somebody has the right to ask it: see `pool`."""
         self.runs: dict[int, Callable[[], None]] = {}
-        """Programs that are in it, the one that has waited longest first, each with what tells it that it is no more."""
+        """Programs that are in it, the one that has waited longest first, each with what tells it that it is gone."""
         self.gone: list[int] = []
         """Programs that are of no more use, and still in it."""
         self.alive = True

@@ -1,8 +1,8 @@
 """QuickJS in WebAssembly: one `Machine` for each worker process, one `Guest` for each run of a program.
 
-A machine sets up an interpreter once, with the prelude in it, and keeps an image of its memory; a guest begins as a copy
-of that image, which takes a fraction of a millisecond and gives every program the same start. What a guest can reach of
-us is nothing: the few functions that the interpreter imports return constants.
+A machine sets up an interpreter once, with the prelude in it, and keeps an image of its memory; a guest begins as a
+copy of that image, which takes a fraction of a millisecond and gives every program the same start. What a guest can
+reach of us is nothing: the few functions that the interpreter imports return constants.
 
 wasmtime's Python classes look up and check the type of a function at each call, and list all 300 exports of an instance
 to find one. Here its C API is called directly, as those classes do.
