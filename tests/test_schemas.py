@@ -22,6 +22,7 @@ ARGUMENTS: dict[str, Any] = {
         "path": {"type": "string", "minLength": 1},
         "count": {"type": "integer", "minimum": 1, "maximum": 9},
         "share": {"type": "number", "multipleOf": 0.5},
+        "price": {"multipleOf": 0.01},
         "mode": {"enum": ["read", "write", None]},
         "exact": {"type": ["boolean", "null"]},
         "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
@@ -58,6 +59,8 @@ ARGUMENTS: dict[str, Any] = {
         ({"path": "a", "count": 9, "share": 1.5, "mode": None, "exact": None, "note": None, "kind": "v1"}, []),
         ({"path": "a", "tags": ["a", "b"], "slug": "a-b-c", "pair": [1, "x"], "labels": {"x-y": "z"}}, []),
         ({"path": "a", "count": 2.0}, []),
+        ({"path": "a", "price": 19.99}, []),
+        ({"path": "a", "price": 19.995}, ["'price': must be a multiple of 0.01, found the number 19.995"]),
         ({}, ["argument 'path' is missing"]),
         ([], ["expected a mapping, found an empty list"]),
         (None, ["expected a mapping, found null"]),
@@ -201,6 +204,20 @@ def test_g3_a_large_value_and_a_schema_of_many_forms_come_to_an_end() -> None:
     assert misfits(schema, {"a": list(range(100_000))})
     assert misfits(schema, {"a": "x" * 1_000_000})
     assert misfits(schema, {"b": [{"n": n} for n in range(20_000)]}) == []
+
+
+def test_g3_many_complaints_about_a_form_of_many_names_come_to_an_end_and_are_told() -> None:
+    form = {"properties": {f"name{n}": {} for n in range(1000)}, "additionalProperties": False}
+    schema = {"type": "object", "properties": {"a": {"anyOf": [{"type": "null"}, form]}}}
+    said = misfits(schema, {"a": {f"nam{n}": 1 for n in range(5_000)}})
+    assert len(said) == 20
+    assert said[0] == "'a.nam0' is not known here; did you mean 'name0'?"
+
+
+def test_g3_patterns_with_many_states_or_long_sets_come_to_an_end_on_long_texts() -> None:
+    letters = "".join(chr(200 + n) for n in range(900))
+    for pattern in (".{2000}x", f"[{letters}]+x"):
+        assert misfits({"type": "object", "properties": {"a": {"pattern": pattern}}}, {"a": "a" * 300_000})
 
 
 def test_g3_a_large_value_that_fits_is_checked_to_its_end() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from windlass.schemas.inspect import cleaned, faults
@@ -49,7 +50,7 @@ def misfits(schema: Mapping[str, Any], value: Any) -> list[str]:
     found: list[str] = []
     try:
         for wrong in ready.validator.iter_errors(value):
-            found += in_words(wrong)
+            found += islice(in_words(wrong), MOST_COMPLAINTS)
             if len(found) >= MOST_COMPLAINTS:
                 break
     except (Exhausted, RecursionError):

@@ -10,7 +10,7 @@ What such an automaton cannot do is refused when the pattern is read: lookaround
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,8 @@ __all__ = ["BadPattern", "Pattern", "read_pattern"]
 MOST_CHARACTERS = 1_000
 MOST_STATES = 5_000
 MOST_GROUPS_DEEP = 20
+LOOKS_FOR_ONE = 8
+"""Looks at a state that cost as much as one rule of a schema."""
 
 _Test = Callable[[str], bool]
 _Node = tuple[Any, ...]
@@ -56,14 +58,21 @@ class Pattern:
     def __init__(self, program: list[list[Any]]) -> None:
         self._program = program
         """States by number: the first is where it begins, the last is where it has been found."""
+        self._only_at_the_start = program[0] == [_AT, "^"]
 
     def found_in(self, text: str, spend: Callable[[int], None]) -> bool:
         """Whether it fits anywhere in the text."""
-        states: Iterable[int] = ()
+        states: list[int] = []
+        last, work = len(self._program) - 1, 0
         for at in range(len(text) + 1):
+            if at and not states and self._only_at_the_start:
+                return False
             reached = self._reach([*states, 0], text, at)
-            spend(1 + len(reached) // 8)
-            if len(self._program) - 1 in reached:
+            work += 1 + len(reached)
+            if work >= 1_000 or at == len(text):
+                spend(work // LOOKS_FOR_ONE)
+                work = 0
+            if last in reached:
                 return True
             if at < len(text):
                 c = text[at]
@@ -282,7 +291,7 @@ class _Reader:
                     continue
                 c = "\b" if c == "b" else self._escaped(c)
             tests.append(self._range(c))
-        return lambda c: any(test(c) for test in tests) != negated
+        return lru_cache(maxsize=1_000)(lambda c: any(test(c) for test in tests) != negated)
 
     def _range(self, first: str) -> _Test:
         if self.left[:1] != "-" or self.left[1:2] in ("", "]"):

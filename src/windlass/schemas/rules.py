@@ -10,6 +10,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,8 @@ from windlass.schemas.shape import Shape
 
 __all__ = ["Exhausted", "Purse", "library", "purse", "validator_class"]
 
+MOST_WORK = 1_000_000
+"""Rules asked for one value, however large: a few seconds of work."""
 NOTHING: dict[str, Any] = {"not": {}}
 """What no value fits: stands for `false`, which jsonschema does not charge for."""
 
@@ -30,7 +33,7 @@ class Exhausted(Exception):
 class Purse:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self._left = 30_000 + 50 * shape.total
+        self._left = min(30_000 + 50 * shape.total, MOST_WORK)
 
     def spend(self, amount: int) -> None:
         self._left -= amount
@@ -64,16 +67,19 @@ def validator_class() -> Any:
         "uniqueItems": _unique_items,
         "multipleOf": _multiple_of,
     }
-    rules = {name: _paid(own.get(name, rule)) for name, rule in base.VALIDATORS.items()}
+    rules = {name: _paid(own.get(name, rule), prints=name not in own) for name, rule in base.VALIDATORS.items()}
     return library("jsonschema.validators").extend(base, rules)
 
 
-def _paid(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _paid(rule: Callable[..., Any], *, prints: bool) -> Callable[..., Any]:
+    """A rule that pays. `prints`: its complaints have the whole value in their text."""
+
     def paid(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         mine = purse.get()
         mine.spend(1 + (len(value) // 8 if isinstance(value, (list, dict)) else 0))
         for error in rule(validator, value, instance, schema) or ():
-            mine.spend(mine.shape.weight(instance))
+            passed_on = isinstance(error.validator, str)
+            mine.spend(mine.shape.weight(instance) if prints and not passed_on else 1)
             yield error
 
     return paid
@@ -146,9 +152,6 @@ def _whole(value: Any) -> Any:
 def _multiple_of(validator: Any, step: float, instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, bool) or not isinstance(instance, (int, float)):
         return
-    try:
-        left = instance % step if isinstance(instance, int) and isinstance(step, int) else instance / step % 1
-    except OverflowError:
-        return  # so large that it has no digits behind the point, nor before it that we could vouch for
-    if left:
+    # As they are written: 19.99 is a multiple of 0.01, though not for a computer's fractions.
+    if (Fraction(str(instance)) / Fraction(str(step))).denominator != 1:
         yield _error()

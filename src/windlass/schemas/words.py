@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 __all__ = ["found", "hint", "in_words"]
@@ -37,41 +37,43 @@ _SENTENCES = {
 }
 
 
-def in_words(error: Any) -> list[str]:
-    """One of jsonschema's errors as sentences with the place in front."""
+def in_words(error: Any, nested: int = 0) -> Iterator[str]:
+    """One of jsonschema's errors as sentences with the place in front; made one by one, as there may be many."""
     path = _path(error.absolute_path)
     where = f"{path!r}: " if path else ""
     rule, value = error.validator, error.validator_value
     match rule:
         case "type":
-            return [f"{where}expected {_kinds(value)}, found {found(error.instance)}"]
+            yield f"{where}expected {_kinds(value)}, found {found(error.instance)}"
         case "required":
-            return [f"{where}{error.message!r} is missing" if path else f"argument {error.message!r} is missing"]
+            yield f"{where}{error.message!r} is missing" if path else f"argument {error.message!r} is missing"
         case "additionalProperties" if error.message:
             known = error.schema.get("properties", {})
             whole = f"{path}.{error.message}" if path else error.message
             what = "is not known here" if path else "is not an argument"
-            return [f"{whole!r} {what}; {hint(error.message, known)}"]
+            yield f"{whole!r} {what}; {hint(error.message, known)}"
         case "enum":
-            return [f"{where}expected one of {_some(value)}, found {found(error.instance)}"]
+            yield f"{where}expected one of {_some(value)}, found {found(error.instance)}"
         case "const":
-            return [f"{where}expected {found(value)}, found {found(error.instance)}"]
+            yield f"{where}expected {found(value)}, found {found(error.instance)}"
         case "anyOf" | "oneOf":
-            return _branches(error, where)
+            yield from _branches(error, where, nested)
         case "dependentRequired":
-            return [f"{where}{error.message!r} is missing, which goes with what is there"]
+            yield f"{where}{error.message!r} is missing, which goes with what is there"
         case _ if rule in _SENTENCES:
-            return [f"{where}{_SENTENCES[rule].format(_brief(value))}, found {found(error.instance)}"]
-    return [f"{where}{found(error.instance)} is not allowed here"]
+            yield f"{where}{_SENTENCES[rule].format(_brief(value))}, found {found(error.instance)}"
+        case _:
+            yield f"{where}{found(error.instance)} is not allowed here"
 
 
-def _branches(error: Any, where: str) -> list[str]:
+def _branches(error: Any, where: str, nested: int) -> Iterator[str]:
     """Of several forms, speak of the one that was meant, if that can be seen."""
     branches: dict[int, list[Any]] = {}
     for inner in error.context:
         branches.setdefault(inner.schema_path[0], []).append(inner)
     if not branches:
-        return [f"{where}fits more than one of the forms that it can have, found {found(error.instance)}"]
+        yield f"{where}fits more than one of the forms that it can have, found {found(error.instance)}"
+        return
     meant: list[list[Any]] = []
     kinds: list[str] = []
     for inner_errors in branches.values():
@@ -81,11 +83,14 @@ def _branches(error: Any, where: str) -> list[str]:
         else:
             kinds += [first.validator_value] if isinstance(first.validator_value, str) else first.validator_value
     if not meant:
-        return [f"{where}expected {_kinds(list(dict.fromkeys(kinds)))}, found {found(error.instance)}"]
-    if len(meant) == 1:
-        return [sentence for inner in meant[0] for sentence in in_words(inner)]
-    first_of_each = "; or ".join(in_words(inner[0])[0] for inner in meant[:3])
-    return [f"{where}fits none of the {len(branches)} forms that it can have ({first_of_each})"]
+        yield f"{where}expected {_kinds(list(dict.fromkeys(kinds)))}, found {found(error.instance)}"
+    elif len(meant) == 1:
+        for inner in meant[0]:
+            yield from in_words(inner, nested)
+    else:
+        each = [] if nested else [next(in_words(inner[0], nested + 1)) for inner in meant[:3]]
+        closer = f" ({'; or '.join(each)})" if each else ""
+        yield f"{where}fits none of the {len(branches)} forms that it can have{closer}"
 
 
 def hint(name: str, known: Iterable[str]) -> str:
