@@ -374,6 +374,18 @@ def test_g3_a_projects_folder_that_is_a_link_is_not_used_and_the_users_may_be_on
     assert sorted(os.listdir(elsewhere.project)) == ["count.words.js", "count.words.json"]
 
 
+def test_g3_a_folder_of_more_than_one_can_use_is_read_up_to_a_limit(world: World) -> None:
+    for n in range(501):
+        world.write(f"t{n:03}")
+    assert len(world.names()) == 500
+    assert "more than 500 tools" in world.problem()
+    for n in range(40):
+        world.write(f"t{n:03}", source="x" * 250 * 1024)
+    assert "t000" in world.names()
+    assert "t500" not in world.names()
+    assert any("larger than 8 MiB" in said for said in world.shelf.problems())
+
+
 # ── deleting ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -27,6 +27,9 @@ from windlass.tools.composed.uses import UsesFile
 __all__ = ["Folder", "Found"]
 
 MOST_ENTRIES = 10_000
+MOST_TOOLS = 500
+MOST_BYTES = 8 * 1024 * 1024
+"""Of all programs of a folder and what is said about them."""
 _LIMITS = {".js": MOST_SOURCE, ".json": MOST_RECORD}
 _Stamp = tuple[int, int, int, int]
 
@@ -45,6 +48,8 @@ class Folder:
         self.uses = UsesFile(path, may_be_link=everywhere)
         self._read: dict[str, tuple[tuple[_Stamp, _Stamp], ComposedTool | str]] = {}
         """By name: how its two files looked when they were read last, and what came of that."""
+        self._room = MOST_BYTES
+        """What may still be read in this look."""
 
     def look(self) -> Found:
         """Everything in it; what has not changed is not read again."""
@@ -138,6 +143,10 @@ class Folder:
                 problems.append(f"{_shown(self.path / file)}: this cannot be the name of a composed tool: {fault}")
             else:
                 names.add(name)
+        if len(names) > MOST_TOOLS:
+            problems.append(f"{self.path}: there are more than {MOST_TOOLS} tools; the rest, by name, is not used")
+            names = set(sorted(names)[:MOST_TOOLS])
+        self._room = MOST_BYTES
         read = {name: self._one(folder, name, present) for name in sorted(names)}
         self._read = {name: kept for name, kept in self._read.items() if name in names}
         tools = {name: found for name, found in read.items() if isinstance(found, ComposedTool)}
@@ -151,6 +160,9 @@ class Folder:
             )
         try:
             stamps = _stamp(folder, name, ".js", present), _stamp(folder, name, ".json", present)
+            self._room -= sum(stamp[2] for stamp in stamps)
+            if self._room < 0:
+                raise Damaged(f"{name} is not used: with it, the tools here are larger than {MOST_BYTES >> 20} MiB")
             kept = self._read.get(name)
             if kept is not None and kept[0] == stamps:
                 return kept[1]
