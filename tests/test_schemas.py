@@ -397,6 +397,20 @@ def test_g3_a_schema_deeper_than_any_stack_is_told_so() -> None:
     assert "levels deep" in said
 
 
+def test_g3_what_could_not_be_checked_on_a_full_stack_is_checked_anew_later() -> None:
+    schema = {"type": "object", "properties": {"full": {"type": "string"}}}
+
+    def from_below(levels: int) -> list[str]:
+        return from_below(levels - 1) if levels else misfits(schema, {"full": 1})
+
+    for levels in range(sys.getrecursionlimit() - 150, 0, -50):
+        try:
+            assert from_below(levels)
+        except RecursionError:
+            continue  # not even this function could be called
+    assert misfits(schema, {"full": 1}) == ["'full': expected text, found the number 1"]
+
+
 def test_g3_a_schema_of_results_need_not_be_one_of_an_object() -> None:
     assert unusable({"type": "string"}, of_arguments=False) == []
     assert misfits({"type": "string"}, 3) == ["expected text, found the number 3"]

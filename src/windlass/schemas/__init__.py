@@ -85,7 +85,10 @@ def _ready(schema: Any) -> _Ready:
     text = json.dumps(schema, sort_keys=True, separators=(",", ":"), default=dict)
     if len(text) > MOST_BYTES:
         return _Ready((f"it is larger than {MOST_BYTES // 1024} KiB",))
-    return _prepared(text)
+    try:
+        return _prepared(text)
+    except RecursionError:  # the caller's stack is nearly full: true now, and not to be kept
+        return _Ready(("it is nested too deeply to be checked here",))
 
 
 @lru_cache(maxsize=KEPT)

@@ -14,44 +14,16 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from windlass.schemas.pattern_text import BadPattern, Node, Reader, is_word
+
 __all__ = ["BadPattern", "Pattern", "read_pattern"]
 
 MOST_CHARACTERS = 1_000
 MOST_STATES = 5_000
-MOST_GROUPS_DEEP = 20
 LOOKS_FOR_ONE = 8
 """Looks at a state that cost as much as one rule of a schema."""
 
-_Test = Callable[[str], bool]
-_Node = tuple[Any, ...]
 _CHAR, _SPLIT, _AT, _END = range(4)
-_SPACE = frozenset(
-    " \t\n\r\f\v\u00a0\ufeff\u2028\u2029\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-)
-_BREAKS = frozenset("\n\r\u2028\u2029")
-_PLAIN = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
-
-
-class BadPattern(ValueError):
-    """A pattern that is none, or that asks for what is refused."""
-
-
-def _digit(c: str) -> bool:
-    return "0" <= c <= "9"
-
-
-def _word(c: str) -> bool:
-    return c == "_" or (c.isascii() and c.isalnum())
-
-
-_CLASSES: dict[str, _Test] = {
-    "d": _digit,
-    "w": _word,
-    "s": _SPACE.__contains__,
-    "D": lambda c: not _digit(c),
-    "W": lambda c: not _word(c),
-    "S": lambda c: c not in _SPACE,
-}
 
 
 class Pattern:
@@ -100,7 +72,7 @@ def _holds(where: str, text: str, at: int) -> bool:
         return at == 0
     if where == "$":
         return at == len(text)
-    edge = (at > 0 and _word(text[at - 1])) != (at < len(text) and _word(text[at]))
+    edge = (at > 0 and is_word(text[at - 1])) != (at < len(text) and is_word(text[at]))
     return edge == (where == "b")
 
 
@@ -109,7 +81,7 @@ def read_pattern(text: str) -> Pattern:
     """The pattern, ready for use; `BadPattern` says why it is refused."""
     if len(text) > MOST_CHARACTERS:
         raise BadPattern(f"it is longer than {MOST_CHARACTERS} characters")
-    reader = _Reader(text)
+    reader = Reader(text)
     tree = reader.either(0)
     if reader.left:
         raise BadPattern("there is a `)` without its `(`")
@@ -119,7 +91,7 @@ def read_pattern(text: str) -> Pattern:
     return Pattern(program)
 
 
-def _emit(node: _Node, program: list[list[Any]]) -> None:
+def _emit(node: Node, program: list[list[Any]]) -> None:
     """Write out the states of a part of a pattern; each leads to the one behind it, if nothing else is said."""
     if len(program) > MOST_STATES:
         raise BadPattern("its repetitions are too many; use maxLength or maxItems for lengths")
@@ -155,151 +127,3 @@ def _emit(node: _Node, program: list[list[Any]]) -> None:
                 program.append([_SPLIT, skips[0][1] - 1])
             for skip in skips:
                 skip.append(len(program))
-
-
-class _Reader:
-    """Reads a pattern from left to right into a tree."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
-
-    @property
-    def left(self) -> str:
-        return self._text[self._at :]
-
-    def either(self, depth: int) -> _Node:
-        if depth > MOST_GROUPS_DEEP:
-            raise BadPattern("its groups are nested too deeply")
-        branches: list[_Node] = []
-        while True:
-            parts: list[_Node] = []
-            while self.left and self.left[0] not in "|)":
-                parts.append(self._counted(self._atom(depth)))
-            branches.append(("all", parts))
-            if not self._take("|"):
-                return branches[0] if len(branches) == 1 else ("or", branches)
-
-    def _take(self, what: str) -> bool:
-        if self._text.startswith(what, self._at):
-            self._at += len(what)
-            return True
-        return False
-
-    def _next(self) -> str:
-        if not self.left:
-            raise BadPattern("it ends too early")
-        self._at += 1
-        return self._text[self._at - 1]
-
-    def _atom(self, depth: int) -> _Node:
-        c = self._next()
-        match c:
-            case "(":
-                self._group_head()
-                inner = self.either(depth + 1)
-                if not self._take(")"):
-                    raise BadPattern("there is a `(` without its `)`")
-                return inner
-            case "[":
-                return ("char", self._set())
-            case ".":
-                return ("char", lambda c: c not in _BREAKS)
-            case "^" | "$":
-                return ("at", c)
-            case "\\":
-                if self._take("b"):
-                    return ("at", "b")
-                if self._take("B"):
-                    return ("at", "B")
-                return ("char", self._escape())
-            case "*" | "+" | "?":
-                raise BadPattern(f"there is nothing for `{c}` to repeat")
-        return ("char", c.__eq__)
-
-    def _group_head(self) -> None:
-        if not self._take("?") or self._take(":"):
-            return
-        if self._take("<") and self.left[:1] not in ("=", "!"):
-            while self._next() != ">":
-                pass
-            return
-        raise BadPattern("lookaround and flags, `(?…`, are refused: they can take for ever")
-
-    def _counted(self, node: _Node) -> _Node:
-        low, high = 1, 1
-        if self._take("*"):
-            low, high = 0, -1
-        elif self._take("+"):
-            low, high = 1, -1
-        elif self._take("?"):
-            low, high = 0, 1
-        elif self._take("{"):
-            low, high = self._braces()
-        else:
-            return node
-        if node[0] == "at":
-            raise BadPattern("an end of the text cannot be repeated")
-        self._take("?")  # as few as possible or as many: it is found or it is not
-        if self.left[:1] in ("*", "+", "?", "{"):
-            raise BadPattern("a repetition cannot be repeated without a group")
-        return ("times", node, low, None if high < 0 else high)
-
-    def _braces(self) -> tuple[int, int]:
-        inside, closed, _ = self.left.partition("}")
-        low, comma, high = inside.partition(",")
-        numbers = [part for part in (low, high) if part]
-        if not closed or not low or any(not n.isascii() or not n.isdigit() or len(n) > 4 for n in numbers):
-            raise BadPattern("`{` is not followed by `}` with one or two small numbers before it")
-        self._at += len(inside) + 1
-        most = int(high) if high else -1 if comma else int(low)
-        if 0 <= most < int(low):
-            raise BadPattern(f"`{{{inside}}}` has its numbers the wrong way round")
-        return int(low), most
-
-    def _escape(self) -> _Test:
-        c = self._next()
-        if c in _CLASSES:
-            return _CLASSES[c]
-        return self._escaped(c).__eq__
-
-    def _escaped(self, c: str) -> str:
-        if c in _PLAIN:
-            return _PLAIN[c]
-        if c in "xu":
-            digits = self._digits(2 if c == "x" else 4)
-            return chr(int(digits, 16))
-        if c.isascii() and c.isalnum():
-            raise BadPattern(f"`\\{c}` is refused or not known")
-        return c
-
-    def _digits(self, count: int) -> str:
-        digits = self.left[:count]
-        self._at += count
-        if len(digits) < count or any(d not in "0123456789abcdefABCDEF" for d in digits):
-            raise BadPattern("`\\x` wants two digits, `\\u` four")
-        return digits
-
-    def _set(self) -> _Test:
-        negated = self._take("^")
-        tests: list[_Test] = []
-        while not self._take("]"):
-            c = self._next()
-            if c == "\\":
-                c = self._next()
-                if c in _CLASSES:
-                    tests.append(_CLASSES[c])
-                    continue
-                c = "\b" if c == "b" else self._escaped(c)
-            tests.append(self._range(c))
-        return lru_cache(maxsize=1_000)(lambda c: any(test(c) for test in tests) != negated)
-
-    def _range(self, first: str) -> _Test:
-        if self.left[:1] != "-" or self.left[1:2] in ("", "]"):
-            return first.__eq__
-        self._at += 1
-        last = self._next()
-        if last == "\\":
-            last = self._escaped(self._next())
-        if last < first:
-            raise BadPattern(f"the range {first}-{last} is the wrong way round")
-        return lambda c: first <= c <= last
