@@ -27,6 +27,8 @@ NATIVE_STACK: Final = 2 * 1024 * 1024
 PAGE: Final = 65536
 CHUNK: Final = 4096
 """The image is kept without the pieces of this many bytes that are all zero."""
+COMPILE_ONLY: Final = 1 << 5
+"""QuickJS' flag for text that is read and not run."""
 RESERVED: Final = 1024 * 1024 * 1024
 """Bytes of address space set aside for each memory, so that it grows without being moved."""
 
@@ -34,7 +36,6 @@ _EXPORTS = (
     "wasm_malloc",
     "wasm_free",
     "qjs_eval",
-    "qjs_compile",
     "qjs_new_string",
     "qjs_call",
     "qjs_is_exception",
@@ -83,7 +84,9 @@ class Machine:
         self._image, self._length, self.hooks = self._warm_up()
 
     def guest(self, memory: int) -> Guest:
-        """A fresh one, which may have that many bytes."""
+        """A fresh one, which may have that many bytes. MemoryError: it cannot even begin with so few."""
+        if memory < self._length:
+            raise MemoryError
         guest = Guest(self, self._instance(memory))
         missing = self._length - guest.size
         if missing > 0:
@@ -224,11 +227,11 @@ class Guest:
         finally:
             self.call("wasm_free", argv)
 
-    def evaluate(self, source: str, name: str) -> int:
-        """The value of a script, which may be an exception."""
+    def evaluate(self, source: str, name: str, *, run: bool = True) -> int:
+        """The value of a script, which may be an exception. If it is not run, only its syntax can be one."""
         raw, called = source.encode(), name.encode()
         where, label = self._place(raw), self._place(called)
-        value = self.call("qjs_eval", where, len(raw), label, 0)
+        value = self.call("qjs_eval", where, len(raw), label, 0 if run else COMPILE_ONLY)
         self.call("wasm_free", where)
         self.call("wasm_free", label)
         return value

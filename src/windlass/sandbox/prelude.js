@@ -7,7 +7,7 @@
 (() => {
   "use strict";
   const { apply, construct, ownKeys, getOwnPropertyDescriptor: described } = Reflect;
-  const { create, keys, defineProperty: define, getPrototypeOf: prototypeOf, setPrototypeOf } = Object;
+  const { create, freeze, keys, defineProperty: define, getPrototypeOf: prototypeOf, setPrototypeOf } = Object;
   const { parse, stringify } = JSON;
   const { isArray } = Array;
   const { isFinite } = Number;
@@ -16,7 +16,7 @@
   const text = String;
   const objectPrototype = Object.prototype, arrayPrototype = Array.prototype;
   const { join } = arrayPrototype;
-  const { isWellFormed, charCodeAt, slice } = String.prototype;
+  const { isWellFormed, toWellFormed, charCodeAt, slice } = String.prototype;
   const { getTime, toISOString, toString: dateText } = NativeDate.prototype;
 
   const DEEPEST = 64;
@@ -35,10 +35,22 @@
   let pending = table();
   let finished = "", outcome = "", failedCall = 0;
 
-  class ToolError extends NativeError {}
+  // Which call an error is of stands where a program cannot write; what the classes extend stays what it is.
+  let callOf, mark;
+  class ToolError extends NativeError {
+    #call = 0;
+    static {
+      callOf = (error) => (#call in error ? error.#call : 0);
+      mark = (error, number) => { error.#call = number; };
+    }
+  }
   put(ToolError.prototype, "name", "ToolError");
+  freeze(ToolError);
   class LimitError extends NativeError {}
   put(LimitError.prototype, "name", "LimitError");
+  freeze(LimitError);
+  // It would show a program the functions that are at work here, and with them a way to send what it likes.
+  delete NativeError.prepareStackTrace;
 
   const fault = (message) => new NativeTypeError(message);
   const broken = (kind, message) => {
@@ -116,7 +128,6 @@
   };
 
   const mapSize = described(Map.prototype, "size").get, setSize = described(Set.prototype, "size").get;
-  const { then } = NativePromise.prototype;
   const refuseCollections = (value, where) => {
     const kinds = [[mapSize, "Map: use Object.fromEntries"], [setSize, "Set: use Array.from"]];
     for (let index = 0; index < 2; index++) {
@@ -128,7 +139,6 @@
     if (isPromise(value)) throw fault(`${where} is a promise: is an await missing?`);
   };
   const isPromise = (value) => {
-    // Only what has the inside of a promise gets past the first look of `then`; what it leads to is of no interest.
     let prototype = value;
     while (prototype !== null) {
       if (prototype === NativePromise.prototype) return true;
@@ -223,7 +233,7 @@
   const write = (...given) => {
     const pieces = list();
     for (let index = 0; index < given.length; index++) pieces[index] = shown(given[index], 0);
-    const line = apply(join, pieces, [" "]) + "\n";
+    const line = apply(toWellFormed, apply(join, pieces, [" "]) + "\n", []);
     logged += line.length;
     if (logged > limits.log) throw broken("log", `more than ${limits.log} bytes logged`);
     log[log.length] = line;
@@ -268,8 +278,7 @@
     failedCall = 0;
     try {
       if (typeof error !== "object" || error === null) return apply(slice, `it threw ${shown(error, 1)}`, [0, 2000]);
-      const known = described(error, "call");
-      if (prototypeOf(error) === ToolError.prototype && known !== undefined) failedCall = known.value;
+      failedCall = callOf(error);
       const stack = text(error.stack ?? "");
       const head = isError(error) ? `${text(error.name)}: ${text(error.message)}` : `it threw ${shown(error, 1)}`;
       return apply(slice, `${head}\n${stack}`, [0, 4000]);
@@ -330,7 +339,7 @@
     const error = new ToolError(result[3][0]);
     show(error, "tool", waiting.name);
     show(error, "category", result[3][1]);
-    show(error, "call", result[0]);
+    mark(error, result[0]);
     waiting.reject(error);
   };
   hooks.drain = () => {

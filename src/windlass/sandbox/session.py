@@ -16,9 +16,10 @@ __all__ = ["Ended", "Session", "problem_of"]
 MOST_AT_ONCE = 16 * 1024 * 1024
 """Bytes of the calls and the log of one turn."""
 LONGEST_MESSAGE = 16 * 1024
-PREFIX = "(async () => {"
-"""Before the first line of a program, and on it, so that lines have the numbers that the author sees."""
-SUFFIX = "\n})"
+FUNCTION = "(async () => {", "\n})"
+"""Around a program. What comes before it is on its first line, so that lines have the numbers that the author sees."""
+METHOD = "({async program() {", "\n}})"
+"""The same again in other words: a text that ends the function around it cannot end both, and so is no program."""
 
 
 class Ended(Exception):
@@ -44,7 +45,10 @@ class _State(msgspec.Struct):
 _state: msgspec.json.Decoder[_State] = msgspec.json.Decoder(_State)
 
 _BREACHES: dict[str, Trouble] = {"calls": "calls", "log": "log", "output": "output"}
+"""Limits that the prelude counts. One that was crossed ends the program, whether it caught the error or not."""
 _ENDS: dict[str, Trouble] = {"thrown": "thrown", "marshal": "marshal", **_BREACHES}
+_OUT_OF_MEMORY = "InternalError: out of memory"
+_OUT_OF_STACK = "RangeError: Maximum call stack size exceeded"
 _SAID: dict[Trouble, str] = {
     "calls": "it made more calls than it may",
     "log": "it logged more than it may",
@@ -64,7 +68,7 @@ class Session:
         opened = self._opened
         try:
             self._guest = self._machine.guest(opened.memory)
-        except (MemoryError, Trapped) as error:
+        except MemoryError as error:
             raise Ended("memory", "there is not enough memory to begin with") from error
 
         def work(guest: Guest) -> None:
@@ -94,43 +98,47 @@ class Session:
         guest = self._guest
         if guest is None:
             raise Ended("lost", "it has ended already")
+        if self._left <= 0:  # by so little that the meter did not see it: it must not get that much again each time
+            raise self._out_of_time()
         self._machine.unhandled = self._rejected
         self._meter.begin(guest, self._left)
         try:
             work(guest)
-            told = self._told(guest)
+            state, result = self._told(guest)
         except Trapped as trap:
             raise self._ended_by(trap) from trap
         except MemoryError as error:
             raise self._out_of_memory() from error
         finally:
             self._left -= self._meter.end()
-        return told
+        return Turned(self._opened.run, state, result, self._unhandled, self._opened.cpu - self._left)
 
-    def _told(self, guest: Guest) -> Turned:
+    def _told(self, guest: Guest) -> tuple[bytes, bytes | None]:
+        """What it asks for and logged, and its result if it is done."""
         drained = self._call(guest, "drain")
         state = guest.bytes_of(drained, MOST_AT_ONCE)
         if state is None:
             raise Ended("output", "what it asks for at once is larger than it may be")
         guest.free(drained)
         seen = _state.decode(state)
-        if seen.breach in _BREACHES and not seen.finished:
-            trouble = _BREACHES[seen.breach]
-            raise Ended(trouble, _SAID[trouble])
-        result = None
-        if seen.finished == "done":
-            result = guest.bytes_of(self._call(guest, "result"), self._opened.output)
-            if result is None:
-                raise Ended("output", f"the result is larger than {self._opened.output} bytes")
-        elif seen.finished:
+        if seen.finished not in ("", "done"):
             raise self._thrown(guest, seen)
-        return Turned(self._opened.run, state, result, self._unhandled, self._opened.cpu - self._left)
+        if (breach := _BREACHES.get(seen.breach)) is not None:
+            raise Ended(breach, _SAID[breach])
+        if not seen.finished:
+            return state, None
+        result = guest.bytes_of(self._call(guest, "result"), self._opened.output)
+        if result is None:
+            raise Ended("output", f"the result is larger than {self._opened.output} bytes")
+        return state, result
 
     def _thrown(self, guest: Guest, seen: _State) -> Ended:
         said = guest.text_of(self._call(guest, "result"), LONGEST_MESSAGE) or ""
         message = _without_us(said)
-        if message.startswith("InternalError: out of memory"):
+        if message.startswith(_OUT_OF_MEMORY):
             return self._out_of_memory()
+        if message.startswith(_OUT_OF_STACK):
+            return self._out_of_stack()
         trouble = _BREACHES.get(seen.breach) or _ENDS.get(seen.finished, "thrown")
         return Ended(trouble, message, seen.call)
 
@@ -153,11 +161,17 @@ class Session:
     def _ended_by(self, trap: Trapped) -> Ended:
         match trap.reason:
             case "interrupt":
-                return Ended("cpu", f"it computed for longer than {self._opened.cpu:g} s")
+                return self._out_of_time()
             case "stack_overflow":
-                return Ended("stack", "it nests too deeply: its stack is used up")
+                return self._out_of_stack()
             case reason:
                 return Ended("lost", f"its machine broke ({reason})")
+
+    def _out_of_time(self) -> Ended:
+        return Ended("cpu", f"it computed for longer than {self._opened.cpu:g} s")
+
+    def _out_of_stack(self) -> Ended:
+        return Ended("stack", "it nests too deeply: its stack is used up")
 
     def _out_of_memory(self) -> Ended:
         return Ended("memory", f"it needs more than {self._opened.memory >> 20} MiB of memory")
@@ -165,23 +179,31 @@ class Session:
 
 def compiled(guest: Guest, source: str, name: str) -> int:
     """The program as a function."""
-    value = guest.evaluate(f"{PREFIX}{source}{SUFFIX}", name)
+    _read(guest, METHOD, source, name, run=False)
+    return _read(guest, FUNCTION, source, name, run=True)
+
+
+def _read(guest: Guest, around: tuple[str, str], source: str, name: str, *, run: bool) -> int:
+    value = guest.evaluate(source.join(around), name, run=run)
     if guest.call("qjs_is_exception", value):
         error = guest.call("qjs_get_exception")
         said = guest.text_of(error, LONGEST_MESSAGE) or ""
         stack = guest.text_of(guest.member(error, "stack"), LONGEST_MESSAGE) or ""
-        if said.startswith("InternalError: out of memory"):
+        if said.startswith(_OUT_OF_MEMORY):
             raise MemoryError
+        if said.startswith(_OUT_OF_STACK):
+            raise Trapped("stack_overflow")
         raise Ended("syntax", _without_us(f"{said}\n{stack}"))
     return value
 
 
 def problem_of(machine: Machine, meter: Meter, source: str, name: str, memory: int, cpu: float) -> str | None:
-    """What is wrong with a program's text. It is made a function of, which runs nothing of it."""
+    """What is wrong with a program's text, of which nothing is run."""
     guest = machine.guest(memory)
     meter.begin(guest, cpu)
     try:
-        compiled(guest, source, name)
+        for around in (METHOD, FUNCTION):
+            _read(guest, around, source, name, run=False)
     except Ended as ended:
         return ended.message
     except MemoryError:
