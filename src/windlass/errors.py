@@ -67,6 +67,10 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the quota that was used up comes back, in seconds since the epoch: wait until then."""
     elsewhere: bool = False
     """Another runtime could survive it."""
+    kind: str = ""
+    """What it is more precisely, for programs to tell by: how a program in the sandbox ended, for one."""
+    final: bool = False
+    """Trying again would end the same, whatever the category says."""
 
     def located(self, where: str) -> Failure:
         return self if self.where else msgspec.structs.replace(self, where=where)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.assembly.agents import agent_tool, policy_of, runtimes
+from windlass.assembly.code import programs
 from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
 from windlass.engine.engine import Engine
@@ -22,7 +23,6 @@ from windlass.ports import Runner, Tool
 from windlass.process import Supervisor
 from windlass.settings import Settings, find_home, load_settings, user_folder
 from windlass.tools.files import file_tools
-from windlass.tools.registry import Registry
 from windlass.tools.shell import Shell
 from windlass.trust import Ask, Trust
 
@@ -81,7 +81,8 @@ def open_engine(
     ledger = SqliteLedger(file) if kept else MemoryLedger()
     trust = Trust(user_folder(), ask)
     agents = agent_tool(settings, runtimes(settings, folder, supervisor, runners), ledger, trust)
-    registry = Registry([*built_in_tools(), agents, *tools])
+    code = programs(settings, folder, supervisor, [*built_in_tools(), agents, *tools])
+    registry = code.registry
     performer = Performer(registry, supervisor, child_environment(settings), folder / "executions", settings.grace)
     return Engine(
         journal,
@@ -92,6 +93,8 @@ def open_engine(
         settings=settings,
         policy=policy_of(settings),
         agents=agents,
+        sandbox=code.sandbox,
+        shelf=code.shelf,
         workshop=Workshop(registry, trust),
         archive=CheckpointFolder(folder / "executions", settings.checkpoints_kept),
         checkpoint_each_step=settings.checkpoint_each_step,
@@ -104,7 +107,9 @@ def make_home(folder: Path) -> None:
         (folder / "executions").mkdir(mode=0o700, exist_ok=True)
         ignore = folder / ".gitignore"
         if not ignore.exists():
-            ignore.write_text("*\n!config.toml\n!agents/\n!composed-tools/\n")
+            ignore.write_text(
+                "*\n!config.toml\n!agents/\n!composed-tools/\n!composed-tools/*.js\n!composed-tools/*.json\n"
+            )
     except OSError as error:
         raise JournalError(
             f"the home {folder} cannot be made: {error.strerror}",

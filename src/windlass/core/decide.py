@@ -50,10 +50,12 @@ class Policy:
 
     def asks(self, step: Step) -> bool:
         """Whether a person is asked before the step: the stricter word of the plan and the settings holds (C6)."""
-        if step.approve is Approve.ALWAYS:
-            return True
+        return step.approve is Approve.ALWAYS or self.asks_for(step, step.tool_name)
+
+    def asks_for(self, step: Step, tool: str) -> bool:
+        """The same for one tool that the step uses, as a program does."""
         asked = self.ask_for + (self.sensitive if step.approve is Approve.SENSITIVE else ())
-        return any(fnmatchcase(step.tool_name, pattern) for pattern in asked)
+        return any(fnmatchcase(tool, pattern) for pattern in asked)
 
     def paused(self, now: float, reason: str) -> ev.ExecutionPaused:
         expires_at = None if self.pause_expiry is None else now + self.pause_expiry

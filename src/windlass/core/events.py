@@ -25,6 +25,9 @@ __all__ = [
     "AttemptStopped",
     "BudgetAnswered",
     "BudgetWarned",
+    "CallFailed",
+    "CallFinished",
+    "CallStarted",
     "ControlRequested",
     "DecisionMade",
     "Event",
@@ -35,6 +38,7 @@ __all__ = [
     "ExecutionResumed",
     "ExecutionStarted",
     "OutputWritten",
+    "ProgramBegan",
     "RuntimeFellBack",
     "Source",
     "StepCompleted",
@@ -225,7 +229,9 @@ class ApprovalAsked(_Event, frozen=True, tag="approval.asked"):
     input: Any
     expires_at: float
     attempt: int = 0
-    """The running attempt that asks, for something its agent wants to do; 0 asks before an attempt."""
+    """The running attempt that asks, for something its agent or program wants to do; 0 asks before an attempt."""
+    question: str = ""
+    """What is asked, when it is more than whether this may be done."""
 
 
 class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):
@@ -321,6 +327,44 @@ class BudgetWarned(_Event, frozen=True, tag="budget.warned"):
     message: str
 
 
+class ProgramBegan(_Event, frozen=True, tag="program.began"):
+    """A program was begun for the first time. Its `Date` starts at this moment, whenever it is made again."""
+
+    step: str
+    program: str
+    """Empty for the step's own; else which call of it is a program, or which use of an agent's."""
+    digest: str
+    """SHA-256 of its text."""
+
+
+class CallStarted(_Event, frozen=True, tag="call.started"):
+    """A program called a tool."""
+
+    step: str
+    attempt: int
+    call: str
+    """Which one it is in the step: `3`, or `3.1` in a program that the third called."""
+    tool: str
+    input: Any
+    effect: str
+
+
+class CallFinished(_Event, frozen=True, tag="call.finished"):
+    step: str
+    attempt: int
+    call: str
+    output: Any = None
+
+
+class CallFailed(_Event, frozen=True, tag="call.failed"):
+    step: str
+    attempt: int
+    call: str
+    failure: Failure
+    seen: str = ""
+    """What the program got to know of it, which is less."""
+
+
 class OutputWritten(_Event, frozen=True, tag="output.written"):
     step: str
     attempt: int
@@ -356,6 +400,10 @@ Event: TypeAlias = (
     | RuntimeFellBack
     | BudgetAnswered
     | BudgetWarned
+    | ProgramBegan
+    | CallStarted
+    | CallFinished
+    | CallFailed
 )
 
 _encoder = msgspec.json.Encoder()

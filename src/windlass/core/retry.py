@@ -6,6 +6,8 @@
 | permission | 1, after the refresh hook |
 | resource | 2, each with reduced usage |
 | configuration, logic | none, unless the step's `retry.on` names them: then as transient |
+
+A failure that is `final` would be the same again: it is not retried, whatever its category.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ PERMISSION_RETRIES = 1
 def retry_at(failure: Failure, failures: dict[Category, int], policy: Retry, now: float, seed: str) -> float | None:
     """When to try again, or None for not at all. `failures` counts this one already."""
     count = failures.get(failure.category, 0)
-    if count > allowed(failure.category, policy):
+    if failure.final or count > allowed(failure.category, policy):
         return None
     delay = backoff(policy, count, seed)
     return now + max(delay, failure.retry_after or 0.0)

@@ -16,6 +16,7 @@ from typing import Any
 from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.agent_fold import AGENT_EVENTS
+from windlass.core.program_fold import PROGRAM_EVENTS
 from windlass.core.replan import replan
 from windlass.core.step import Approval, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus, check_execution_move, check_step_move
@@ -295,6 +296,8 @@ class State:
         step.waiting_for = step.until = None
         step.failures = dict(step.failures or {})
         step.failures[event.failure.category] = step.failures.get(event.failure.category, 0) + 1
+        if step.programs is not None:
+            step.programs.forget_failures()
         self.to_judge[step.id] = step
 
     def _attempt_stopped(self, event: ev.AttemptStopped) -> None:
@@ -363,11 +366,17 @@ class State:
     def _approval_asked(self, event: ev.ApprovalAsked) -> None:
         step = self.steps[event.step]
         step.approval = Approval(
-            event.digest, event.tool, event.input, event.at, event.expires_at, attempt=event.attempt
+            event.digest,
+            event.tool,
+            event.input,
+            event.at,
+            event.expires_at,
+            attempt=event.attempt,
+            question=event.question,
         )
         if not event.attempt:
             step.input = event.input
-        self._wait(step, event.at, "approval", event.expires_at)
+        self._wait(step, event.at, "approval", event.expires_at, event.question)
         if event.attempt:
             self.active[step.id] = step  # its attempt goes on as soon as there is an answer
 
@@ -430,6 +439,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.DecisionMade: State._decision_made,
     ev.OutputWritten: State._output_written,
     **AGENT_EVENTS,
+    **PROGRAM_EVENTS,
 }
 
 

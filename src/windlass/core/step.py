@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.core.agent import AgentState
+from windlass.core.program import ProgramLog
 from windlass.core.transitions import StepStatus
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect, Step
@@ -27,6 +28,8 @@ class Approval:
     note: str = ""
     attempt: int = 0
     """The attempt whose agent asks; 0 is asked before an attempt."""
+    question: str = ""
+    """What is asked, when it is more than whether this may be done."""
     untold: bool = False
     """That attempt had been stopped when the answer came: the next one has to be told."""
 
@@ -72,6 +75,8 @@ class StepState:
     answers: dict[str, Approval] | None = None
     """Every answered one, by the digest of what was asked: the same is not asked twice."""
     agent: AgentState | None = None
+    programs: ProgramLog | None = None
+    """What its programs did, if it has any."""
     effect: str = Effect.REPEATABLE
     reduced: int = 0
     last_output: str = ""

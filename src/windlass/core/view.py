@@ -128,6 +128,7 @@ def _question(step: StepState) -> dict[str, Any] | None:
     asked = step.approval
     return {
         "kind": "approval",
+        **({"text": asked.question} if asked.question else {}),
         "tool": asked.tool,
         "input": asked.input,
         "digest": asked.digest,
@@ -143,4 +144,5 @@ def _failure(failure: Failure | None) -> dict[str, Any] | None:
         "message": failure.message,
         "where": failure.where,
         "advice": list(failure.advice),
+        **({"kind": failure.kind} if failure.kind else {}),
     }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from windlass.core import events as ev
 from windlass.core.approval import digest_of
 from windlass.core.state import State, StepState
+from windlass.engine.offclock import off_the_clock
 from windlass.ports import Answer, Toolbox
 
 __all__ = ["AttemptContact", "Listener"]
@@ -31,10 +30,18 @@ class Listener(Protocol):
         """The answer, when it comes."""
         ...
 
-    def question(self, step: StepState, digest: str, tool: str, input: Any) -> ev.ApprovalAsked: ...
+    def question(self, step: StepState, digest: str, tool: str, input: Any, text: str = "") -> ev.ApprovalAsked: ...
 
 
-_AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned)
+_AT_ONCE = (
+    ev.AgentBegan,
+    ev.AgentSession,
+    ev.UsageReported,
+    ev.RuntimeFellBack,
+    ev.BudgetWarned,
+    ev.CallFinished,
+    ev.CallFailed,
+)
 """What must not be lost or is waited for; the rest may wait a moment for company."""
 
 
@@ -60,29 +67,13 @@ class AttemptContact:
         self._driver.hear(event)
         await self._driver.written()
 
-    async def ask(self, tool: str, input: Any) -> Answer:
-        digest = digest_of(self.step.id, tool, input)
+    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> Answer:
+        digest = digest_of(f"{self.step.id}#{use}" if use else self.step.id, tool, input)
         async with self._one_at_a_time:
             answered = (self.step.answers or {}).get(digest)
             if answered is not None:
                 return Answer(bool(answered.allow), answered.note)
             answer = self._driver.asked(self.step.id, digest)
-            self._driver.hear(self._driver.question(self.step, digest, tool, input))
-            with self._off_the_clock():
+            self._driver.hear(self._driver.question(self.step, digest, tool, input, question))
+            with off_the_clock(self.limit):
                 return await answer
-
-    @contextmanager
-    def _off_the_clock(self) -> Iterator[None]:
-        """The time that a person takes to answer is not the attempt's."""
-        now = asyncio.get_running_loop().time
-        ends = self.limit.when() if self.limit is not None else None
-        if self.limit is None or ends is None:
-            yield
-            return
-        left = ends - now()
-        self.limit.reschedule(None)
-        try:
-            yield
-        finally:
-            with suppress(RuntimeError):  # the attempt is over, and its clock with it
-                self.limit.reschedule(now() + left)

@@ -267,10 +267,10 @@ class Driver:
         self._answers[step, digest] = answer
         return answer
 
-    def question(self, step: StepState, digest: str, tool: str, input: Any) -> ev.ApprovalAsked:
+    def question(self, step: StepState, digest: str, tool: str, input: Any, text: str = "") -> ev.ApprovalAsked:
         now = self._world.clock.now()
         expires_at = now + (step.spec.approve_within or self._world.policy.approval_expiry)
-        return ev.ApprovalAsked(now, step.id, digest, tool, input, expires_at, step.attempts)
+        return ev.ApprovalAsked(now, step.id, digest, tool, input, expires_at, step.attempts, text)
 
     async def _let_go(self) -> None:
         """Leave nothing running: on a clean end there is nothing, after an error there may be."""

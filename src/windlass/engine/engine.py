@@ -40,7 +40,7 @@ from windlass.ids import new_id
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import bind_inputs, check_plan
 from windlass.plan.model import Plan
-from windlass.ports import Archive, Charge, Journal, Ledger, Tool
+from windlass.ports import Archive, Charge, Journal, Ledger, Sandbox, Shelf, Tool
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
@@ -72,6 +72,8 @@ class Engine(Control):
         archive: Archive,
         ledger: Ledger,
         agents: AgentTool | None = None,
+        sandbox: Sandbox | None = None,
+        shelf: Shelf | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
         checkpoint_each_step: bool = False,
@@ -80,6 +82,9 @@ class Engine(Control):
         self.home = home
         self.ledger = ledger
         self.agents = agents
+        self.sandbox = sandbox
+        self.shelf = shelf
+        """The composed tools."""
         if agents is not None:
             agents.bury = self.bury_the_dead
         self.settings = settings or Settings()
@@ -128,6 +133,8 @@ class Engine(Control):
         await self._keeper.close()
         if self.agents is not None:
             await self.agents.close()
+        if self.sandbox is not None:
+            await self.sandbox.close()
         await self.performer.processes.close()
         await self.ledger.close()
         await self.journal.close()

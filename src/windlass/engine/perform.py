@@ -23,7 +23,7 @@ from windlass.errors import Category, Failure, ToolError, classify
 from windlass.ports import Call, Contact, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
 
-__all__ = ["Held", "Outcome", "Performer", "Place"]
+__all__ = ["Held", "Outcome", "Performer", "Place", "storable"]
 
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
@@ -139,8 +139,8 @@ class Performer:
             if step.failures and Category.PERMISSION in step.failures:
                 await _refresh(tool)
             if call.timeout is None:
-                return _storable(await tool.execute(started.input, call), tool.name)
-            return _storable(await _in_time(call.timeout, tool, started.input, call), tool.name)
+                return storable(await tool.execute(started.input, call), tool.name)
+            return storable(await _in_time(call.timeout, tool, started.input, call), tool.name)
         except _TooSlow:
             return Outcome(failure=_out_of_time(call.timeout), cut_off=True)
         except ProcessLost as error:
@@ -178,7 +178,7 @@ async def _refresh(tool: Tool) -> None:
         await refresh()
 
 
-def _storable(value: Any, tool: str) -> Outcome:
+def storable(value: Any, tool: str) -> Outcome:
     """The value as the journal will give it back, so that a run and its replay see the same."""
     if value is None or type(value) in (int, bool):
         return Outcome.done(value)
@@ -198,7 +198,7 @@ def _storable(value: Any, tool: str) -> Outcome:
 def _as_failure(failure: Failure, partial: Any) -> Outcome:
     """The failure as the journal can hold it: an exception may carry a file's name that is not UTF-8."""
     wait = failure.retry_after
-    kept = _storable(partial, "")
+    kept = storable(partial, "")
     clean = msgspec.structs.replace(
         failure,
         message=_plain(failure.message),

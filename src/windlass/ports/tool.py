@@ -56,8 +56,12 @@ class Contact(Protocol):
         """The same, and returns when it is on disk."""
         ...
 
-    async def ask(self, tool: str, input: Any) -> Answer:
-        """A person's word on a use of a tool with exactly this input."""
+    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> Answer:
+        """A person's word on a use of a tool with exactly this input.
+
+        The same is not asked twice; `use` tells uses apart that are to be asked about one by one. `question` is what
+        is asked, when it is more than whether it may be done.
+        """
         ...
 
 
@@ -79,6 +83,7 @@ class Call:
         "execution",
         "folder",
         "grace",
+        "origin",
         "output",
         "processes",
         "reduced",
@@ -102,6 +107,7 @@ class Call:
         output: Callable[[str, str], None] = _silent,
         grace: float = 5.0,
         contact: Contact | None = None,
+        origin: object = None,
     ) -> None:
         self.execution, self.step, self.attempt = execution, step, attempt
         self.workdir = workdir
@@ -122,7 +128,27 @@ class Call:
         """Seconds between the polite signal and the kill."""
         self.contact = contact
         """The line to the execution: there for every attempt that the engine drives."""
+        self.origin = origin
+        """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
         self._stopping: threading.Event | None = None
+
+    def within(self, use: str, origin: object = None) -> Call:
+        """The same for one use of a tool inside this attempt: with a scratch and an effect id of its own."""
+        return Call(
+            execution=self.execution,
+            step=f"{self.step}.{use}",
+            attempt=self.attempt,
+            workdir=self.workdir,
+            folder=self.folder,
+            processes=self.processes,
+            timeout=self.timeout,
+            reduced=self.reduced,
+            env=self.env,
+            output=self.output,
+            grace=self.grace,
+            contact=self.contact,
+            origin=origin,
+        )
 
     @property
     def scratch(self) -> Path:

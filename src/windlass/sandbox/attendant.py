@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -136,6 +137,8 @@ async def _answer(process: Process) -> frames.Answer:
 
 async def start(supervisor: Supervisor, cache: Path) -> Attendant:
     """A worker that is locked in. Raises WorkerLost with what it said if it cannot be had."""
+    if find_spec("wasmtime") is None:
+        raise WorkerLost("the sandbox needs wasmtime, which is not installed: pip install 'windlass[code]'")
     # -P and -E: neither the folder it starts in nor the environment says what is imported.
     argv = [sys.executable, "-P", "-E", "-s", "-m", "windlass.sandbox.worker", str(cache)]
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from windlass.errors import UsageError
@@ -12,9 +12,15 @@ from windlass.ports import Tool
 __all__ = ["Registry"]
 
 
+def _no_more() -> Sequence[Tool]:
+    return ()
+
+
 class Registry:
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool] = (), more: Callable[[], Sequence[Tool]] = _no_more) -> None:
+        """`more` gives tools that come and go while the engine is open; none of them takes the name of another."""
         self._tools: dict[str, Tool] = {}
+        self._more = more
         for tool in tools:
             self.add(tool)
 
@@ -28,24 +34,35 @@ class Registry:
 
     def extended(self, tools: Iterable[Tool]) -> Registry:
         """These tools and some more, for one execution."""
-        return Registry([*self._tools.values(), *tools])
+        return Registry([*self._tools.values(), *tools], self._more)
+
+    def fixed(self) -> list[str]:
+        """Names that are taken for good."""
+        return sorted(self._tools)
 
     def get(self, name: str) -> Tool | None:
-        return self._tools.get(name)
+        found = self._tools.get(name)
+        return found if found is not None else next((tool for tool in self._more() if tool.name == name), None)
 
     def nearest(self, name: str) -> str | None:
-        return next(iter(difflib.get_close_matches(name, self._tools, 1)), None)
+        return next(iter(difflib.get_close_matches(name, self.names(), 1)), None)
 
     def names(self) -> list[str]:
-        return sorted(self._tools)
+        return sorted({*self._tools, *(tool.name for tool in self._more())})
 
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """What the named tool finds wrong with the arguments."""
-        return self._tools[name].validate(arguments)
+        return self._known(name).validate(arguments)
+
+    def _known(self, name: str) -> Tool:
+        tool = self.get(name)
+        if tool is None:
+            raise KeyError(name)
+        return tool
 
     def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
         """Names that the tool does not know, and names that it misses."""
-        schema = self._tools[name].schema
+        schema = self._known(name).schema
         known = schema.get("properties", {})
         found = [f"argument {key!r} is missing" for key in schema.get("required", ()) if key not in given]
         if schema.get("additionalProperties", True) is not False:
@@ -58,4 +75,4 @@ class Registry:
         return found
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools.values())
+        return iter([tool for name in self.names() if (tool := self.get(name)) is not None])

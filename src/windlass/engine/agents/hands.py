@@ -8,15 +8,17 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from windlass.engine.agents.permits import listed, offers, verdict
+from windlass.engine.code.caller import Origin, callable_names
+from windlass.engine.code.tool import CodeTool
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
-from windlass.ports import Call, Contact, Permissions, Toolbox, ToolReturn, ToolSpec
+from windlass.ports import Call, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec
 
 __all__ = ["Hands"]
 
 
 class Hands:
-    """What one agent may use of the engine's tools."""
+    """What one agent may use of the engine's tools: by itself, and from programs that it writes (`code.Caller`)."""
 
     def __init__(self, tools: Toolbox, call: Call, contact: Contact, permissions: Permissions) -> None:
         self._tools = tools
@@ -27,7 +29,19 @@ class Hands:
 
     def specs(self) -> list[ToolSpec]:
         found = ((name, self._tools.get(name)) for name in self._known)
-        return [ToolSpec(name, tool.description, tool.schema) for name, tool in found if tool is not None]
+        return [ToolSpec(name, self._described(tool), tool.schema) for name, tool in found if tool is not None]
+
+    def _described(self, tool: Tool) -> str:
+        """What a model is told of a tool. Of code it is told what there is to call from it."""
+        if not isinstance(tool, CodeTool):
+            return tool.description
+        return tool.briefed(found for name in self.names() if (found := self._tools.get(name)) is not None)
+
+    def names(self) -> list[str]:
+        return callable_names(self._known)
+
+    def tool(self, name: str) -> Tool | None:
+        return self._tools.get(name) if name in self._known else None
 
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
         """What a repetition would do. Nobody wrote down that an agent's command may be repeated, as a plan's author
@@ -39,50 +53,45 @@ class Hands:
 
     async def use(self, name: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
         """Use a tool. Everything that can go wrong is a Failure for the agent to read, never an exception."""
-        tool = self._tools.get(name)
-        if tool is None or name not in self._known:
+        tool = self.tool(name)
+        if tool is None:
             near = self._tools.nearest(name)
             hint = f"did you mean {near}?" if near in self._known else f"there are: {', '.join(self._known)}"
             return _failed(Category.LOGIC, f"there is no tool {name!r} here; {hint}")
         problems = tool.validate(arguments)
         if problems:
             return _failed(Category.LOGIC, f"{name} cannot take these arguments: {'; '.join(problems)}")
-        denied = await self._ask(name, arguments)
+        denied = await self.allow(name, arguments)
         if denied is not None:
             return _failed(Category.PERMISSION, denied)
+        use = re.sub(r"[^A-Za-z0-9_-]", "_", use_id)[:80]
         try:
-            return ToolReturn(await tool.execute(arguments, self._nested(use_id)))
+            return ToolReturn(await tool.execute(arguments, self._call.within(use, Origin(self, use))))
         except (Exception, SystemExit) as error:  # a tool may raise anything; the agent is to read of it
             return ToolReturn(getattr(error, "output", None), classify(error))
 
-    async def _ask(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        if not offers(self._permissions, name, arguments) or self._only_looks(name, arguments):
+            return False
+        return verdict(self._permissions, name, arguments) is None
+
+    async def allow(self, name: str, arguments: Mapping[str, Any], use: str = "", question: str = "") -> str | None:
         """Why it is not allowed, or None. What only looks is not asked about: only a list can deny it."""
         if not offers(self._permissions, name, arguments):
             return f"the role may use {name} only for: {', '.join(self._permissions.tools or ())}"
-        if listed(self._permissions, name, arguments) is None and self.effect(name, arguments) is Effect.NONE:
+        if not question and self._only_looks(name, arguments):
             return None
         allowed = verdict(self._permissions, name, arguments)
-        if allowed is None:
-            answer = await self._contact.ask(name, dict(arguments))
+        if allowed is None or (allowed and question):
+            answer = await self._contact.ask(name, dict(arguments), use=use, question=question)
             return None if answer.allow else f"a person denied it{f': {answer.note}' if answer.note else ''}"
         return None if allowed else "its role or the settings deny it"
 
-    def _nested(self, use_id: str) -> Call:
-        outer = self._call
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", use_id)[:80]
-        return Call(
-            execution=outer.execution,
-            step=f"{outer.step}.{name}",
-            attempt=outer.attempt,
-            workdir=outer.workdir,
-            folder=outer.folder,
-            processes=outer.processes,
-            timeout=outer.timeout,
-            reduced=outer.reduced,
-            env=outer.env,
-            output=outer.output,
-            grace=outer.grace,
-        )
+    def _only_looks(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Nothing comes of it by itself; a program's calls are asked about one by one."""
+        is_program = getattr(self._tools.get(name), "is_program", False)
+        harmless = is_program or self.effect(name, arguments) is Effect.NONE
+        return harmless and listed(self._permissions, name, arguments) is None
 
     def _at_hand(self) -> list[str]:
         names = [name for name in self._tools.names() if name != AGENT]

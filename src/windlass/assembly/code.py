@@ -1,0 +1,45 @@
+"""The sandbox, the tools that run programs in it, and the composed tools, all made when an engine is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from windlass.assembly.agents import policy_of
+from windlass.clock import SystemClock
+from windlass.engine.code.composed import ComposedTools
+from windlass.engine.code.finding import CodeSearch
+from windlass.engine.code.running import Desk
+from windlass.engine.code.tool import CodeTool
+from windlass.ports import Sandbox, Shelf, Tool
+from windlass.process import Supervisor
+from windlass.sandbox.programs import WasmSandbox
+from windlass.settings import Settings, user_folder
+from windlass.tools.composed import ComposedShelf
+from windlass.tools.registry import Registry
+
+__all__ = ["Programs", "cache_folder", "programs"]
+
+
+class Programs(NamedTuple):
+    sandbox: Sandbox
+    shelf: Shelf
+    registry: Registry
+
+
+def cache_folder() -> Path:
+    """What can be made again at any time."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path(os.environ.get("HOME") or Path.home()) / ".cache")
+    return Path(base) / "windlass"
+
+
+def programs(settings: Settings, home: Path, supervisor: Supervisor, tools: Iterable[Tool]) -> Programs:
+    """No worker is started before a program needs one."""
+    sandbox = WasmSandbox(supervisor, cache_folder())
+    desk, policy = Desk(sandbox, SystemClock()), policy_of(settings)
+    fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
+    folder = "composed-tools"
+    shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: [tool.name for tool in fixed])
+    return Programs(sandbox, shelf, Registry(fixed, ComposedTools(shelf, desk, policy)))

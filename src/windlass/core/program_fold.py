@@ -1,0 +1,56 @@
+"""What the events of programs change in a state. Called by `State.apply` only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from windlass.core import events as ev
+from windlass.core.program import CallRecord, ProgramLog, ProgramRecord
+
+if TYPE_CHECKING:
+    from windlass.core.state import State
+
+__all__ = ["PROGRAM_EVENTS"]
+
+
+def _log(state: State, step: str) -> ProgramLog:
+    found = state.steps[step]
+    if found.programs is None:
+        found.programs = ProgramLog()
+    return found.programs
+
+
+def _began(state: State, event: ev.ProgramBegan) -> None:
+    _log(state, event.step).programs[event.program] = ProgramRecord(event.at, event.digest)
+
+
+def _started(state: State, event: ev.CallStarted) -> None:
+    _log(state, event.step).calls[event.call] = CallRecord(event.tool, event.input, event.effect, event.attempt)
+    state.steps[event.step].last_output = event.tool
+
+
+def _finished(state: State, event: ev.CallFinished) -> None:
+    call = _ended(state, event)
+    call.output, call.failure = event.output, None
+
+
+def _failed(state: State, event: ev.CallFailed) -> None:
+    call = _ended(state, event)
+    call.output, call.failure, call.seen = None, event.failure, event.seen
+
+
+def _ended(state: State, event: ev.CallFinished | ev.CallFailed) -> CallRecord:
+    log = _log(state, event.step)
+    call = log.calls[event.call]
+    log.ends += 1
+    call.order, call.ended_at = log.ends, event.at
+    return call
+
+
+PROGRAM_EVENTS: dict[type, Callable[[State, Any], None]] = {
+    ev.ProgramBegan: _began,
+    ev.CallStarted: _started,
+    ev.CallFinished: _finished,
+    ev.CallFailed: _failed,
+}

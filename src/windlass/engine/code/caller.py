@@ -1,0 +1,154 @@
+"""On whose behalf a program runs: which tools it has, and who is asked before it uses them (G2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from windlass.core.decide import Policy
+from windlass.plan.model import AGENT, CODE, Effect
+from windlass.ports import Contact, ProgramError, ProgramLimits, Tool, Toolbox
+
+__all__ = ["Caller", "Origin", "StepCaller", "Tree", "callable_names"]
+
+
+class Caller(Protocol):
+    """A step, or an agent: whoever's tools a program uses."""
+
+    def names(self) -> list[str]:
+        """Tools that it has for its programs."""
+        ...
+
+    def tool(self, name: str) -> Tool | None: ...
+
+    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect: ...
+
+    def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a person is asked before this."""
+        ...
+
+    async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> str | None:
+        """Why it is not allowed, or None."""
+        ...
+
+
+def callable_names(names: list[str]) -> list[str]:
+    """What a program can call of these: not an agent, whose work is a step of its own, and not a program's text."""
+    return [name for name in names if name not in (AGENT, CODE)]
+
+
+class StepCaller:
+    """A step of a plan: its author wrote the program, so its calls are asked about as steps are."""
+
+    def __init__(self, contact: Contact, policy: Policy) -> None:
+        self._contact, self._policy = contact, policy
+        self._tools: Toolbox = contact.tools
+
+    def names(self) -> list[str]:
+        return callable_names(self._tools.names())
+
+    def tool(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
+        tool = self._tools.get(name)
+        return tool.effect(arguments) if tool is not None else Effect.NONE
+
+    def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        return self._policy.asks_for(self._contact.step.spec, name)
+
+    async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> str | None:
+        if not question and not self.asks(name, arguments):
+            return None
+        answer = await self._contact.ask(name, dict(arguments), use=use, question=question)
+        return None if answer.allow else f"a person denied it{f': {answer.note}' if answer.note else ''}"
+
+
+@dataclass(slots=True)
+class Tree:
+    """What a program and everything that it calls use together, and how they keep out of each other's way."""
+
+    limits: ProgramLimits
+    wall: asyncio.Timeout | None = None
+    calls: int = 0
+    cpu: float = 0.0
+    log: int = 0
+    _working: int = 0
+    _asking: bool = False
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def left(self) -> ProgramLimits:
+        """What a further program may use."""
+        limits = self.limits
+        return ProgramLimits(
+            limits.memory,
+            max(0.01, limits.cpu - self.cpu),
+            limits.wall,
+            max(0, limits.calls - self.calls),
+            limits.output,
+            max(0, limits.log - self.log),
+        )
+
+    def computed(self, seconds: float) -> None:
+        self.cpu += seconds
+        if self.cpu > self.limits.cpu:
+            raise ProgramError("cpu", f"it computed for longer than {self.limits.cpu:g} s, with what it called")
+
+    def called(self) -> None:
+        self.calls += 1
+        if self.calls > self.limits.calls:
+            raise ProgramError("calls", f"more than {self.limits.calls} calls, with those of what it called")
+
+    def logged(self, text: str) -> None:
+        self.log += len(text)
+        if self.log > self.limits.log:
+            raise ProgramError("log", f"more than {self.limits.log} bytes logged, with what it called")
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Around a use of a tool: none begins while a person is asked."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._asking)
+            self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+            await self._tell()
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[None]:
+        """Around a question. Unanswered, the attempt may be stopped: no use of a tool is to be cut off by that."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._asking)
+            self._asking = True
+            try:
+                await self._changed.wait_for(lambda: not self._working)
+            except BaseException:
+                self._asking = False
+                raise
+        try:
+            yield
+        finally:
+            self._asking = False
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a program comes from; handed on in `Call.origin`."""
+
+    caller: Caller
+    path: str = ""
+    """Which program of the step it is: empty for the step's own, else the call or the use that it is."""
+    tree: Tree | None = None
+    """None for the first of a tree."""
+    chain: tuple[str, ...] = ()
+    """Composed tools that are under way around it."""

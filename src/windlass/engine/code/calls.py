@@ -1,0 +1,149 @@
+"""One call of a program, through the gates that a step passes: arguments, approval, journal, act, journal (G2).
+
+A call that changes something is on disk as begun before it begins, together with every result that came before it; a
+result is written down before the program sees it. What only looks is not waited for: lost with a crash, it is looked at
+again. So whatever happened in the world, the journal knows of it, and the journal is what a program is made again from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.program import CallRecord
+from windlass.engine.code.caller import Origin, Tree
+from windlass.engine.offclock import off_the_clock
+from windlass.engine.perform import storable
+from windlass.errors import Category, Failure, classify
+from windlass.plan.model import Effect
+from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, ProgramRun, Tool
+from windlass.schemas import misfits
+
+__all__ = ["Calls"]
+
+UNKNOWN = (
+    "it was cut off before, and may or may not have taken effect; it is marked `once`: do it again? "
+    "(a no counts as failed)"
+)
+
+
+@dataclass(slots=True)
+class _Refused(Exception):
+    """It is not done, or counts for nothing. `seen` is what the program gets to know, if it is more than that."""
+
+    failure: Failure
+    seen: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls of one program."""
+
+    call: Call
+    contact: Contact
+    clock: Clock
+    origin: Origin
+    tree: Tree
+    granted: frozenset[str]
+    run: ProgramRun
+    failures: dict[int, Failure]
+    """How calls failed, by their numbers."""
+
+    def name(self, number: int) -> str:
+        return f"{self.origin.path}.{number}" if self.origin.path else str(number)
+
+    async def make(self, asked: GuestCall, before: CallRecord | None) -> Delivery:
+        """Make it. `before` is what is known of it from before a stop, which came before its end."""
+        try:
+            value = await self._through_the_gates(asked, before)
+        except _Refused as refused:
+            return self._failed(asked, refused.failure, refused.seen)
+        except (Exception, SystemExit) as error:  # a tool may raise anything; it must end as a recorded failure
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
+            return self._failed(asked, classify(error))
+        at = self.clock.now()
+        self.contact.tell(ev.CallFinished(at, self.contact.step.id, self.call.attempt, self.name(asked.number), value))
+        return Delivery(asked.number, at, value)
+
+    def _failed(self, asked: GuestCall, failure: Failure, seen: str = "") -> Delivery:
+        """A program sees a class of error, never the host's words: those may hold paths, and whatever a tool met."""
+        at, located = self.clock.now(), failure.located(asked.tool)
+        seen = seen or f"{asked.tool} failed ({failure.category})"
+        self.failures[asked.number] = located
+        step, name = self.contact.step.id, self.name(asked.number)
+        self.contact.tell(ev.CallFailed(at, step, self.call.attempt, name, located, seen))
+        return Delivery(asked.number, at, error=GuestError(seen, str(failure.category)))
+
+    async def _through_the_gates(self, asked: GuestCall, before: CallRecord | None) -> Any:
+        tool = self._tool(asked)
+        effect = self.origin.caller.effect(asked.tool, asked.arguments)
+        await self._approved(asked, effect, before)
+        if getattr(tool, "is_program", False):
+            return await self._act(tool, asked, effect)  # what it calls passes by here itself
+        async with self.tree.working():
+            return await self._act(tool, asked, effect)
+
+    def _tool(self, asked: GuestCall) -> Tool:
+        tool = self.origin.caller.tool(asked.tool) if asked.tool in self.granted else None
+        if tool is None:
+            self.contact.tell(self._started(asked, Effect.NONE))
+            raise _refused(Category.PERMISSION, f"{asked.tool} is not granted to this program")
+        problems = tool.validate(asked.arguments)
+        if problems:
+            self.contact.tell(self._started(asked, Effect.NONE))
+            raise _refused(Category.LOGIC, f"{asked.tool} cannot take these arguments: {'; '.join(problems)}")
+        return tool
+
+    async def _approved(self, asked: GuestCall, effect: Effect, before: CallRecord | None) -> None:
+        caller = self.origin.caller
+        doubtful = before is not None and before.effect == Effect.ONCE
+        if not doubtful and not caller.asks(asked.tool, asked.arguments):
+            denied = await caller.allow(asked.tool, asked.arguments, self.name(asked.number))
+        else:
+            async with self.tree.asking():
+                self.run.park()
+                with off_the_clock(self.tree.wall):
+                    question = UNKNOWN if doubtful else ""
+                    # Another question, so another answer: what allowed it before does not allow it again.
+                    use = f"{self.name(asked.number)}{f' again {self.call.attempt}' if doubtful else ''}"
+                    denied = await caller.allow(asked.tool, asked.arguments, use, question)
+        if denied is not None:
+            self.contact.tell(self._started(asked, effect))
+            raise _refused(Category.PERMISSION, f"{asked.tool} was not allowed: {denied}", "it was not allowed")
+
+    async def _act(self, tool: Tool, asked: GuestCall, effect: Effect) -> Any:
+        name = self.name(asked.number)
+        started = self._started(asked, effect)
+        if effect is Effect.NONE:
+            self.contact.tell(started)
+        else:
+            await self.contact.record(started)
+        origin = Origin(self.origin.caller, name, self.tree, self.origin.chain)
+        inside = self.call.within(name.replace(".", "_"), origin)
+        outcome = storable(await tool.execute(asked.arguments, inside), tool.name)
+        if outcome.failure is not None:
+            raise _Refused(outcome.failure)
+        returns = getattr(tool, "returns", None)
+        if returns and (wrong := misfits(returns, outcome.value)):
+            raise _refused(Category.LOGIC, f"{asked.tool} returned what it does not promise: {wrong[0]}")
+        return outcome.value
+
+    def _started(self, asked: GuestCall, effect: Effect) -> ev.CallStarted:
+        return ev.CallStarted(
+            self.clock.now(),
+            self.contact.step.id,
+            self.call.attempt,
+            self.name(asked.number),
+            asked.tool,
+            asked.arguments,
+            effect,
+        )
+
+
+def _refused(category: Category, message: str, seen: str = "") -> _Refused:
+    return _Refused(Failure(category, message), seen or message)

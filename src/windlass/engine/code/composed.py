@@ -1,0 +1,110 @@
+"""Composed tools as tools: each runs its program with the grants that it names and its caller has (G3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.core.decide import Policy
+from windlass.engine.code.caller import Origin, StepCaller
+from windlass.engine.code.failures import failure_of
+from windlass.engine.code.running import Desk, run_program
+from windlass.engine.code.tool import limits_of
+from windlass.errors import Category, Failure, ToolError
+from windlass.plan.grants import granted_tools
+from windlass.plan.model import Effect
+from windlass.ports import Call, ComposedTool, ProgramError, Shelf
+from windlass.schemas import misfits
+
+__all__ = ["Composed", "ComposedTools"]
+
+DEEPEST = 8
+"""Composed tools that may be under way inside each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """One composed tool behind the `Tool` port."""
+
+    kept: ComposedTool
+    desk: Desk
+    policy: Policy
+    shelf: Shelf
+    is_program: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.kept.name
+
+    @property
+    def description(self) -> str:
+        return self.kept.description or f"The composed tool {self.kept.name}."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return dict(self.kept.schema)
+
+    @property
+    def returns(self) -> Mapping[str, Any] | None:
+        return self.kept.returns
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        """As with every program: its calls are on record, each by itself."""
+        return Effect.REPEATABLE
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return misfits(self.kept.schema, dict(arguments))
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        failed = True
+        try:
+            value = await self._run(arguments, call)
+            failed = False
+            return value
+        finally:
+            await asyncio.shield(asyncio.to_thread(self.shelf.used, self.kept, self.desk.clock.now(), failed=failed))
+
+    async def _run(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        if call.contact is None:
+            raise ToolError("a composed tool needs an execution to work for", category=Category.LOGIC)
+        spec = call.contact.step.spec
+        origin = call.origin if isinstance(call.origin, Origin) else Origin(StepCaller(call.contact, self.policy))
+        self._bounded(origin)
+        grants = self.kept.grants
+        if origin.tree is None and spec.tool == self.name and spec.grants is not None:
+            grants = granted_tools(spec.grants, granted_tools(grants, origin.caller.names()))
+        value = await run_program(
+            self.desk,
+            call,
+            replace(origin, chain=(*origin.chain, self.name)),
+            self.kept.source,
+            {"args": dict(arguments)},
+            grants=grants,
+            limits=limits_of(spec.limits if spec.tool == self.name else None),
+        )
+        if self.kept.returns is not None and (wrong := misfits(self.kept.returns, value)):
+            message = f"{self.name} returned what does not fit its `returns`: {'; '.join(wrong)}"
+            raise ToolError.of(Failure(Category.LOGIC, message, kind="marshal"))
+        return value
+
+    def _bounded(self, origin: Origin) -> None:
+        if self.name in origin.chain:
+            path = " → ".join((*origin.chain, self.name))
+            raise ToolError.of(failure_of(ProgramError("depth", f"a composed tool cannot call itself: {path}")))
+        if len(origin.chain) >= DEEPEST:
+            message = f"more than {DEEPEST} composed tools inside each other: {' → '.join(origin.chain)}"
+            raise ToolError.of(failure_of(ProgramError("depth", message)))
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedTools:
+    """The composed tools that there are at the moment, for the registry."""
+
+    shelf: Shelf
+    desk: Desk
+    policy: Policy
+
+    def __call__(self) -> list[Composed]:
+        return [Composed(kept, self.desk, self.policy, self.shelf) for kept in self.shelf.all()]

@@ -1,0 +1,51 @@
+"""How a program's end is told to people: as a Failure, with what to do about it."""
+
+from __future__ import annotations
+
+from windlass.errors import Category, Failure
+from windlass.ports import ProgramError, Trouble
+
+__all__ = ["failure_of"]
+
+_CATEGORIES: dict[Trouble, Category] = {
+    "memory": Category.RESOURCE,
+    "stack": Category.RESOURCE,
+    "cpu": Category.RESOURCE,
+    "wall": Category.RESOURCE,
+    "calls": Category.RESOURCE,
+    "output": Category.RESOURCE,
+    "log": Category.RESOURCE,
+    "lost": Category.TRANSIENT,
+}
+_ADVICE: dict[Trouble, str] = {
+    "syntax": "correct the program; it is the body of an async JavaScript function",
+    "thrown": "catch what may go wrong with try … catch, or correct the program",
+    "unhandled": "await every call, and catch what may go wrong",
+    "stalled": "return a value, or await only what can come: results of tools",
+    "memory": "let it hold less at a time, or raise limits.memory of the step",
+    "stack": "use a loop instead of recursion",
+    "cpu": "let it compute less, leave the work to a tool, or raise limits.cpu of the step",
+    "wall": "call slower tools from steps of their own, or raise limits.wall of the step",
+    "calls": "make fewer calls, or raise limits.calls of the step",
+    "output": "write large results to a file and return its path, or raise limits.output of the step",
+    "log": "log less, or raise limits.log of the step",
+    "depth": "let composed tools call fewer others",
+    "marshal": "return plain data: text, numbers, true, false, null, lists and objects",
+    "lost": "windlass doctor tells whether the sandbox works here",
+    "diverged": "fork the execution from this step, so that it begins anew",
+}
+_NOT_THE_SAME_AGAIN = frozenset({"wall", "lost", "thrown", "unhandled"})
+"""How a program can end that is made again from the start, and then end otherwise."""
+
+
+def failure_of(error: ProgramError, cause: Failure | None = None) -> Failure:
+    """The failure that a program's end means. `cause` is that of the call which it did not catch."""
+    advice = _ADVICE[error.trouble]
+    if cause is not None:
+        how = "" if error.trouble == "thrown" else f"{error.message}; "
+        message = f"{how}call {error.call} ({cause.where}): {cause.message}"
+        advices = (*cause.advice, advice)
+        return Failure(cause.category, message, advice=advices, retry_after=cause.retry_after, kind=error.trouble)
+    category = _CATEGORIES.get(error.trouble, Category.LOGIC)
+    final = error.trouble not in _NOT_THE_SAME_AGAIN
+    return Failure(category, error.message, advice=(advice,), kind=error.trouble, final=final)

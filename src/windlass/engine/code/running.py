@@ -1,0 +1,245 @@
+"""A program from its beginning to its end: its calls are made, what comes of them is handed in, over every restart.
+
+What was handed in before a stop is in the step's `ProgramLog`, and is handed in again in the same order; so the program
+comes to where it was, and goes on. After a failed attempt the calls that worked are not made again, either; but the
+program may then go another way, and what it does there is done anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.program import CallRecord
+from windlass.engine.code.caller import Origin, Tree
+from windlass.engine.code.calls import Calls
+from windlass.engine.code.failures import failure_of
+from windlass.errors import Failure, ToolError
+from windlass.plan.grants import granted_tools
+from windlass.ports import (
+    Call,
+    Contact,
+    Delivery,
+    GuestCall,
+    GuestError,
+    Program,
+    ProgramError,
+    ProgramLimits,
+    ProgramRun,
+    Sandbox,
+    Turn,
+)
+
+__all__ = ["Desk", "run_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What running a program takes."""
+
+    sandbox: Sandbox
+    clock: Clock
+
+
+async def run_program(
+    desk: Desk,
+    call: Call,
+    origin: Origin,
+    source: str,
+    data: Mapping[str, Any],
+    *,
+    grants: tuple[str, ...] | None,
+    limits: ProgramLimits,
+) -> Any:
+    """The program's result. Raises ToolError with what went wrong."""
+    if call.contact is None:
+        raise ToolError("a program needs an execution to work for")
+    if origin.tree is not None:
+        return await _Running(desk, call, call.contact, origin, origin.tree, source, data, grants).perform()
+    wall = asyncio.timeout(limits.wall)
+    tree = Tree(limits, wall)
+    try:
+        async with wall:
+            return await _Running(desk, call, call.contact, origin, tree, source, data, grants).perform()
+    except TimeoutError:
+        if not wall.expired():
+            raise
+        error = ProgramError("wall", f"it was not done after {limits.wall:g} s")
+        raise ToolError.of(failure_of(error)) from None
+
+
+class _Running:
+    """One program under way."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        call: Call,
+        contact: Contact,
+        origin: Origin,
+        tree: Tree,
+        source: str,
+        data: Mapping[str, Any],
+        grants: tuple[str, ...] | None,
+    ) -> None:
+        self._desk, self._call, self._contact = desk, call, contact
+        self._origin, self._tree = origin, tree
+        self._source, self._data = source, data
+        self._granted = granted_tools(grants, origin.caller.names())
+        log = contact.step.programs
+        self._before: dict[int, CallRecord] = log.of(origin.path) if log is not None else {}
+        self._astray = log is not None and log.failed_before
+        """It may go another way than before."""
+        self._order = sorted((n for n, r in self._before.items() if r.ended), key=lambda n: self._before[n].order or 0)
+        """What was handed in before, in its order, as far as it is not handed in yet."""
+        self._issued: dict[int, GuestCall] = {}
+        self._flying: dict[int, asyncio.Task[None]] = {}
+        self._arrived: list[Delivery] = []
+        self._news = asyncio.Event()
+        self._failures: dict[int, Failure] = {}
+        self._cpu = 0.0
+
+    async def perform(self) -> Any:
+        run = await self._desk.sandbox.open(self._program())
+        calls = Calls(
+            self._call,
+            self._contact,
+            self._desk.clock,
+            self._origin,
+            self._tree,
+            frozenset(self._granted),
+            run,
+            self._failures,
+        )
+        try:
+            turn = await run.begin()
+            while True:
+                self._take(turn, calls)
+                if turn.done:
+                    return turn.value
+                turn = await run.deliver(await self._next())
+        except ProgramError as error:
+            if error.trouble in ("thrown", "unhandled"):
+                await self._land()  # what it began it began: how that ends is to be known
+            cause = self._failures.get(error.call) if error.call is not None else None
+            raise ToolError.of(failure_of(error, cause)) from error
+        finally:
+            await self._give_up(run)
+
+    def _program(self) -> Program:
+        digest = hashlib.sha256(self._source.encode()).hexdigest()
+        contact, path = self._contact, self._origin.path
+        log = contact.step.programs
+        known = log.programs.get(path) if log is not None else None
+        if known is not None and known.digest == digest:
+            began = known.began_at
+        else:
+            began = self._desk.clock.now()
+            contact.tell(ev.ProgramBegan(began, contact.step.id, path, digest))
+            self._astray = self._astray or known is not None
+        seed = f"{self._call.execution}:{contact.step.id}:{path}"
+        return Program(self._source, self._granted, self._data, seed, began, self._tree.left())
+
+    # -- calls that are new ----------------------------------------------------------------------
+
+    def _take(self, turn: Turn, calls: Calls) -> None:
+        if turn.log:
+            self._tree.logged(turn.log)
+            self._call.output("log", turn.log)
+        self._tree.computed(turn.cpu - self._cpu)
+        self._cpu = turn.cpu
+        for asked in turn.calls:
+            self._tree.called()
+            self._issued[asked.number] = asked
+            before = self._known(asked)
+            if before is None or not before.ended:
+                self._flying[asked.number] = asyncio.ensure_future(self._fly(calls, asked, before))
+
+    def _known(self, asked: GuestCall) -> CallRecord | None:
+        """What is known of the call from before."""
+        before = self._before.get(asked.number)
+        if before is None or _same(before, asked):
+            return before
+        if not self._astray:
+            raise ProgramError(
+                "diverged",
+                f"call {asked.number} is {asked.tool} now, and was {before.tool} with other arguments before",
+            )
+        del self._before[asked.number]
+        if asked.number in self._order:
+            self._order.remove(asked.number)
+        return None
+
+    async def _fly(self, calls: Calls, asked: GuestCall, before: CallRecord | None) -> None:
+        try:
+            made = await calls.make(asked, before)
+            self._arrived.append(made)
+        finally:
+            self._news.set()
+
+    # -- results, in their order -----------------------------------------------------------------
+
+    async def _next(self) -> list[Delivery]:
+        """What is to be handed in next: what was before, as long as there is some, and then what comes."""
+        replayed = self._replayed()
+        if replayed:
+            return replayed
+        while not self._arrived:
+            self._news.clear()
+            self._raise_what_broke()
+            if not self._flying:
+                missing = f"call {self._order[0]}, which it made before" if self._order else "any call"
+                raise ProgramError("diverged", f"it did not make {missing}")
+            await self._news.wait()
+        arrived, self._arrived = self._arrived, []
+        for delivery in arrived:
+            del self._flying[delivery.number]
+        return arrived
+
+    def _replayed(self) -> list[Delivery]:
+        """The next results from before whose calls are made: not one more, for the next one may be made by these."""
+        if self._astray:
+            self._order.sort(key=lambda number: number not in self._issued)  # which keeps the order besides
+        results: list[Delivery] = []
+        while self._order and self._order[0] in self._issued:
+            number = self._order.pop(0)
+            before = self._before[number]
+            if before.failure is not None:
+                self._failures[number] = before.failure
+            results.append(_from_before(number, before))
+        return results
+
+    def _raise_what_broke(self) -> None:
+        """A call ends as a delivery, whatever its tool does; if it does not, that is our own fault, and is told."""
+        for task in self._flying.values():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def _land(self) -> None:
+        if self._flying:
+            await asyncio.wait(self._flying.values())
+
+    async def _give_up(self, run: ProgramRun) -> None:
+        flying = [task for task in self._flying.values() if not task.done()]
+        for task in flying:
+            task.cancel()
+        if flying:
+            await asyncio.wait(flying)
+        await run.close()
+
+
+def _same(before: CallRecord, asked: GuestCall) -> bool:
+    return before.tool == asked.tool and before.input == asked.arguments
+
+
+def _from_before(number: int, before: CallRecord) -> Delivery:
+    if before.failure is None:
+        return Delivery(number, before.ended_at, before.output)
+    return Delivery(number, before.ended_at, error=GuestError(before.seen, str(before.failure.category)))

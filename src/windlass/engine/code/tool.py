@@ -1,0 +1,132 @@
+"""The tool named `code`: a program in the sandbox, as a step's work and in an agent's hands (G1, G2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from windlass.core.decide import Policy
+from windlass.core.scope import scope_of
+from windlass.engine.code.caller import Origin, StepCaller
+from windlass.engine.code.running import Desk, run_program
+from windlass.engine.code.typings import declarations
+from windlass.errors import Category, ToolError
+from windlass.plan.model import CODE, Effect, StepLimits
+from windlass.plan.program import source_problem
+from windlass.ports import Call, Contact, ProgramLimits, Tool
+from windlass.schemas import misfits
+
+__all__ = ["CodeTool", "limits_of"]
+
+TYPES_AT_MOST = 12_000
+"""Characters of declarations that an agent is told at once; with more, it is told to search."""
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "source": {"type": "string", "description": "The body of an async JavaScript function."},
+        "args": {"description": "What the program sees as `args`."},
+        "grants": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "The only tools that it may call; names and patterns like files.*",
+        },
+        "limits": {"type": "object", "description": "memory, cpu, wall, calls, output, log"},
+    },
+    "required": ["source"],
+    "additionalProperties": False,
+}
+_TOLD = """\
+Run one JavaScript program that calls many tools, instead of making many calls yourself. `source` is the body of an \
+async function: `await tools.NAME({…})`, combine calls with Promise.all, filter and count in code, and `return` only \
+what you need to see. There are console.log, JSON, Date, Math and the rest of the language; no files, no network, no \
+timers, no import: the world is reached by tools alone. A failed call throws a ToolError with `category`."""
+
+
+@dataclass(slots=True)
+class CodeTool:
+    """The tool that code steps use."""
+
+    desk: Desk
+    policy: Policy
+    name: str = CODE
+    description: str = "Run a JavaScript program in the sandbox, which calls tools."
+    is_program: bool = True
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return _SCHEMA
+
+    def briefed(self, tools: Iterable[Tool]) -> str:
+        """What an agent is told of it that has these tools."""
+        types = declarations(tools)
+        if len(types) > TYPES_AT_MOST:
+            return f"{_TOLD}\nThere are many tools: find the ones you need, with their types, by code.search first."
+        return f"{_TOLD}\n{types}"
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        """Its calls are on record each by itself: made again, it repeats none that is done."""
+        return Effect.REPEATABLE
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        problems = misfits(_SCHEMA, dict(arguments))
+        if problems:
+            return problems
+        wrong = source_problem(arguments["source"])
+        try:
+            StepLimits.model_validate(arguments.get("limits") or {})
+        except ValidationError as error:
+            told = error.errors(include_url=False)[0]
+            problems.append(f"`limits.{'.'.join(map(str, told['loc']))}`: {told['msg'].removeprefix('Value error, ')}")
+        return [*([f"`source` {wrong}"] if wrong else []), *problems]
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        contact = call.contact
+        if contact is None:
+            raise ToolError("a program needs an execution to work for", category=Category.LOGIC)
+        ours = call.origin if isinstance(call.origin, Origin) else None
+        limits = limits_of(arguments.get("limits"))
+        data: dict[str, Any] = {"args": arguments.get("args", {})}
+        if ours is None:
+            data |= _of_step(contact)
+        else:
+            limits = _no_more_than(limits, ProgramLimits())  # an agent's wish is not its user's word
+        grants = arguments.get("grants")
+        return await run_program(
+            self.desk,
+            call,
+            ours or Origin(StepCaller(contact, self.policy)),
+            arguments["source"],
+            data,
+            grants=None if grants is None else tuple(grants),
+            limits=limits,
+        )
+
+
+def limits_of(told: Mapping[str, Any] | StepLimits | None) -> ProgramLimits:
+    """The limits that a step names, and the usual ones for the rest."""
+    named = told if isinstance(told, StepLimits) else StepLimits.model_validate(told or {})
+    return ProgramLimits(**named.model_dump(exclude_none=True))
+
+
+def _no_more_than(wanted: ProgramLimits, most: ProgramLimits) -> ProgramLimits:
+    return ProgramLimits(
+        min(wanted.memory, most.memory),
+        min(wanted.cpu, most.cpu),
+        min(wanted.wall, most.wall),
+        min(wanted.calls, most.calls),
+        min(wanted.output, most.output),
+        min(wanted.log, most.log),
+    )
+
+
+def _of_step(contact: Contact) -> dict[str, Any]:
+    """What a step's program sees of its execution: what its templates would."""
+    state, step = contact.state, contact.step
+    scope = scope_of(state, step)
+    needs = state.prepared.graph.needs[step.spec.id]
+    seen = {"inputs": scope["inputs"], "steps": {name: scope["steps"][name] for name in needs}}
+    return seen | {name: scope[name] for name in ("item", "index") if name in scope}

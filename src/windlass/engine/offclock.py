@@ -1,0 +1,26 @@
+"""The time that a person takes to answer is nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+__all__ = ["off_the_clock"]
+
+
+@contextmanager
+def off_the_clock(limit: asyncio.Timeout | None) -> Iterator[None]:
+    """Within this, the limit's time stands still."""
+    ends = limit.when() if limit is not None else None
+    if limit is None or ends is None:
+        yield
+        return
+    now = asyncio.get_running_loop().time
+    left = ends - now()
+    limit.reschedule(None)
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):  # what it limited is over, and its clock with it
+            limit.reschedule(now() + left)
