@@ -132,8 +132,11 @@ class Call:
         """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
         self._stopping: threading.Event | None = None
 
-    def within(self, use: str, origin: object = None) -> Call:
-        """The same for one use of a tool inside this attempt: with a scratch and an effect id of its own."""
+    def within(self, use: str, origin: object = None, *, line: bool = False) -> Call:
+        """The same for one use of a tool inside this attempt: with a scratch and an effect id of its own.
+
+        Without a `line` to the execution it asks nobody itself: whoever uses it has passed the gates.
+        """
         return Call(
             execution=self.execution,
             step=f"{self.step}.{use}",
@@ -146,7 +149,7 @@ class Call:
             env=self.env,
             output=self.output,
             grace=self.grace,
-            contact=self.contact,
+            contact=self.contact if line else None,
             origin=origin,
         )
 

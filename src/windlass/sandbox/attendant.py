@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from windlass.process import Process, ProcessLost, SpawnError, Supervisor
 from windlass.process.pipes import PIPE
 from windlass.sandbox import frames
 
-__all__ = ["Attendant", "WorkerLost", "start"]
+__all__ = ["Attendant", "WorkerLost", "attended", "start"]
 
 READY_WITHIN = 60.0
 """Seconds in which a worker must have loaded everything: on a busy computer it compiles for long, once."""
@@ -48,12 +48,22 @@ class Attendant:
         """Programs that are in it, the one that has waited longest first, each with what tells it that it is gone."""
         self.gone: list[int] = []
         """Programs that are of no more use, and still in it."""
-        self.alive = True
+        self._ended = False
         self.idle_since = asyncio.get_running_loop().time()
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Nobody has ended it, and its output goes on."""
+        return not self._ended and not self._process.stdout.at_eof()
+
+    def hold(self, run: int, tell: Callable[[], None]) -> None:
+        """It is in here, and the last one to have been asked for."""
+        self.runs.pop(run, None)
+        self.runs[run] = tell
 
     def drop(self, run: int) -> None:
         """It is of no more use; the next who asks something takes it away."""
@@ -75,7 +85,7 @@ class Attendant:
         except (BrokenPipeError, asyncio.IncompleteReadError, ProcessLost) as error:
             await self.end()
             raise WorkerLost("the worker that ran it has ended") from error
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             await self.end()
             raise WorkerLost("the worker that ran it said what makes no sense") from error
         except BaseException:  # cancelled in the middle: its answer would be taken for that to the next question
@@ -87,12 +97,15 @@ class Attendant:
         watch = _Watch(self, cpu)
         try:
             await self._process.stdin.write(frames.packed(request))
-            return await _answer(self._process)
+            answer = await _answer(self._process)
         finally:
             watch.over()
+        if not frames.fits(answer, request):
+            raise ValueError("an answer to another question")
+        return answer
 
     async def end(self) -> None:
-        self.alive = False
+        self._ended = True
         for tell in [*self.runs.values()]:
             tell()
         self.runs.clear()
@@ -141,16 +154,21 @@ async def start(supervisor: Supervisor, cache: Path) -> Attendant:
         raise WorkerLost("the sandbox needs wasmtime, which is not installed: pip install 'windlass[code]'")
     # -P and -E: neither the folder it starts in nor the environment says what is imported.
     argv = [sys.executable, "-P", "-E", "-s", "-m", "windlass.sandbox.worker", str(cache)]
+    return await attended(supervisor, argv)
+
+
+async def attended(supervisor: Supervisor, argv: Sequence[str]) -> Attendant:
+    """A process that has said that it is ready."""
     try:
         process = await supervisor.spawn(argv, cwd="/", env={"LANG": "C.UTF-8"}, stdin=PIPE)
-    except SpawnError as error:
+    except (SpawnError, RuntimeError) as error:  # RuntimeError: nothing is started any more
         raise WorkerLost(str(error)) from error
     try:
         async with asyncio.timeout(READY_WITHIN):
             ready = await _answer(process)
         if not isinstance(ready, frames.Ready):
             raise ValueError("its first word is another one")
-    except (TimeoutError, ValueError, msgspec.DecodeError, asyncio.IncompleteReadError, ProcessLost) as error:
+    except (TimeoutError, ValueError, RecursionError, asyncio.IncompleteReadError, ProcessLost) as error:
         await process.stop(0)
         said = (await process.stderr.read(1 << 16)).decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise WorkerLost(f"a worker of the sandbox does not start: {said[-LONGEST_COMPLAINT:] or error!r}") from error

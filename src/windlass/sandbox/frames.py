@@ -24,6 +24,7 @@ __all__ = [
     "Ready",
     "Request",
     "Turned",
+    "fits",
     "packed",
     "read_answer",
     "read_request",
@@ -106,6 +107,17 @@ _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 read_request = _requests.decode
 read_answer = _answers.decode
+
+
+def fits(answer: Answer, request: Request) -> bool:
+    """Whether it is an answer to that."""
+    match request:
+        case Open(run) | Deliver(run):
+            return isinstance(answer, Turned | Broke) and answer.run == run
+        case Close(run):
+            return isinstance(answer, Closed) and answer.run == run
+        case Check():
+            return isinstance(answer, Checked)
 
 
 def packed(message: Request | Answer) -> bytes:

@@ -27,11 +27,12 @@ MOST_RUNS = 128
 
 
 class Pool:
-    def __init__(self, start: Callable[[], Awaitable[Attendant]], most: int | None = None) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Attendant]], most: int | None = None, idle: float = IDLE) -> None:
         self._start = start
+        self._idle = idle
         self._most = most or max(2, min(8, (os.cpu_count() or 1)))
         self.workers: list[Attendant] = []
-        self._starting = 0
+        self._starting: set[asyncio.Task[None]] = set()
         self._apart_tasks: set[asyncio.Task[None]] = set()
         self._anyone: deque[asyncio.Future[Attendant]] = deque()
         """Those who can use any worker."""
@@ -53,14 +54,13 @@ class Pool:
         self._closed = True
         if self._reaper is not None:
             self._reaper.cancel()
-        for task in self._apart_tasks:
+        for task in self._starting:
             task.cancel()
+        self._refuse(WorkerLost("the sandbox is closed"))
+        workers, self.workers = self.workers, []
+        await asyncio.gather(*(worker.end() for worker in workers))
         if self._apart_tasks:
             await asyncio.wait(self._apart_tasks)
-        self._refuse(WorkerLost("the sandbox is closed"))
-        for worker in self.workers:
-            await worker.end()
-        self.workers.clear()
 
     # -- who gets which --------------------------------------------------------------------------
 
@@ -87,6 +87,8 @@ class Pool:
             raise
 
     def _free(self) -> Attendant | None:
+        for dead in [worker for worker in self.workers if not worker.busy and not worker.alive]:
+            self._forget(dead)
         free = [worker for worker in self.workers if not worker.busy]
         return min(free, key=lambda worker: len(worker.runs), default=None)
 
@@ -117,14 +119,16 @@ class Pool:
             async with self.lease(worker):
                 await worker.clear_away()
 
-    def _apart(self, work: Coroutine[Any, Any, None]) -> None:
+    def _apart(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._apart_tasks.add(task)
         task.add_done_callback(self._apart_tasks.discard)
+        return task
 
     def _forget(self, worker: Attendant) -> None:
         if worker in self.workers:
             self.workers.remove(worker)
+            self._apart(worker.end())  # those whose programs were in it are told
         for turn in self._pinned.pop(worker, ()):
             if not turn.done():
                 turn.set_exception(WorkerLost("the worker that held it has ended"))
@@ -148,9 +152,10 @@ class Pool:
 
     def _start_another(self) -> None:
         wanted = any(not turn.done() for turn in self._anyone)
-        if wanted and not self._closed and len(self.workers) + self._starting < self._most:
-            self._starting += 1
-            self._apart(self._started())
+        if wanted and not self._closed and len(self.workers) + len(self._starting) < self._most:
+            task = self._apart(self._started())
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
 
     async def _started(self) -> None:
         try:
@@ -159,21 +164,19 @@ class Pool:
             if not self.workers:
                 self._refuse(error)
             return
-        finally:
-            self._starting -= 1
         self.workers.append(worker)
         worker.busy = True
         self._give_back(worker)
 
     def _look_later(self) -> None:
         if self._reaper is None and not self._closed:
-            self._reaper = asyncio.get_running_loop().call_later(IDLE, self._reap)
+            self._reaper = asyncio.get_running_loop().call_later(self._idle, self._reap)
 
     def _reap(self) -> None:
         self._reaper = None
         loop = asyncio.get_running_loop()
         for worker in list(self.workers):
-            if not worker.busy and not worker.runs and loop.time() - worker.idle_since >= IDLE:
+            if not worker.busy and not worker.runs and loop.time() - worker.idle_since >= self._idle:
                 self.workers.remove(worker)
                 self._apart(worker.end())
         if self.workers:

@@ -330,7 +330,8 @@
   };
   // One result at a time: what follows from it happens before the next one is looked at.
   hooks.take = () => {
-    const result = arrived[next++];
+    const result = arrived[next];
+    arrived[next++] = undefined;
     const waiting = pending[result[0]];
     if (waiting === undefined) return;
     delete pending[result[0]];

@@ -8,47 +8,41 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from windlass.ports import Delivery, GuestCall, Health, Program, ProgramError, Turn
+from windlass.ports import Delivery, Health, Program, ProgramError, Turn
 from windlass.process import Supervisor
 from windlass.sandbox import frames
+from windlass.sandbox.answers import Nonsense, said, value_of
 from windlass.sandbox.attendant import Attendant, WorkerLost, start
-from windlass.sandbox.pool import Pool
+from windlass.sandbox.pool import IDLE, Pool
 
-__all__ = ["WasmSandbox"]
+__all__ = ["Run", "WasmSandbox"]
 
-DEEPEST = 70
-"""Levels that a value of a program may have here; the program's own side allows fewer."""
 CHECK_CPU = 2.0
 TRIES = 2
 """Workers that a turn may take with it into the grave before it is called its fault."""
+LONGEST_MESSAGE = 16 * 1024
+AGAIN_AT_ONCE = 256 * 1024
+"""Bytes of results that a program which is made again takes at a time: it had them one by one, and room for no more."""
 
-_encode = msgspec.json.Encoder().encode
-_values: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-
-
-class _State(msgspec.Struct):
-    calls: list[tuple[int, str, Any]]
-    log: str
-
-
-_states: msgspec.json.Decoder[_State] = msgspec.json.Decoder(_State)
+_encoder = msgspec.json.Encoder()
+_NONE_YET: Any = object()
 
 
 class WasmSandbox:
     """Where programs run. Close it."""
 
-    def __init__(self, supervisor: Supervisor, cache: Path, most: int | None = None) -> None:
-        self._pool = Pool(lambda: start(supervisor, cache), most)
+    def __init__(self, supervisor: Supervisor, cache: Path, most: int | None = None, idle: float = IDLE) -> None:
+        self._pool = Pool(lambda: start(supervisor, cache), most, idle)
         self._numbers = itertools.count(1)
 
-    async def open(self, program: Program) -> _Run:
-        return _Run(self._pool, next(self._numbers), program)
+    async def open(self, program: Program) -> Run:
+        return Run(self._pool, next(self._numbers), program)
 
     async def check(self, source: str) -> str | None:
         try:
@@ -75,8 +69,8 @@ class WasmSandbox:
         return [worker.pid for worker in self._pool.workers]
 
 
-class _Run:
-    """One run of one program."""
+class Run:
+    """One run of one program, in whichever worker of a pool."""
 
     def __init__(self, pool: Pool, number: int, program: Program) -> None:
         self._pool = pool
@@ -87,15 +81,16 @@ class _Run:
         """JSON of each result, in their order."""
         self._begun = False
         self._issued = 0
+        self._logged = 0
         self._failed: list[int] = []
-        self._result: bytes | None = None
+        self._result = _NONE_YET
 
     async def begin(self) -> Turn:
         return await self._turn(())
 
     async def deliver(self, results: Sequence[Delivery]) -> Turn:
         self._failed += [result.number for result in results if result.error is not None]
-        return await self._turn([_encode(_plain(result)) for result in results])
+        return await self._turn([_json(_plain(result), f"the result of call {result.number}") for result in results])
 
     def park(self) -> None:
         if self._worker is not None:
@@ -128,13 +123,18 @@ class _Run:
 
     async def _in(self, worker: Attendant | None, results: Sequence[bytes]) -> Turn:
         async with self._pool.lease(worker) as leased:
-            if worker is None:
-                answer = await self._make(leased)
-            leased.runs.pop(self._number, None)
-            leased.runs[self._number] = self._let_go  # the last to have waited
-            if worker is not None or results:
-                answer = await leased.ask(self._delivering(results), self._program.limits.cpu)
-            turn = self._understood(answer, len(results))
+            leased.hold(self._number, self._let_go)
+            try:
+                answer = None if worker is leased else await self._make(leased)
+                if answer is None or results:
+                    answer = await leased.ask(self._delivering(results), self._program.limits.cpu)
+                turn = self._understood(answer, len(results))
+            except Nonsense as error:
+                await leased.end()
+                raise WorkerLost("the worker that ran it said what makes no sense") from error
+            except BaseException:
+                leased.drop(self._number)
+                raise
             self._worker = leased
         self._handed_in += results
         return turn
@@ -142,11 +142,25 @@ class _Run:
     async def _make(self, worker: Attendant) -> frames.Answer:
         """The program in a worker, as far as it was when it was let go of."""
         answer = await worker.ask(self._opening(), self._program.limits.cpu)
-        if self._handed_in and isinstance(answer, frames.Turned):
-            answer = await worker.ask(self._delivering(self._handed_in), self._program.limits.cpu)
-        if self._begun and not isinstance(answer, frames.Turned):
-            raise ProgramError("diverged", "made again from the same results, the program did not come to the same")
+        if not self._begun:
+            return answer
+        issued = self._made_again(answer, 0)
+        for results in _portions(self._handed_in):
+            answer = await worker.ask(self._delivering(results), self._program.limits.cpu)
+            issued = self._made_again(answer, issued)
+        if issued != self._issued:
+            raise _diverged()
         return answer
+
+    def _made_again(self, answer: frames.Answer, issued: int) -> int:
+        """How many calls it has made by now."""
+        match answer:
+            case frames.Turned():
+                return issued + len(said(answer, self._program, issued).calls)
+            case frames.Broke(trouble="cpu"):  # time is the one thing that is not the same again
+                raise self._ended(answer)
+            case _:
+                raise _diverged()
 
     def _let_go(self) -> None:
         self._worker = None
@@ -161,54 +175,68 @@ class _Run:
             "tools": program.tools,
         }
         return frames.Open(
-            self._number, program.source, program.name, _encode(setup), limits.memory, limits.cpu, limits.output
+            self._number,
+            program.source,
+            program.name,
+            _json(setup, "what it is given"),
+            limits.memory,
+            limits.cpu,
+            limits.output,
         )
 
     def _delivering(self, results: Sequence[bytes]) -> frames.Deliver:
         return frames.Deliver(self._number, b"[" + b",".join(results) + b"]", len(results))
 
+    def _ended(self, broke: frames.Broke) -> ProgramError:
+        call = broke.call if broke.call in self._failed else None
+        return ProgramError(broke.trouble, broke.message[:LONGEST_MESSAGE], call=call)
+
     def _understood(self, answer: frames.Answer, delivered: int) -> Turn:
-        if isinstance(answer, frames.Broke):
-            raise ProgramError(answer.trouble, answer.message, call=answer.call or None)
-        if not isinstance(answer, frames.Turned) or answer.run != self._number:
-            raise ProgramError("lost", "the worker that ran it said what makes no sense")
-        state = _read(_states, answer.state)
-        fresh = [GuestCall(*call) for call in state.calls]
-        if [call.number for call in fresh] != list(range(self._issued + 1, self._issued + len(fresh) + 1)):
-            raise ProgramError("lost", "the worker that ran it counts in a way of its own")
-        self._issued += len(fresh)
+        """How far it came. Nothing is noted before all of it is understood: it may have to be made again."""
+        if not isinstance(answer, frames.Turned):
+            assert isinstance(answer, frames.Broke), "see frames.fits"
+            raise self._ended(answer)
+        calls, log = said(answer, self._program, self._issued)
+        result = self._result if answer.result is None else value_of(answer.result)
         self._begun = True
-        self._result = answer.result if answer.result is not None else self._result
-        open_calls = self._issued - len(self._handed_in) - delivered
-        if open_calls > 0:
-            return Turn(tuple(fresh), state.log, cpu=answer.cpu)
-        if self._result is None:
+        self._issued += len(calls)
+        self._result = result
+        self._logged += len(log.encode())
+        if self._logged > self._program.limits.log:  # the prelude counts characters, of which some have several bytes
+            raise ProgramError("log", f"more than {self._program.limits.log} bytes logged")
+        cpu = min(max(0.0, answer.cpu), 2 * self._program.limits.cpu)
+        if self._issued > len(self._handed_in) + delivered:
+            return Turn(calls, log, cpu=cpu)
+        if result is _NONE_YET:
             raise ProgramError("stalled", "it waits for something that never comes: none of its calls is open")
         if answer.unhandled > 0:
             call = self._failed[-1] if self._failed else None
             raise ProgramError("unhandled", "a promise was rejected, and nothing awaited it", call=call)
-        return Turn(tuple(fresh), state.log, True, _read(_values, self._result), answer.cpu)
+        return Turn(calls, log, True, result, cpu)
 
 
-def _read(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
+def _diverged() -> ProgramError:
+    return ProgramError("diverged", "made again from the same results, the program did not come to the same")
+
+
+def _portions(results: Sequence[bytes]) -> Iterator[list[bytes]]:
+    portion: list[bytes] = []
+    size = 0
+    for result in results:
+        if portion and size + len(result) > AGAIN_AT_ONCE:
+            yield portion
+            portion, size = [], 0
+        portion.append(result)
+        size += len(result)
+    if portion:
+        yield portion
+
+
+def _json(value: Any, what: str) -> bytes:
     try:
-        value = decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise ProgramError("marshal", "its values cannot be read") from error
-    if not _flat(value.calls if isinstance(value, _State) else value):
-        raise ProgramError("marshal", f"its values are nested more than {DEEPEST} levels deep")
-    return value
-
-
-def _flat(value: Any) -> bool:
-    """Whether it has a bottom within reach. Level by level: this must not be what runs out of stack."""
-    level = [value]
-    for _ in range(DEEPEST):
-        inner = [one for one in level if isinstance(one, dict | list | tuple)]
-        if not inner:
-            return True
-        level = [below for one in inner for below in (one.values() if isinstance(one, dict) else one)]
-    return False
+        return _encoder.encode(value)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ProgramError("marshal", f"{what} cannot be handed to a program: it is not JSON") from error
 
 
 def _plain(result: Delivery) -> list[Any]:

@@ -81,7 +81,9 @@ class Session:
 
     def deliver(self, results: Deliver) -> Turned:
         def work(guest: Guest) -> None:
-            self._call(guest, "arrive", guest.string(results.results))
+            arrived = guest.string(results.results)
+            self._call(guest, "arrive", arrived)
+            guest.free(arrived)  # else everything that was ever handed in would stay
             for _ in range(results.count):
                 self._call(guest, "take")
                 self._settle(guest)

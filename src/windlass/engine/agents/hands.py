@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from windlass.engine.agents.permits import listed, offers, verdict
-from windlass.engine.code.caller import Origin, callable_names
+from windlass.engine.code.caller import Origin, callable_names, is_program
 from windlass.engine.code.tool import CodeTool
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
@@ -65,8 +65,9 @@ class Hands:
         if denied is not None:
             return _failed(Category.PERMISSION, denied)
         use = re.sub(r"[^A-Za-z0-9_-]", "_", use_id)[:80]
+        inside = self._call.within(use, Origin(self, use), line=is_program(tool))
         try:
-            return ToolReturn(await tool.execute(arguments, self._call.within(use, Origin(self, use))))
+            return ToolReturn(await tool.execute(arguments, inside))
         except (Exception, SystemExit) as error:  # a tool may raise anything; the agent is to read of it
             return ToolReturn(getattr(error, "output", None), classify(error))
 
@@ -89,8 +90,8 @@ class Hands:
 
     def _only_looks(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Nothing comes of it by itself; a program's calls are asked about one by one."""
-        is_program = getattr(self._tools.get(name), "is_program", False)
-        harmless = is_program or self.effect(name, arguments) is Effect.NONE
+        tool = self._tools.get(name)
+        harmless = (tool is not None and is_program(tool)) or self.effect(name, arguments) is Effect.NONE
         return harmless and listed(self._permissions, name, arguments) is None
 
     def _at_hand(self) -> list[str]:

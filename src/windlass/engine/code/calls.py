@@ -14,7 +14,7 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.program import CallRecord
-from windlass.engine.code.caller import Origin, Tree
+from windlass.engine.code.caller import Origin, Tree, is_program
 from windlass.engine.offclock import off_the_clock
 from windlass.engine.perform import storable
 from windlass.errors import Category, Failure, classify
@@ -83,7 +83,7 @@ class Calls:
         tool = self._tool(asked)
         effect = self.origin.caller.effect(asked.tool, asked.arguments)
         await self._approved(asked, effect, before)
-        if getattr(tool, "is_program", False):
+        if is_program(tool):
             return await self._act(tool, asked, effect)  # what it calls passes by here itself
         async with self.tree.working():
             return await self._act(tool, asked, effect)
@@ -124,7 +124,7 @@ class Calls:
         else:
             await self.contact.record(started)
         origin = Origin(self.origin.caller, name, self.tree, self.origin.chain)
-        inside = self.call.within(name.replace(".", "_"), origin)
+        inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool))
         outcome = storable(await tool.execute(asked.arguments, inside), tool.name)
         if outcome.failure is not None:
             raise _Refused(outcome.failure)

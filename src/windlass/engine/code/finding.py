@@ -55,10 +55,10 @@ class CodeSearch:
 
 def _there(call: Call) -> list[Tool]:
     """The tools of whoever asks."""
-    if call.contact is None:
-        raise ToolError("a search needs an execution to search for", category=Category.LOGIC)
     if isinstance(call.origin, Origin):
         caller = call.origin.caller
         return [tool for name in caller.names() if (tool := caller.tool(name)) is not None]
+    if call.contact is None:
+        raise ToolError("a search needs an execution to search for", category=Category.LOGIC)
     box = call.contact.tools
     return [tool for name in callable_names(box.names()) if (tool := box.get(name)) is not None]
