@@ -29,6 +29,10 @@ PATIENCE = 20.0
 """Seconds on the wall for each second of computing, after which nobody waits any longer for a worker that computes
 nothing at all."""
 LONGEST_COMPLAINT = 2000
+MOST_RUNS = 128
+"""Programs that one worker holds. The one that has waited longest makes room for the next, and is made again later."""
+MOST_MEMORY = 512 * 1024 * 1024
+"""Bytes that the programs of one worker hold together, with the same consequence."""
 
 
 class WorkerLost(Exception):
@@ -46,6 +50,8 @@ class Attendant:
         """Somebody has the right to ask it: see `pool`."""
         self.runs: dict[int, Callable[[], None]] = {}
         """Programs that are in it, the one that has waited longest first, each with what tells it that it is gone."""
+        self._sizes: dict[int, int] = {}
+        """Bytes that they hold, as it says itself."""
         self.gone: list[int] = []
         """Programs that are of no more use, and still in it."""
         self._ended = False
@@ -65,8 +71,15 @@ class Attendant:
         self.runs.pop(run, None)
         self.runs[run] = tell
 
+    @property
+    def crowded(self) -> bool:
+        """Whether one has to go. A single one may be as large as it is allowed to be."""
+        full = len(self.runs) > MOST_RUNS or sum(self._sizes.values()) > MOST_MEMORY
+        return full and len(self.runs) > 1
+
     def drop(self, run: int) -> None:
         """It is of no more use; the next who asks something takes it away."""
+        self._sizes.pop(run, None)
         if self.runs.pop(run, None) is not None and self.alive:
             self.gone.append(run)
 
@@ -102,6 +115,8 @@ class Attendant:
             watch.over()
         if not frames.fits(answer, request):
             raise ValueError("an answer to another question")
+        if isinstance(answer, frames.Turned):
+            self._sizes[answer.run] = answer.memory
         return answer
 
     async def end(self) -> None:

@@ -80,6 +80,8 @@ class Turned(msgspec.Struct, frozen=True, array_like=True, tag="turned"):
     unhandled: int
     """Rejected promises that nobody handles."""
     cpu: float
+    memory: int
+    """Bytes that it holds from now on."""
 
 
 class Broke(msgspec.Struct, frozen=True, array_like=True, tag="broke"):

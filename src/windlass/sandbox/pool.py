@@ -22,8 +22,6 @@ IMPATIENCE = 0.05
 """Seconds that somebody waits before another worker is started for them."""
 IDLE = 60.0
 """Seconds without anything in it, after which a worker is ended."""
-MOST_RUNS = 128
-"""Programs that one worker holds. The one that has waited longest makes room for the next, and is made again later."""
 
 
 class Pool:
@@ -98,7 +96,7 @@ class Pool:
         if not worker.alive:
             self._forget(worker)
             return
-        while len(worker.runs) > MOST_RUNS:
+        while worker.crowded:
             run, tell = next(iter(worker.runs.items()))
             worker.drop(run)
             tell()

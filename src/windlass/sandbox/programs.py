@@ -6,13 +6,10 @@ the program is made again in another worker from what was handed in, which leads
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from windlass.ports import Delivery, Health, Program, ProgramError, Turn
 from windlass.process import Supervisor
@@ -20,6 +17,7 @@ from windlass.sandbox import frames
 from windlass.sandbox.answers import Nonsense, said, value_of
 from windlass.sandbox.attendant import Attendant, WorkerLost, start
 from windlass.sandbox.pool import IDLE, Pool
+from windlass.sandbox.requests import HALF, delivering, opening, portions, result_of, whole
 
 __all__ = ["Run", "WasmSandbox"]
 
@@ -27,10 +25,6 @@ CHECK_CPU = 2.0
 TRIES = 2
 """Workers that a turn may take with it into the grave before it is called its fault."""
 LONGEST_MESSAGE = 16 * 1024
-AGAIN_AT_ONCE = 256 * 1024
-"""Bytes of results that a program which is made again takes at a time: it had them one by one, and room for no more."""
-
-_encoder = msgspec.json.Encoder()
 _NONE_YET: Any = object()
 
 
@@ -45,6 +39,8 @@ class WasmSandbox:
         return Run(self._pool, next(self._numbers), program)
 
     async def check(self, source: str) -> str | None:
+        if not whole(source):
+            return HALF
         try:
             async with self._pool.lease() as worker:
                 answer = await worker.ask(frames.Check(source, "program.js"), CHECK_CPU)
@@ -90,7 +86,7 @@ class Run:
 
     async def deliver(self, results: Sequence[Delivery]) -> Turn:
         self._failed += [result.number for result in results if result.error is not None]
-        return await self._turn([_json(_plain(result), f"the result of call {result.number}") for result in results])
+        return await self._turn([result_of(result) for result in results])
 
     def park(self) -> None:
         if self._worker is not None:
@@ -125,9 +121,10 @@ class Run:
         async with self._pool.lease(worker) as leased:
             leased.hold(self._number, self._let_go)
             try:
-                answer = None if worker is leased else await self._make(leased)
+                # It may have had to make room while it waited for its turn.
+                answer = None if self._worker is leased else await self._make(leased)
                 if answer is None or results:
-                    answer = await leased.ask(self._delivering(results), self._program.limits.cpu)
+                    answer = await leased.ask(delivering(self._number, results), self._program.limits.cpu)
                 turn = self._understood(answer, len(results))
             except Nonsense as error:
                 await leased.end()
@@ -141,12 +138,12 @@ class Run:
 
     async def _make(self, worker: Attendant) -> frames.Answer:
         """The program in a worker, as far as it was when it was let go of."""
-        answer = await worker.ask(self._opening(), self._program.limits.cpu)
+        answer = await worker.ask(opening(self._number, self._program), self._program.limits.cpu)
         if not self._begun:
             return answer
         issued = self._made_again(answer, 0)
-        for results in _portions(self._handed_in):
-            answer = await worker.ask(self._delivering(results), self._program.limits.cpu)
+        for results in portions(self._handed_in):
+            answer = await worker.ask(delivering(self._number, results), self._program.limits.cpu)
             issued = self._made_again(answer, issued)
         if issued != self._issued:
             raise _diverged()
@@ -164,28 +161,6 @@ class Run:
 
     def _let_go(self) -> None:
         self._worker = None
-
-    def _opening(self) -> frames.Open:
-        program, limits = self._program, self._program.limits
-        setup = {
-            "limits": {"calls": limits.calls, "output": limits.output, "log": limits.log},
-            "now": int(program.now * 1000),
-            "seed": _seed(program.seed),
-            "data": program.data or {},
-            "tools": program.tools,
-        }
-        return frames.Open(
-            self._number,
-            program.source,
-            program.name,
-            _json(setup, "what it is given"),
-            limits.memory,
-            limits.cpu,
-            limits.output,
-        )
-
-    def _delivering(self, results: Sequence[bytes]) -> frames.Deliver:
-        return frames.Deliver(self._number, b"[" + b",".join(results) + b"]", len(results))
 
     def _ended(self, broke: frames.Broke) -> ProgramError:
         call = broke.call if broke.call in self._failed else None
@@ -217,33 +192,3 @@ class Run:
 
 def _diverged() -> ProgramError:
     return ProgramError("diverged", "made again from the same results, the program did not come to the same")
-
-
-def _portions(results: Sequence[bytes]) -> Iterator[list[bytes]]:
-    portion: list[bytes] = []
-    size = 0
-    for result in results:
-        if portion and size + len(result) > AGAIN_AT_ONCE:
-            yield portion
-            portion, size = [], 0
-        portion.append(result)
-        size += len(result)
-    if portion:
-        yield portion
-
-
-def _json(value: Any, what: str) -> bytes:
-    try:
-        return _encoder.encode(value)
-    except (RecursionError, TypeError, ValueError) as error:
-        raise ProgramError("marshal", f"{what} cannot be handed to a program: it is not JSON") from error
-
-
-def _plain(result: Delivery) -> list[Any]:
-    error = None if result.error is None else [result.error.message, result.error.category]
-    return [result.number, int(result.at * 1000), result.value, error]
-
-
-def _seed(text: str) -> list[int]:
-    raw = hashlib.blake2s(text.encode(), digest_size=16).digest()
-    return [int.from_bytes(raw[at : at + 4], signed=True) for at in range(0, 16, 4)]

@@ -113,7 +113,8 @@ class Session:
             raise self._out_of_memory() from error
         finally:
             self._left -= self._meter.end()
-        return Turned(self._opened.run, state, result, self._unhandled, self._opened.cpu - self._left)
+        spent = self._opened.cpu - self._left
+        return Turned(self._opened.run, state, result, self._unhandled, spent, guest.size)
 
     def _told(self, guest: Guest) -> tuple[bytes, bytes | None]:
         """What it asks for and logged, and its result if it is done."""

@@ -1,0 +1,80 @@
+"""What a worker is told of a program: how it begins, what came of its calls. What cannot be told is refused here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.ports import Delivery, Program, ProgramError
+from windlass.sandbox import frames
+
+__all__ = ["HALF", "delivering", "opening", "portions", "result_of", "whole"]
+
+AT_ONCE = 256 * 1024
+"""Bytes of results that a program which is made again takes at a time: it had them one by one, and room for no more."""
+HALF = "the program's text holds half a character (a lone surrogate), which no file can hold: write it as an escape"
+
+_encoder = msgspec.json.Encoder()
+
+
+def opening(run: int, program: Program) -> frames.Open:
+    if not whole(program.source):
+        raise ProgramError("syntax", HALF)
+    limits = program.limits
+    setup = {
+        "limits": {"calls": limits.calls, "output": limits.output, "log": limits.log},
+        "now": int(program.now * 1000),
+        "seed": _seed(program.seed),
+        "data": program.data or {},
+        "tools": program.tools,
+    }
+    given = _json(setup, "what it is given")
+    return frames.Open(run, program.source, program.name, given, limits.memory, limits.cpu, limits.output)
+
+
+def result_of(delivery: Delivery) -> bytes:
+    error = None if delivery.error is None else [delivery.error.message, delivery.error.category]
+    told = [delivery.number, int(delivery.at * 1000), delivery.value, error]
+    return _json(told, f"the result of call {delivery.number}")
+
+
+def delivering(run: int, results: Sequence[bytes]) -> frames.Deliver:
+    return frames.Deliver(run, b"[" + b",".join(results) + b"]", len(results))
+
+
+def portions(results: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """All of them, in their order, not too many at a time."""
+    portion: list[bytes] = []
+    size = 0
+    for result in results:
+        if portion and size + len(result) > AT_ONCE:
+            yield portion
+            portion, size = [], 0
+        portion.append(result)
+        size += len(result)
+    if portion:
+        yield portion
+
+
+def whole(text: str) -> bool:
+    """Whether it can be written down at all."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _json(value: Any, what: str) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ProgramError("marshal", f"{what} cannot be handed to a program: it is not JSON") from error
+
+
+def _seed(text: str) -> list[int]:
+    raw = hashlib.blake2s(text.encode(), digest_size=16).digest()
+    return [int.from_bytes(raw[at : at + 4], signed=True) for at in range(0, 16, 4)]
