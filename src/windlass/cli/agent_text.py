@@ -1,9 +1,10 @@
-"""How agents, their runtimes and their costs look in plain text."""
+"""How agents, their runtimes and costs, and the calls of programs look in plain text."""
 
 from __future__ import annotations
 
 from windlass.core import events as ev
 from windlass.core.agent import Cost
+from windlass.core.gist import gist
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 
@@ -19,6 +20,10 @@ def describe_agent(event: ev.Event) -> str | None:
             return f"  {event.step}: {event.role} on {event.runtime}{model}{again}"
         case ev.AgentActed():
             return f"  {event.step} · {event.tool} {event.summary}".rstrip()
+        case ev.CallStarted():
+            return f"  {event.step} · {event.tool} {gist(event.input)}".rstrip()
+        case ev.CallFailed():
+            return f"  {event.step} · call {event.call} failed: {event.failure.message}"
         case ev.RuntimeFellBack():
             return f"! {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
         case ev.BudgetWarned():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windlass.core import events as ev
+from windlass.core.gist import gist
 from windlass.core.program import CallRecord, ProgramLog, ProgramRecord
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def _began(state: State, event: ev.ProgramBegan) -> None:
 
 def _started(state: State, event: ev.CallStarted) -> None:
     _log(state, event.step).calls[event.call] = CallRecord(event.tool, event.input, event.effect, event.attempt)
-    state.steps[event.step].last_output = event.tool
+    state.steps[event.step].last_output = f"{event.tool} {gist(event.input)}".rstrip()
 
 
 def _finished(state: State, event: ev.CallFinished) -> None:

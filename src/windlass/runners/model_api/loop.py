@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windlass.core.gist import gist
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Host, ToolReturn
@@ -24,7 +25,7 @@ from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import RUNTIME, of_exception
 from windlass.runners.model_api.tally import Tally
 from windlass.runners.model_api.target import Target
-from windlass.runners.model_api.toolbox import DATA_RULE, BadCall, ModelCall, Toolbox, result_text, summary
+from windlass.runners.model_api.toolbox import DATA_RULE, BadCall, ModelCall, Toolbox, result_text
 from windlass.runners.model_api.wire import Turn
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Loop:
                 return ToolReturn(None, Failure(Category.PERMISSION, answer.note or "it was not allowed"))
             self._conversation.begin(call)
             await self._conversation.keep()
-        self._host.acted(tool, summary(arguments), arguments)
+        self._host.acted(tool, gist(arguments), arguments)
         return await self._host.use(tool, arguments, call.use_id)
 
     # -- the limits --------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from windlass.errors import Failure
 from windlass.ports import ToolReturn, ToolSpec
 from windlass.runners.model_api.words import clean
 
-__all__ = ["DATA_RULE", "RESULT_LIMIT", "BadCall", "ModelCall", "Toolbox", "result_text", "summary"]
+__all__ = ["DATA_RULE", "RESULT_LIMIT", "BadCall", "ModelCall", "Toolbox", "result_text"]
 
 RESULT_LIMIT = 100_000
 """Characters of a tool's result that the model gets to see; what is cut is said."""
@@ -32,8 +32,6 @@ DATA_RULE = (
 
 _LONGEST = 64
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
-_TELLING = ("path", "line", "command", "file", "url", "pattern", "query", "name", "source")
-"""Arguments that say most about a call, the most telling first."""
 
 
 class ModelCall(NamedTuple):
@@ -143,16 +141,3 @@ def _cut(text: str) -> str:
     tail = RESULT_LIMIT // 5
     head = RESULT_LIMIT - tail
     return f"{text[:head]}\n[… {len(text) - RESULT_LIMIT} characters left out here …]\n{text[-tail:]}"
-
-
-def summary(arguments: Mapping[str, Any]) -> str:
-    """One line for people."""
-    for key in _TELLING:
-        if isinstance(value := arguments.get(key), str) and value:
-            return _one_line(value)
-    return _one_line(_plain(arguments)) if arguments else ""
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 120 else f"{line[:119]}…"
