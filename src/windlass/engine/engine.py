@@ -24,6 +24,7 @@ from windlass.core.decide import Policy
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
+from windlass.engine.code.reading import refuse_unreadable
 from windlass.engine.control import Control
 from windlass.engine.crew import Crew
 from windlass.engine.driver import Driver, World, head_of
@@ -148,6 +149,11 @@ class Engine(Control):
         """
         return self._workshop.read(Path(path), Path(workdir or os.getcwd()))
 
+    async def look_at_programs(self, plan: Plan) -> None:
+        """Raises `PlanInvalid` with every program of the plan that cannot be read as one."""
+        if self.sandbox is not None and any(step.is_code for step in plan.steps):
+            await refuse_unreadable(self.sandbox, plan)
+
     def parse(self, text: str, workdir: Path | str | None = None, *, name: str = "<text>") -> Sourced:
         """A plan as text, checked as a file is. A `name` that ends in .json makes it JSON."""
         sourced = self._workshop.parse(text, name, Path(workdir or os.getcwd()))
@@ -165,6 +171,7 @@ class Engine(Control):
         """Write a new execution down without driving it; `resume` starts it, in any process."""
         sourced = Sourced.of(plan)
         created = self._created(sourced, inputs, workdir, on_overrun, None)
+        await self.look_at_programs(sourced.plan)
         state = fold([created], sourced.plan)
         await self.journal.append(created.id, 0, [created], head=head_of(state))
         return created.id
@@ -187,6 +194,7 @@ class Engine(Control):
         """
         sourced = self.read(plan, workdir) if isinstance(plan, Path | str) else Sourced.of(plan)
         created = self._created(sourced, inputs, workdir, on_overrun, id)
+        await self.look_at_programs(sourced.plan)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
         task = await self._crew.drive(driver, [self._opening(state)])
