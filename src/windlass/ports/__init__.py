@@ -34,6 +34,7 @@ from windlass.ports.sandbox import (
     Trouble,
     Turn,
 )
+from windlass.ports.terms import Estimate, Rate, Terms, estimate_of, health_of, returns_of, terms_of
 from windlass.ports.tool import Answer, Call, Contact, Health, Tool, Toolbox
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Contact",
     "Delivery",
     "Entry",
+    "Estimate",
     "GuestCall",
     "GuestError",
     "Handoff",
@@ -64,12 +66,14 @@ __all__ = [
     "ProgramError",
     "ProgramLimits",
     "ProgramRun",
+    "Rate",
     "Refusal",
     "Runner",
     "Sandbox",
     "Scope",
     "Shelf",
     "Spending",
+    "Terms",
     "Tool",
     "ToolReturn",
     "ToolSpec",
@@ -78,4 +82,8 @@ __all__ = [
     "Turn",
     "Usage",
     "Uses",
+    "estimate_of",
+    "health_of",
+    "returns_of",
+    "terms_of",
 ]

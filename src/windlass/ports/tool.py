@@ -159,6 +159,11 @@ class Call:
         return self.folder / "steps" / self.step
 
     @property
+    def artifacts(self) -> Path:
+        """The folder for files that this step leaves for people to look at; may not exist yet."""
+        return self.folder.parent.parent / "artifacts" / self.execution / self.step
+
+    @property
     def stopping(self) -> threading.Event:
         """Set when the attempt is to stop: for code in a thread, which cannot be cancelled."""
         if self._stopping is None:

@@ -15,106 +15,47 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from windlass.errors import UsageError
 from windlass.plan.model import Duration
+from windlass.settings.tables import (
+    ApprovalSettings,
+    BudgetSettings,
+    LimitSettings,
+    PermissionSettings,
+    PriceSettings,
+    RuntimeSettings,
+)
+from windlass.settings.tools import (
+    BrowserSettings,
+    LoadSettings,
+    McpServerSettings,
+    MessageSettings,
+    NetworkSettings,
+    SearchSettings,
+    ToolSettings,
+)
 
 __all__ = [
     "ApprovalSettings",
+    "BrowserSettings",
     "BudgetSettings",
     "LimitSettings",
+    "LoadSettings",
+    "McpServerSettings",
+    "MessageSettings",
+    "NetworkSettings",
     "PermissionSettings",
     "PriceSettings",
     "RuntimeSettings",
+    "SearchSettings",
     "Settings",
+    "ToolSettings",
     "find_home",
     "load_settings",
     "user_folder",
 ]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class LimitSettings(_Table):
-    """A limit in dollars, tokens or both; a bare number is dollars."""
-
-    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    tokens: int | None = Field(default=None, ge=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare(cls, value: Any) -> Any:
-        return {"usd": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
-
-
-class BudgetSettings(_Table):
-    """What may be spent (E1). Days and months are those of the computer's time zone."""
-
-    step: LimitSettings = LimitSettings()
-    """For each step of a plan, all its attempts together."""
-    execution: LimitSettings = LimitSettings()
-    """For each execution; `--budget` and a plan's own `budget` take its place."""
-    day: LimitSettings = LimitSettings()
-    """For all executions of this home in a day."""
-    month: LimitSettings = LimitSettings()
-    """For all executions of this home in a month."""
-    on_overrun: Literal["ask", "proceed"] = "ask"
-    """What happens at a limit: a person is asked, or it goes on with a warning."""
-    reserve_usd: float = Field(default=0.25, gt=0, le=1000)
-    """What an attempt sets aside at a time, where its step has no limit of its own."""
-
-
-class RuntimeSettings(_Table):
-    """One runtime for agents."""
-
-    path: str | None = None
-    """The program, where it is not the one on PATH."""
-    model: str | None = None
-    """The model, where a step and its role name none."""
-    base_url: str | None = None
-    """For `cli`: the OpenAI-compatible server to speak to."""
-
-
-class PriceSettings(_Table):
-    """Dollars per million tokens."""
-
-    input: float = Field(ge=0, allow_inf_nan=False)
-    output: float = Field(ge=0, allow_inf_nan=False)
-    cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-
-
-class RolePermissionSettings(_Table):
-    """What agents of one role may do unasked."""
-
-    mode: Literal["ask", "allow", "deny"] | None = None
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-
-
-class PermissionSettings(_Table):
-    """What agents may do unasked. A role's own file may only be stricter."""
-
-    mode: Literal["ask", "allow", "deny"] = "ask"
-    """What becomes of a request that no list decides."""
-    allow: tuple[str, ...] = ()
-    """Tools that need no question, by the runtime's own names: `Read`, `Bash(git log:*)`, `files.*`."""
-    deny: tuple[str, ...] = ()
-    """Tools that are refused unasked."""
-    roles: dict[str, RolePermissionSettings] = {}
-    """The same for one role."""
-
-
-class ApprovalSettings(_Table):
-    """Which tools a person is asked about before a step uses them. A project can only add to the user's lists."""
-
-    always: tuple[str, ...] = ()
-    """Whatever a plan says; names and patterns like `shell`, `files.*`."""
-    sensitive: tuple[str, ...] = ("files.delete", "message.*")
-    """For steps with `approve: sensitive`."""
 
 
 class Settings(BaseModel):
@@ -147,9 +88,21 @@ class Settings(BaseModel):
     """Prices of models by their id, in dollars per million tokens; they win over the ones we know."""
     permissions: PermissionSettings = PermissionSettings()
     approvals: ApprovalSettings = ApprovalSettings()
+    tools: dict[str, ToolSettings] = {}
+    """On which terms tools are used, by name or pattern; of several that fit, the longest comes first."""
+    network: NetworkSettings = NetworkSettings()
+    search: SearchSettings = SearchSettings()
+    messages: MessageSettings = MessageSettings()
+    mcp: dict[str, McpServerSettings] = {}
+    """MCP servers whose tools can be used, besides those of `.mcp.json` and `opencode.json` in trusted folders."""
+    browser: BrowserSettings = BrowserSettings()
+    load: LoadSettings = LoadSettings()
 
 
-USER_ONLY = frozenset({"env_allow", "runtimes", "prices", "permissions"})
+USER_ONLY = frozenset(
+    {"env_allow", "runtimes", "prices", "permissions"}
+    | {"tools", "network", "search", "messages", "mcp", "browser", "load"}  # whom one speaks to, and on which terms
+)
 _LISTS = frozenset({"env_allow"})
 
 

@@ -1,0 +1,100 @@
+"""The tables of the settings: what may be spent, who may do what, and on which terms tools are used."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "ApprovalSettings",
+    "BudgetSettings",
+    "LimitSettings",
+    "PermissionSettings",
+    "PriceSettings",
+    "RuntimeSettings",
+    "Table",
+]
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LimitSettings(Table):
+    """A limit in dollars, tokens or both; a bare number is dollars."""
+
+    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    tokens: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: Any) -> Any:
+        return {"usd": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+
+
+class BudgetSettings(Table):
+    """What may be spent (E1). Days and months are those of the computer's time zone."""
+
+    step: LimitSettings = LimitSettings()
+    """For each step of a plan, all its attempts together."""
+    execution: LimitSettings = LimitSettings()
+    """For each execution; `--budget` and a plan's own `budget` take its place."""
+    day: LimitSettings = LimitSettings()
+    """For all executions of this home in a day."""
+    month: LimitSettings = LimitSettings()
+    """For all executions of this home in a month."""
+    on_overrun: Literal["ask", "proceed"] = "ask"
+    """What happens at a limit: a person is asked, or it goes on with a warning."""
+    reserve_usd: float = Field(default=0.25, gt=0, le=1000)
+    """What an attempt sets aside at a time, where its step has no limit of its own."""
+
+
+class RuntimeSettings(Table):
+    """One runtime for agents."""
+
+    path: str | None = None
+    """The program, where it is not the one on PATH."""
+    model: str | None = None
+    """The model, where a step and its role name none."""
+    base_url: str | None = None
+    """For `cli`: the OpenAI-compatible server to speak to."""
+
+
+class PriceSettings(Table):
+    """Dollars per million tokens."""
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+    cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
+class RolePermissionSettings(Table):
+    """What agents of one role may do unasked."""
+
+    mode: Literal["ask", "allow", "deny"] | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class PermissionSettings(Table):
+    """What agents may do unasked. A role's own file may only be stricter."""
+
+    mode: Literal["ask", "allow", "deny"] = "ask"
+    """What becomes of a request that no list decides."""
+    allow: tuple[str, ...] = ()
+    """Tools that need no question, by the runtime's own names: `Read`, `Bash(git log:*)`, `files.*`."""
+    deny: tuple[str, ...] = ()
+    """Tools that are refused unasked."""
+    roles: dict[str, RolePermissionSettings] = {}
+    """The same for one role."""
+
+
+class ApprovalSettings(Table):
+    """Which tools a person is asked about before a step uses them. A project can only add to the user's lists."""
+
+    always: tuple[str, ...] = ()
+    """Whatever a plan says; names and patterns like `shell`, `files.*`."""
+    sensitive: tuple[str, ...] = ("files.delete", "message.*")
+    """For steps with `approve: sensitive`."""

@@ -1,0 +1,73 @@
+"""A tool from a model of its arguments and a function: what most built-in tools are made with.
+
+Crafted("http.get", "Fetch a page or an API", Get, get, effect=Effect.NONE, result=Response)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from windlass.errors import Category, ToolError
+from windlass.plan.model import Effect
+from windlass.ports import Call, Estimate, Health, Terms
+from windlass.tools.arguments import Arguments, complaints
+
+__all__ = ["Crafted"]
+
+Act = Callable[[Any, Call], Awaitable[Any]]
+"""Given the checked arguments and the call; returns plain data, or raises ToolError."""
+
+
+class Crafted:
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        model: type[Arguments],
+        act: Act,
+        *,
+        effect: Effect | Callable[[Any], Effect] = Effect.NONE,
+        result: type[Arguments] | None = None,
+        terms: Terms | None = None,
+        health: Callable[[], Awaitable[Health]] | None = None,
+        estimate: Callable[[Any], Estimate] | None = None,
+        check: Callable[[Any], list[str]] | None = None,
+    ) -> None:
+        """`effect` may depend on the arguments; `check` finds what a schema cannot say."""
+        self.name, self.description = name, description
+        self.terms = terms or Terms()
+        self._model, self._act = model, act
+        self._effect, self._result = effect, result
+        self._health, self._estimate, self._check = health, estimate, check
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self._model.model_json_schema()
+
+    @property
+    def returns(self) -> dict[str, Any] | None:
+        return self._result.model_json_schema() if self._result is not None else None
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        if not callable(self._effect):
+            return self._effect
+        return Effect.ONCE if self.validate(arguments) else self._effect(self._given(arguments))
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        wrong = complaints(self._model, arguments)
+        return wrong or (self._check(self._given(arguments)) if self._check is not None else [])
+
+    def estimate(self, arguments: Mapping[str, Any]) -> Estimate:
+        return self._estimate(self._given(arguments)) if self._estimate is not None else Estimate()
+
+    async def health(self) -> Health:
+        return await self._health() if self._health is not None else Health(True)
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        if wrong := self.validate(arguments):
+            raise ToolError(f"{self.name}: {'; '.join(wrong)}", category=Category.CONFIGURATION)
+        return await self._act(self._given(arguments), call)
+
+    def _given(self, arguments: Mapping[str, Any]) -> Arguments:
+        return self._model.model_validate(dict(arguments))
