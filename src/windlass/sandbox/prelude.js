@@ -1,9 +1,10 @@
 // The guest's side of the bridge: makes the world that a program sees, and keeps what it asks for until it is fetched.
 //
-// Everything here may run after the program has changed every prototype that it can reach. So: built-ins are taken once,
-// at the start, and called through `apply`; arrays and tables of our own have no prototype; nothing is iterated,
-// spread or destructured. None of this guards the host, which believes nothing that comes out of here: it keeps honest
-// programs from hurting themselves, and says in plain words what went wrong.
+// Everything here may run after the program has changed every prototype that it can reach. So: built-ins are taken
+// once, at the start, and called through `apply`; arrays and tables of our own have no prototype; nothing is iterated,
+// spread or destructured; texts are joined with +, since QuickJS makes a call of String.prototype.concat of a template.
+// None of this guards the host, which believes nothing that comes out of here: it keeps honest programs from hurting
+// themselves, and says in plain words what went wrong.
 (() => {
   "use strict";
   const { apply, construct, ownKeys, getOwnPropertyDescriptor: described } = Reflect;
@@ -61,8 +62,8 @@
   // -- values on their way out -------------------------------------------------------------------
 
   const quoted = (value, where) => {
-    if (!apply(isWellFormed, value, [])) throw fault(`${where} holds half a character (a lone surrogate); use toWellFormed()`);
-    return stringify(value);
+    if (apply(isWellFormed, value, [])) return stringify(value);
+    throw fault(where + " holds half a character (a lone surrogate); use toWellFormed()");
   };
 
   // JSON of plain data. A `toJSON`, wherever it is, is not asked: what a value says it is, is what is sent.
@@ -71,7 +72,7 @@
     let size = 0;
     const add = (piece) => {
       size += piece.length;
-      if (size > most) throw broken("output", `${what} is larger than ${most} bytes`);
+      if (size > most) throw broken("output", what + " is larger than " + most + " bytes");
       pieces[pieces.length] = piece;
     };
     const walk = (value, where, depth) => {
@@ -79,21 +80,21 @@
         case "string": add(quoted(value, where)); return;
         case "boolean": add(value ? "true" : "false"); return;
         case "number":
-          if (!isFinite(value)) throw fault(`${where} is ${text(value)}, which cannot be passed on`);
+          if (!isFinite(value)) throw fault(where + " is " + text(value) + ", which cannot be passed on");
           add(text(value));
           return;
         case "object": break;
-        default: throw fault(`${where} is a ${typeof value}, which cannot be passed on`);
+        default: throw fault(where + " is a " + (typeof value) + ", which cannot be passed on");
       }
       if (value === null) { add("null"); return; }
-      if (depth >= DEEPEST) throw fault(`${what} is nested more than ${DEEPEST} levels deep, or refers to itself`);
+      if (depth >= DEEPEST) throw fault(what + " is nested more than " + DEEPEST + " levels deep, or refers to itself");
       if (isArray(value)) {
         const length = value.length;
         add("[");
         for (let index = 0; index < length; index++) {
           if (index) add(",");
           const item = value[index];
-          if (item === undefined) add("null"); else walk(item, `${where}[${index}]`, depth + 1);
+          if (item === undefined) add("null"); else walk(item, where + "[" + index + "]", depth + 1);
         }
         add("]");
         return;
@@ -113,7 +114,7 @@
         if (inner === undefined) continue;
         add((first ? "" : ",") + quoted(name, where) + ":");
         first = false;
-        walk(inner, `${where}.${name}`, depth + 1);
+        walk(inner, where + "." + name, depth + 1);
       }
       add("}");
     };
@@ -124,7 +125,7 @@
   const asDate = (value) => {
     let time;
     try { time = apply(getTime, value, []); } catch { return undefined; }
-    return time === time ? `"${apply(toISOString, value, [])}"` : "null";
+    return time === time ? '"' + apply(toISOString, value, []) + '"' : "null";
   };
 
   const mapSize = described(Map.prototype, "size").get, setSize = described(Set.prototype, "size").get;
@@ -134,9 +135,9 @@
       const kind = kinds[index];
       let found = true;
       try { apply(kind[0], value, []); } catch { found = false; }
-      if (found) throw fault(`${where} is a ${kind[1]}`);
+      if (found) throw fault(where + " is a " + kind[1]);
     }
-    if (isPromise(value)) throw fault(`${where} is a promise: is an await missing?`);
+    if (isPromise(value)) throw fault(where + " is a promise: is an await missing?");
   };
   const isPromise = (value) => {
     let prototype = value;
@@ -150,19 +151,20 @@
   // -- calls ----------------------------------------------------------------------------------------
 
   const call = (name, given) => new NativePromise((resolve, reject) => {
-    if (calls >= limits.calls) throw broken("calls", `more than ${limits.calls} calls`);
-    if (given.length > 1) throw fault(`tools.${name} takes one object with its arguments`);
-    const args = given.length === 1 && given[0] !== undefined ? given[0] : table();
-    if (typeof args !== "object" || args === null || isArray(args)) throw fault(`tools.${name} takes one object with its arguments`);
-    const said = encode(args, `the arguments of ${name}`, limits.output);
-    if (calls >= limits.calls) throw broken("calls", `more than ${limits.calls} calls`);
+    if (calls >= limits.calls) throw broken("calls", "more than " + limits.calls + " calls");
+    const args = given.length && given[0] !== undefined ? given[0] : table();
+    if (given.length > 1 || typeof args !== "object" || args === null || isArray(args)) {
+      throw fault("tools." + name + " takes one object with its arguments");
+    }
+    const said = encode(args, "the arguments of " + name, limits.output);
+    if (calls >= limits.calls) throw broken("calls", "more than " + limits.calls + " calls");
     const number = ++calls;
     const waiting = table();
     waiting.resolve = resolve;
     waiting.reject = reject;
     waiting.name = name;
     pending[number] = waiting;
-    outbox[outbox.length] = `[${number},${stringify(name)},${said}]`;
+    outbox[outbox.length] = "[" + number + "," + stringify(name) + "," + said + "]";
   });
 
   const toolbox = (names) => {
@@ -205,24 +207,24 @@
       case "object": break;
       case "function": return "[function]";
       case "symbol": return "[symbol]";
-      case "bigint": return `${text(value)}n`;
+      case "bigint": return text(value) + "n";
       default: return text(value);
     }
     if (value === null) return "null";
     if (depth > 6) return "…";
-    if (isError(value)) return `${text(value.name)}: ${text(value.message)}`;
+    if (isError(value)) return text(value.name) + ": " + text(value.message);
     const date = asDate(value);
     if (date !== undefined) return date;
     const pieces = list();
     if (isArray(value)) {
       for (let index = 0; index < value.length && index < 100; index++) pieces[index] = shown(value[index], depth + 1);
-      return `[${apply(join, pieces, [", "])}${value.length > 100 ? ", …" : ""}]`;
+      return "[" + apply(join, pieces, [", "]) + (value.length > 100 ? ", …" : "") + "]";
     }
     const names = keys(value);
     for (let index = 0; index < names.length && index < 100; index++) {
-      pieces[index] = `${names[index]}: ${shown(value[names[index]], depth + 1)}`;
+      pieces[index] = names[index] + ": " + shown(value[names[index]], depth + 1);
     }
-    return `{${apply(join, pieces, [", "])}${names.length > 100 ? ", …" : ""}}`;
+    return "{" + apply(join, pieces, [", "]) + (names.length > 100 ? ", …" : "") + "}";
   };
   const isError = (value) => {
     for (let prototype = prototypeOf(value); prototype !== null; prototype = prototypeOf(prototype)) {
@@ -235,7 +237,7 @@
     for (let index = 0; index < given.length; index++) pieces[index] = shown(given[index], 0);
     const line = apply(toWellFormed, apply(join, pieces, [" "]) + "\n", []);
     logged += line.length;
-    if (logged > limits.log) throw broken("log", `more than ${limits.log} bytes logged`);
+    if (logged > limits.log) throw broken("log", "more than " + limits.log + " bytes logged");
     log[log.length] = line;
   };
 
@@ -244,7 +246,7 @@
     return construct(NativeDate, given.length === 0 ? [now] : given, new.target);
   }
   FixedDate.prototype = NativeDate.prototype;
-  put(FixedDate, "now", () => now);
+  put(FixedDate, "now", { now: () => now }.now);
   put(FixedDate, "parse", NativeDate.parse);
   put(FixedDate, "UTC", NativeDate.UTC);
   put(FixedDate, "name", "Date");
@@ -277,11 +279,11 @@
   const told = (error) => {
     failedCall = 0;
     try {
-      if (typeof error !== "object" || error === null) return apply(slice, `it threw ${shown(error, 1)}`, [0, 2000]);
+      if (typeof error !== "object" || error === null) return apply(slice, "it threw " + shown(error, 1), [0, 2000]);
       failedCall = callOf(error);
       const stack = text(error.stack ?? "");
-      const head = isError(error) ? `${text(error.name)}: ${text(error.message)}` : `it threw ${shown(error, 1)}`;
-      return apply(slice, `${head}\n${stack}`, [0, 4000]);
+      const head = isError(error) ? text(error.name) + ": " + text(error.message) : "it threw " + shown(error, 1);
+      return apply(slice, head + "\n" + stack, [0, 4000]);
     } catch {
       return "it threw something that cannot be looked at";
     }
@@ -344,8 +346,8 @@
     waiting.reject(error);
   };
   hooks.drain = () => {
-    const state = `{"calls":[${apply(join, outbox, [","])}],"log":${stringify(apply(join, log, [""]))},` +
-      `"breach":${stringify(breach)},"finished":${stringify(finished)},"call":${text(failedCall)}}`;
+    const state = '{"calls":[' + apply(join, outbox, [","]) + '],"log":' + stringify(apply(join, log, [""])) + "," +
+      '"breach":' + stringify(breach) + ',"finished":' + stringify(finished) + ',"call":' + text(failedCall) + "}";
     outbox = list();
     log = list();
     return state;

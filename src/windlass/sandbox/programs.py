@@ -123,7 +123,7 @@ class Run:
             try:
                 # It may have had to make room while it waited for its turn.
                 answer = None if self._worker is leased else await self._make(leased)
-                if answer is None or results:
+                if answer is None or (results and isinstance(answer, frames.Turned)):
                     answer = await leased.ask(delivering(self._number, results), self._program.limits.cpu)
                 turn = self._understood(answer, len(results))
             except Nonsense as error:

@@ -49,6 +49,9 @@ _BREACHES: dict[str, Trouble] = {"calls": "calls", "log": "log", "output": "outp
 _ENDS: dict[str, Trouble] = {"thrown": "thrown", "marshal": "marshal", **_BREACHES}
 _OUT_OF_MEMORY = "InternalError: out of memory"
 _OUT_OF_STACK = "RangeError: Maximum call stack size exceeded"
+_ROOM_FOR_AN_ERROR = 1024 * 1024
+_NOTHING = ("it threw null", "it threw something that cannot be looked at")
+"""What the prelude makes of an error for which there was no room any more: QuickJS throws null then."""
 _SAID: dict[Trouble, str] = {
     "calls": "it made more calls than it may",
     "log": "it logged more than it may",
@@ -138,7 +141,8 @@ class Session:
     def _thrown(self, guest: Guest, seen: _State) -> Ended:
         said = guest.text_of(self._call(guest, "result"), LONGEST_MESSAGE) or ""
         message = _without_us(said)
-        if message.startswith(_OUT_OF_MEMORY):
+        full = self._opened.memory - guest.size < _ROOM_FOR_AN_ERROR
+        if message.startswith(_OUT_OF_MEMORY) or (full and message in _NOTHING):
             return self._out_of_memory()
         if message.startswith(_OUT_OF_STACK):
             return self._out_of_stack()
