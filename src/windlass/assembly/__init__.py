@@ -12,9 +12,12 @@ from windlass.assembly.code import programs
 from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
 from windlass.engine.engine import Engine
+from windlass.engine.gates import Gates
+from windlass.engine.gates.terms import TermsOfUse
 from windlass.engine.perform import Performer
 from windlass.errors import JournalError
 from windlass.journal.checkpoint import CheckpointFolder
+from windlass.journal.gatebook import SqliteGateBook
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryJournal
 from windlass.journal.memory_ledger import MemoryLedger
@@ -83,7 +86,13 @@ def open_engine(
     agents = agent_tool(settings, runtimes(settings, folder, supervisor, runners), ledger, trust)
     code = programs(settings, folder, supervisor, [*built_in_tools(), agents, *tools])
     registry = code.registry
-    performer = Performer(registry, supervisor, child_environment(settings), folder / "executions", settings.grace)
+    gates = Gates(
+        SqliteGateBook(folder / "gates.db") if kept else None,
+        TermsOfUse(settings.tools),
+        folder / "places" if kept else None,
+    )
+    env, executions = child_environment(settings), folder / "executions"
+    performer = Performer(registry, supervisor, env, executions, settings.grace, gates)
     return Engine(
         journal,
         performer,

@@ -42,7 +42,7 @@ def doctor(as_json: AsJson = False, home: Home = None) -> None:
 
     folder = find_home(home)
     findings = [_python(), _sqlite(), _home(folder), _journal(folder), _space(folder), _settings(folder)]
-    findings += [_containment(), _shell(), *asyncio.run(_runtimes(folder))]
+    findings += [_containment(), _shell(), asyncio.run(_sandbox()), *asyncio.run(_runtimes(folder))]
     fine = all(finding.ok or finding.optional for finding in findings)
     if as_json:
         print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
@@ -127,6 +127,21 @@ def _containment() -> Finding:
 
     found = containment()
     return Finding("processes", True, f"{found.mechanism}. {found.limits}")
+
+
+async def _sandbox() -> Finding:
+    """A worker is started for real, and what it compiles is thrown away unless there is a place for it already."""
+    from windlass.assembly.code import cache_folder
+    from windlass.process import Supervisor
+    from windlass.sandbox.programs import WasmSandbox
+
+    with tempfile.TemporaryDirectory() as aside:
+        cache = cache_folder()
+        async with Supervisor() as supervisor:
+            sandbox = WasmSandbox(supervisor, cache if cache.is_dir() else Path(aside))
+            health = await sandbox.health()
+            await sandbox.close()
+    return Finding("sandbox", health.ok, health.detail, health.advice, optional=True)
 
 
 async def _runtimes(folder: Path) -> list[Finding]:

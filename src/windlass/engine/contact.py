@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from windlass.core import events as ev
 from windlass.core.approval import digest_of
 from windlass.core.state import State, StepState
+from windlass.engine.gates import Gates
 from windlass.engine.offclock import off_the_clock
-from windlass.ports import Answer, Toolbox
+from windlass.ports import Answer, Call, Tool, Toolbox
 
 __all__ = ["AttemptContact", "Listener"]
 
@@ -48,9 +50,10 @@ _AT_ONCE = (
 class AttemptContact:
     """What `ports.Contact` promises, for one attempt."""
 
-    def __init__(self, driver: Listener, step: StepState, tools: Toolbox) -> None:
+    def __init__(self, driver: Listener, step: StepState, tools: Toolbox, gates: Gates) -> None:
         self._driver = driver
         self.tools = tools
+        self._gates = gates
         self._one_at_a_time = asyncio.Lock()
         self.step = step
         self.limit: asyncio.Timeout | None = None
@@ -62,6 +65,9 @@ class AttemptContact:
 
     def tell(self, event: ev.Event) -> None:
         self._driver.hear(event, soon=isinstance(event, _AT_ONCE))
+
+    async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+        return await self._gates.use(tool, arguments, call, self.tools)
 
     async def record(self, event: ev.Event) -> None:
         self._driver.hear(event)

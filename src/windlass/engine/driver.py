@@ -211,7 +211,7 @@ class Driver:
                 step,
                 self._place,
                 lambda stream, text: self._show(started, stream, text),
-                AttemptContact(self, step, self._performer.tools),
+                AttemptContact(self, step, self._performer.tools, self._performer.gates),
             )
         except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
             outcome = Outcome.failed(classify(error))

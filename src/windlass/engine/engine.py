@@ -137,6 +137,7 @@ class Engine(Control):
         if self.sandbox is not None:
             await self.sandbox.close()
         await self.performer.processes.close()
+        self.performer.gates.close()
         await self.ledger.close()
         await self.journal.close()
 

@@ -10,7 +10,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ import msgspec
 from windlass.core.events import AttemptStarted, StepWaiting
 from windlass.core.state import StepState
 from windlass.engine.contact import AttemptContact
+from windlass.engine.gates import Gates, TookTooLong
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.ports import Call, Contact, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
@@ -95,6 +96,7 @@ class Performer:
     folder: Path
     """Where executions keep folders of their own."""
     grace: float = 5.0
+    gates: Gates = field(default_factory=Gates)
 
     def place(self, execution: str, workdir: str) -> Place:
         return Place(execution, Path(workdir), self.folder / execution)
@@ -139,11 +141,11 @@ class Performer:
             if step.failures and Category.PERMISSION in step.failures:
                 await _refresh(tool)
             if call.timeout is None:
-                return storable(await tool.execute(started.input, call), tool.name)
-            return storable(await _in_time(call.timeout, tool, started.input, call), tool.name)
+                return storable(await self.gates.use(tool, started.input, call, self.tools), tool.name)
+            return storable(await self._in_time(call.timeout, tool, started.input, call), tool.name)
         except _TooSlow:
             return Outcome(failure=_out_of_time(call.timeout), cut_off=True)
-        except ProcessLost as error:
+        except (ProcessLost, TookTooLong) as error:
             return Outcome(failure=classify(error), cut_off=True)
         except Held as held:
             return Outcome(held=held)
@@ -153,22 +155,21 @@ class Performer:
                 raise asyncio.CancelledError from error  # told to stop, it did: that is no failure of the step
             return _as_failure(classify(error), getattr(error, "output", None) if type(error) is ToolError else None)
 
+    async def _in_time(self, timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                if isinstance(call.contact, AttemptContact):
+                    call.contact.limit = limit
+                return await self.gates.use(tool, arguments, call, self.tools)
+        except Exception as error:
+            if limit.expired():
+                raise _TooSlow from error
+            raise
+
 
 class _TooSlow(Exception):
     """The attempt's own limit was reached, as opposed to a TimeoutError from inside the tool."""
-
-
-async def _in_time(timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            if isinstance(call.contact, AttemptContact):
-                call.contact.limit = limit
-            return await tool.execute(arguments, call)
-    except Exception as error:
-        if limit.expired():
-            raise _TooSlow from error
-        raise
 
 
 async def _refresh(tool: Tool) -> None:

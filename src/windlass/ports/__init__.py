@@ -7,6 +7,7 @@ adapter to the same promises.
 from __future__ import annotations
 
 from windlass.ports.composed import ComposedTool, Shelf, Uses
+from windlass.ports.gatebook import GateBook
 from windlass.ports.journal import Archive, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spending
 from windlass.ports.runner import (
@@ -34,7 +35,7 @@ from windlass.ports.sandbox import (
     Trouble,
     Turn,
 )
-from windlass.ports.terms import Estimate, Rate, Terms, estimate_of, health_of, returns_of, terms_of
+from windlass.ports.terms import Estimate, Rate, Terms, circuit_of, estimate_of, health_of, returns_of, terms_of
 from windlass.ports.tool import Answer, Call, Contact, Health, Tool, Toolbox
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Delivery",
     "Entry",
     "Estimate",
+    "GateBook",
     "GuestCall",
     "GuestError",
     "Handoff",
@@ -82,6 +84,7 @@ __all__ = [
     "Turn",
     "Usage",
     "Uses",
+    "circuit_of",
     "estimate_of",
     "health_of",
     "returns_of",

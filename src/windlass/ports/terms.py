@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from windlass.ports.tool import Health, Tool
 
-__all__ = ["Estimate", "Rate", "Terms", "estimate_of", "health_of", "returns_of", "terms_of"]
+__all__ = ["Estimate", "Rate", "Terms", "circuit_of", "estimate_of", "health_of", "returns_of", "terms_of"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smhd])")
@@ -32,6 +32,19 @@ class Rate(NamedTuple):
         if found is None or not int(found[1]) or (found[2] and not float(found[2])):
             raise ValueError(f"{text!r} is not a rate: write it like 10/s, 60/m, 100/15m, 1000/d")
         return cls(int(found[1]), float(found[2] or 1) * _UNITS[found[3]])
+
+    def next(self, due: float, now: float) -> tuple[float, float]:
+        """When everything taken will have drained, with one more use; and how long that one has to wait, if it has to.
+
+        This is the generic cell rate algorithm: one number is all there is to keep. A clock that was set back must not
+        close the gate for longer than one period.
+        """
+        each = self.seconds / self.uses
+        after = max(due, now) + each
+        wait = after - now - self.seconds
+        if wait > self.seconds:
+            return now + each, 0.0
+        return (due, wait) if wait > 1e-6 else (after, 0.0)
 
     def __str__(self) -> str:
         return f"{self.uses}/{self.seconds:g}s"
@@ -68,6 +81,16 @@ def terms_of(tool: Tool) -> Terms:
     """What the tool itself says: its attribute `terms`."""
     found = getattr(tool, "terms", None)
     return found if isinstance(found, Terms) else _PLAIN
+
+
+def circuit_of(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+    """What a failure would say something about, for the breaker: the tool, unless its method `circuit(arguments)` names
+    something else (one host of many), or nothing: who runs any command is not broken because one of them fails."""
+    circuit = getattr(tool, "circuit", None)
+    if circuit is None:
+        return tool.name
+    found = circuit(arguments)
+    return str(found) if found is not None else None
 
 
 def returns_of(tool: Tool) -> Mapping[str, Any] | None:

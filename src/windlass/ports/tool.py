@@ -56,6 +56,10 @@ class Contact(Protocol):
         """The same, and returns when it is on disk."""
         ...
 
+    async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+        """Use a tool through its gates: whoever may use it, its breaker, its rate and its time hold for all."""
+        ...
+
     async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> Answer:
         """A person's word on a use of a tool with exactly this input.
 

@@ -33,13 +33,15 @@ class Crafted:
         health: Callable[[], Awaitable[Health]] | None = None,
         estimate: Callable[[Any], Estimate] | None = None,
         check: Callable[[Any], list[str]] | None = None,
+        circuit: Callable[[Any], str | None] | None = None,
     ) -> None:
-        """`effect` may depend on the arguments; `check` finds what a schema cannot say."""
+        """`effect` may depend on the arguments; `check` finds what a schema cannot say; `circuit`: see `circuit_of`."""
         self.name, self.description = name, description
         self.terms = terms or Terms()
         self._model, self._act = model, act
         self._effect, self._result = effect, result
         self._health, self._estimate, self._check = health, estimate, check
+        self._circuit = circuit
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -57,6 +59,9 @@ class Crafted:
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         wrong = complaints(self._model, arguments)
         return wrong or (self._check(self._given(arguments)) if self._check is not None else [])
+
+    def circuit(self, arguments: Mapping[str, Any]) -> str | None:
+        return self._circuit(self._given(arguments)) if self._circuit is not None else self.name
 
     def estimate(self, arguments: Mapping[str, Any]) -> Estimate:
         return self._estimate(self._given(arguments)) if self._estimate is not None else Estimate()

@@ -93,6 +93,9 @@ class Shell:
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         return complaints(ShellArguments, arguments)
 
+    def circuit(self, arguments: Mapping[str, Any]) -> None:
+        """A command that fails says nothing about the next one."""
+
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> dict[str, Any]:
         given = ShellArguments.model_validate(arguments)
         cwd = os.path.join(call.workdir, given.cwd)

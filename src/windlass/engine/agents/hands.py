@@ -67,7 +67,7 @@ class Hands:
         use = re.sub(r"[^A-Za-z0-9_-]", "_", use_id)[:80]
         inside = self._call.within(use, Origin(self, use), line=is_program(tool))
         try:
-            return ToolReturn(await tool.execute(arguments, inside))
+            return ToolReturn(await self._contact.use(tool, arguments, inside))
         except (Exception, SystemExit) as error:  # a tool may raise anything; the agent is to read of it
             return ToolReturn(getattr(error, "output", None), classify(error))
 

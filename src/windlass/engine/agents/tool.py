@@ -89,6 +89,9 @@ class AgentTool:
         named = self.briefing.problems(workdir, arguments.get("role", ""), arguments.get("skills", ()))
         return [*named, *self.validate(arguments)]
 
+    def circuit(self, arguments: Mapping[str, Any]) -> None:
+        """Runtimes have breakers, each its own."""
+
     async def missing(self, state: State) -> list[str]:
         """Runtimes that unfinished steps need and that cannot be used here, with what to do about it (D5)."""
         found: dict[str, str] = {}

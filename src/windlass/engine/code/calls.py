@@ -101,16 +101,17 @@ class Calls:
 
     async def _approved(self, asked: GuestCall, effect: Effect, before: CallRecord | None) -> None:
         caller = self.origin.caller
-        doubtful = before is not None and before.effect == Effect.ONCE
-        if not doubtful and not caller.asks(asked.tool, asked.arguments):
+        doubtful = before if before is not None and before.effect == Effect.ONCE else None
+        if doubtful is None and not caller.asks(asked.tool, asked.arguments):
             denied = await caller.allow(asked.tool, asked.arguments, self.name(asked.number))
         else:
             async with self.tree.asking():
                 self.run.park()
                 with off_the_clock(self.tree.wall):
-                    question = UNKNOWN if doubtful else ""
-                    # Another question, so another answer: what allowed it before does not allow it again.
-                    use = f"{self.name(asked.number)}{f' again {self.call.attempt}' if doubtful else ''}"
+                    use, question = self.name(asked.number), ""
+                    if doubtful is not None:
+                        # Each time it is cut off is another question: what allowed it before does not allow it again.
+                        use, question = f"{use} again {doubtful.attempt}", UNKNOWN
                     denied = await caller.allow(asked.tool, asked.arguments, use, question)
         if denied is not None:
             self.contact.tell(self._started(asked, effect))
@@ -125,7 +126,7 @@ class Calls:
             await self.contact.record(started)
         origin = Origin(self.origin.caller, name, self.tree, self.origin.chain)
         inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool))
-        outcome = storable(await tool.execute(asked.arguments, inside), tool.name)
+        outcome = storable(await self.contact.use(tool, asked.arguments, inside), tool.name)
         if outcome.failure is not None:
             raise _Refused(outcome.failure)
         returns = getattr(tool, "returns", None)

@@ -71,6 +71,9 @@ class CodeTool:
         """Its calls are on record each by itself: made again, it repeats none that is done."""
         return Effect.REPEATABLE
 
+    def circuit(self, arguments: Mapping[str, Any]) -> None:
+        """A program that fails says nothing about the next one."""
+
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         problems = misfits(_SCHEMA, dict(arguments))
         if problems:

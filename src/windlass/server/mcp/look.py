@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -26,7 +26,8 @@ LONGEST_OUTPUT = 4_000
 DEEPEST = 60
 """Levels of a value that are given as such."""
 ALL_OUTPUTS = 24_000
-"""Characters of all outputs together."""
+"""Characters of all outputs together, and again of all logs."""
+LONGEST_LOG = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class Seen:
 
     state: State
     warnings: list[str] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+    """By step, what its program logged in its last attempt."""
 
     def take(self, event: ev.Event) -> str | None:
         """One more event, and what the user should be told of it."""
@@ -43,10 +46,15 @@ class Seen:
 
     def note(self, event: ev.Event) -> str | None:
         warning = None
-        if isinstance(event, ev.BudgetWarned):
-            warning = f"step {event.step}: {event.message}"
-        elif isinstance(event, ev.RuntimeFellBack):
-            warning = f"step {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
+        match event:
+            case ev.BudgetWarned():
+                warning = f"step {event.step}: {event.message}"
+            case ev.RuntimeFellBack():
+                warning = f"step {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
+            case ev.AttemptStarted():
+                self.logs.pop(event.step, None)  # made again, a program logs all of it again
+            case ev.OutputWritten(stream="log"):
+                self.logs[event.step] = (self.logs.get(event.step, "") + event.text)[-LONGEST_LOG:]
         if warning is None or warning in self.warnings:
             return None
         self.warnings.append(warning)
@@ -75,9 +83,9 @@ def view(seen: Seen, driven: bool, *, step: str | None = None) -> ExecutionView:
     every = told["steps"]
     if step is not None:
         wanted = find_step(state, step).id
-        listed = [_step(one, None) for one in every if one["id"] == wanted]
+        listed = [_step(one, None, seen.logs) for one in every if one["id"] == wanted]
     else:
-        listed = _trimmed(every)
+        listed = _trimmed(every, seen.logs)
     return ExecutionView(
         execution=state.id,
         plan=told["plan"],
@@ -132,7 +140,7 @@ def error_view(failure: Failure | None) -> ErrorView | None:
     )
 
 
-def _trimmed(steps: list[dict[str, Any]]) -> list[StepView]:
+def _trimmed(steps: list[dict[str, Any]], logs: Mapping[str, str]) -> list[StepView]:
     """Those that are not completed first in line, in the plan's order; what is left of the room is shared out."""
     kept = steps
     if len(steps) > MOST_STEPS:
@@ -142,11 +150,12 @@ def _trimmed(steps: list[dict[str, Any]]) -> list[StepView]:
         names = set(chosen[:MOST_STEPS])
         kept = [one for one in steps if one["id"] in names]
     room = max(200, min(LONGEST_OUTPUT, ALL_OUTPUTS // max(1, len(kept))))
-    return [_step(one, room) for one in kept]
+    return [_step(one, room, logs) for one in kept]
 
 
-def _step(told: dict[str, Any], room: int | None) -> StepView:
+def _step(told: dict[str, Any], room: int | None, logs: Mapping[str, str]) -> StepView:
     output, cut = _cut(told["output"], room)
+    log = logs.get(told["id"], "")
     agent = told["agent"] or {}
     error = told["error"]
     return StepView(
@@ -155,6 +164,7 @@ def _step(told: dict[str, Any], room: int | None) -> StepView:
         attempts=told["attempts"],
         output=output,
         cut=cut,
+        log=log if room is None or len(log) <= room else f"…{log[-room:]}",
         error=None if error is None else ErrorView(**error),
         skipped_because=told["skipped_because"],
         waiting_for=told["waiting_for"],

@@ -58,6 +58,7 @@ class StepView(BaseModel):
     attempts: int
     output: Any = None
     cut: int = Field(default=0, description="Characters of the output that were left out here.")
+    log: str = Field(default="", description="What its program logged, the end of it if that is long.")
     error: ErrorView | None = None
     skipped_because: str | None = None
     waiting_for: str | None = None

@@ -15,8 +15,10 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import EmptyResult, SetLevelRequestParams, ToolAnnotations
 
 from windlass.engine.engine import Engine
+from windlass.server.mcp.attending import Attending, Engines
 from windlass.server.mcp.driving import Driving, Inside
-from windlass.server.mcp.tools import Engines, Tools
+from windlass.server.mcp.programs import TOLD_OF_CODE, Programs
+from windlass.server.mcp.tools import Tools
 from windlass.version import __version__
 
 __all__ = ["McpHttpApp", "mcp_http_app", "mcp_server"]
@@ -27,7 +29,8 @@ ANSWERED_WITHIN = 86_400.0
 INSTRUCTIONS = (
     "Windlass runs tasks and plans durably: they go on when you are gone. engine_execute gives an execution's id at "
     "once; engine_status with wait_s follows it. Questions of steps are for a person: show them the exact input, and "
-    "pass on their answer with engine_approve. Tell the user of every warning in a result."
+    "pass on their answer with engine_approve. Tell the user of every warning in a result. For many calls of tools, "
+    "write a program: code_search gives the types of the tools, code runs it, engine_tool uses a single one."
 )
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -43,7 +46,8 @@ def mcp_server(
     Once `stopping` is set, calls that wait get what there is.
     """
     server = _made()
-    tools = Tools(engines, driving, stopping)
+    attending = Attending(engines, driving, stopping)
+    tools, programs = Tools(attending), Programs(attending)
     server.add_tool(tools.engine_execute, annotations=ACTS)
     server.add_tool(tools.engine_status, annotations=READS)
     server.add_tool(tools.engine_budget, annotations=READS)
@@ -51,6 +55,9 @@ def mcp_server(
     server.add_tool(tools.engine_resume, annotations=ACTS)
     if approvals:
         server.add_tool(tools.engine_approve, annotations=ACTS)
+    server.add_tool(programs.code, description=TOLD_OF_CODE, annotations=ACTS)
+    server.add_tool(programs.code_search, annotations=READS)
+    server.add_tool(programs.engine_tool, annotations=ACTS)
     return server
 
 

@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi import Path as PathOf
 from starlette.responses import Response
 
 from windlass.agents.catalogue import Catalogue
 from windlass.agents.listing import catalogue_data
+from windlass.engine.engine import Engine
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import UsageError
+from windlass.ports import Tool
+from windlass.server.mcp.clean import clean
+from windlass.server.mcp.single import tool_named
+from windlass.server.mcp.toolbox import tool_data, whole_data
 from windlass.server.routes.shared import answer, problems
 from windlass.server.service import Service
 
@@ -32,10 +38,13 @@ def looking_routes(service: Service) -> APIRouter:
 
     @router.get("/tools", responses=problems())
     async def tools() -> Response:
-        """The tools that steps can use, with the schema of their arguments."""
-        box = engine.performer.tools
-        found = [tool for name in box.names() if (tool := box.get(name)) is not None]
-        return answer([{"name": t.name, "description": t.description, "schema": t.schema} for t in found])
+        """The tools that steps can use: their kinds, what they take and return, and the uses of composed ones."""
+        return answer(await asyncio.to_thread(lambda: clean([tool_data(engine, tool) for tool in _there(engine)])))
+
+    @router.get("/tools/{name}", responses=problems(404))
+    async def tool(name: Annotated[str, PathOf(max_length=200, description="A tool's name.")]) -> Response:
+        """One tool, with its TypeScript declaration for programs; of a composed one also its source."""
+        return answer(await asyncio.to_thread(lambda: clean(whole_data(engine, tool_named(engine, name)))))
 
     @router.get("/agents", responses=problems())
     async def agents(
@@ -57,3 +66,8 @@ def looking_routes(service: Service) -> APIRouter:
         return answer({"executions": await engine.counts(), "spent": spent})
 
     return router
+
+
+def _there(engine: Engine) -> list[Tool]:
+    box = engine.performer.tools
+    return [tool for name in box.names() if (tool := box.get(name)) is not None]

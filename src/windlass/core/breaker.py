@@ -1,0 +1,78 @@
+"""A circuit breaker: who fails again and again is left alone for a while, then tried with one use (C4). Pure.
+
+    closed --(5 failures in a row)--> open --(its time is over)--> half open --(one use)--> closed, or open for longer
+
+Only failures that are the tool's own count: the world hiccupped, or something ran out. Who was asked for nonsense, or
+for what he may not do, is not broken.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from windlass.errors import Category, Failure
+
+__all__ = ["Breaker", "Circuit", "counts"]
+
+FAILURES = 5
+"""In a row, after which it opens."""
+FIRST_REST = 30.0
+LONGEST_REST = 600.0
+PROBE_TAKES = 60.0
+"""Seconds after which a probe that nobody has heard of again is taken for failed."""
+
+
+class Circuit(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tool's, or one runtime's."""
+
+    failures: int = 0
+    """In a row."""
+    opened: int = 0
+    """Times that it opened since it last was closed."""
+    until: float = 0.0
+    """When its rest is over, or that of the probe under way; 0 is closed."""
+    probing: bool = False
+    because: str = ""
+    """The last failure."""
+
+    def circuit(self, now: float) -> Circuit:
+        if not self.until:
+            return Circuit.CLOSED
+        return Circuit.HALF_OPEN if self.probing or now >= self.until else Circuit.OPEN
+
+    def admits(self, now: float) -> bool:
+        """Whether a use may begin now. When it is half open, that is one use: see `probe`."""
+        return not self.until or now >= self.until
+
+    def probe(self, now: float) -> Breaker:
+        """One use begins that tells whether it works again; others wait for what comes of it."""
+        return msgspec.structs.replace(self, probing=True, until=now + PROBE_TAKES)
+
+    def worked(self) -> Breaker:
+        return Breaker()
+
+    def failed(self, failure: Failure, now: float) -> Breaker:
+        because = failure.message[:300]
+        if self.until:  # it was the probe
+            return self._open(because, now)
+        failures = self.failures + 1
+        if failures >= FAILURES:
+            return self._open(because, now)
+        return Breaker(failures, because=because)
+
+    def _open(self, because: str, now: float) -> Breaker:
+        rest = min(LONGEST_REST, FIRST_REST * 2**self.opened)
+        return Breaker(self.failures, self.opened + 1, now + rest, because=because)
+
+
+def counts(failure: Failure) -> bool:
+    """Whether it says something about the tool."""
+    return failure.category in (Category.TRANSIENT, Category.RESOURCE) and not failure.final

@@ -1,0 +1,136 @@
+"""One use of a tool, through all its gates: cache, breaker, rate, places, time, and the substitute when it cannot be.
+
+A tool without terms whose breaker is closed pays for one look-up. Everything here is about the tool, not about who uses
+it: approval and budget are asked for before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.clock import Clock, SystemClock
+from windlass.core.breaker import counts
+from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
+from windlass.engine.gates.memory import MemoryGateBook
+from windlass.engine.gates.places import Places
+from windlass.engine.gates.terms import PLAIN, TermsOfUse
+from windlass.errors import Category, classify
+from windlass.plan.model import Effect
+from windlass.ports import Call, GateBook, Rate, Terms, Tool, Toolbox, circuit_of
+
+__all__ = ["Gates"]
+
+PATIENCE = 300.0
+"""Seconds that a use waits for its turn at a rate; what takes longer is said, and tried again later."""
+_key = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Gates:
+    def __init__(
+        self,
+        book: GateBook | None = None,
+        terms: TermsOfUse | None = None,
+        places: Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`places` is the folder in which processes share how many uses there are; without one, each has its own."""
+        self.book = book or MemoryGateBook()
+        self.terms = terms or TermsOfUse()
+        self._places = Places(places)
+        self._clock = clock or SystemClock()
+
+    def close(self) -> None:
+        self.book.close()
+
+    async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Any:
+        """What the tool, or its substitute, gives."""
+        tried: list[str] = []
+        while True:
+            try:
+                return await self._use(tool, arguments, call)
+            except (Exception, SystemExit) as error:
+                if cancelled():
+                    raise
+                substitute = self._substitute(tool, arguments, tools, [*tried, tool.name], error)
+                if substitute is None:
+                    raise
+                why = classify(error).message
+                call.output("note", f"{tool.name} cannot be used ({why}): {substitute.name} takes its place\n")
+                tried.append(tool.name)
+                tool = substitute
+
+    async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+        terms = self.terms.of(tool)
+        circuit = CircuitOfUse(self.book, circuit_of(tool, arguments), self._clock)
+        if terms is PLAIN and not circuit.before.until:
+            return await circuit.watch(tool.execute(arguments, call))
+        key = self._cache_key(tool, arguments, call, terms)
+        if key is not None and (known := self.book.known(key, self._clock.now())) is not None:
+            return known[0]
+        async with self._turn(tool, terms):
+            circuit.enter()
+            value = await circuit.watch(_in_time(tool, arguments, call, terms))
+        if key is not None and terms.cache is not None:
+            self.book.learn(key, value, self._clock.now() + terms.cache)
+        return value
+
+    @asynccontextmanager
+    async def _turn(self, tool: Tool, terms: Terms) -> AsyncIterator[None]:
+        if terms.rate is not None:
+            await self._wait_for_turn(tool.name, terms.rate)
+        if terms.concurrent is None:
+            yield
+            return
+        async with self._places.one_of(tool.name, terms.concurrent):
+            yield
+
+    async def _wait_for_turn(self, name: str, rate: Rate) -> None:
+        while (wait := self.book.take(name, rate, self._clock.now())) > 0:
+            if wait > PATIENCE:
+                raise NotBegun(
+                    f"{name} may be used {rate}; the next turn is in {wait:.0f} s",
+                    category=Category.TRANSIENT,
+                    retry_after=wait,
+                )
+            await asyncio.sleep(min(wait, 5.0))
+
+    def _cache_key(self, tool: Tool, arguments: Mapping[str, Any], call: Call, terms: Terms) -> str | None:
+        if terms.cache is None or tool.effect(arguments) is not Effect.NONE:
+            return None
+        told = _key([tool.name, str(call.workdir), arguments])
+        return hashlib.sha256(told).hexdigest()
+
+    def _substitute(
+        self, tool: Tool, arguments: Mapping[str, Any], tools: Toolbox, tried: list[str], error: BaseException
+    ) -> Tool | None:
+        """Who takes its place, after a failure that says something about the tool and did nothing."""
+        name = self.terms.of(tool).fallback
+        found = tools.get(name) if name is not None and name not in tried else None
+        if found is None or not counts(classify(error)) or found.validate(arguments):
+            return None
+        did_nothing = isinstance(error, NotBegun) or tool.effect(arguments) is not Effect.ONCE
+        return found if did_nothing else None
+
+
+async def _in_time(tool: Tool, arguments: Mapping[str, Any], call: Call, terms: Terms) -> Any:
+    if terms.timeout is None:
+        return await tool.execute(arguments, call)
+    limit = asyncio.timeout(terms.timeout)
+    try:
+        async with limit:
+            return await tool.execute(arguments, call)
+    except Exception as error:
+        if not limit.expired():
+            raise
+        raise TookTooLong(
+            f"{tool.name} took longer than {terms.timeout:g} s and was stopped",
+            category=Category.TRANSIENT,
+            advice=("raise tools.NAME.timeout in your settings, or give it less to do",),
+        ) from error

@@ -1,0 +1,43 @@
+"""On which terms a tool is used: what it says itself, and the user's settings in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from fnmatch import fnmatchcase
+
+from windlass.ports import Terms, Tool, terms_of
+from windlass.settings import ToolSettings
+
+__all__ = ["PLAIN", "TermsOfUse"]
+
+PLAIN = Terms()
+"""Of a tool of which nobody says anything; always this very object."""
+
+_NAMES = [field.name for field in fields(Terms)]
+
+
+class TermsOfUse:
+    def __init__(self, settings: Mapping[str, ToolSettings] | None = None) -> None:
+        # The most exact word comes first: a whole name before a pattern, a longer pattern before a shorter one.
+        said = sorted((settings or {}).items(), key=lambda item: ("*" not in item[0], len(item[0])), reverse=True)
+        self._settings = said
+        self._known: dict[str, tuple[Tool, Terms]] = {}
+
+    def of(self, tool: Tool) -> Terms:
+        known = self._known.get(tool.name)
+        if known is None or known[0] is not tool:
+            known = self._known[tool.name] = (tool, self._merged(tool))
+        return known[1]
+
+    def enabled(self, name: str) -> bool:
+        """Whether anybody has it: the most exact word decides."""
+        told = next((word for pattern, word in self._settings if fnmatchcase(name, pattern)), None)
+        return told is None or told.enabled
+
+    def _merged(self, tool: Tool) -> Terms:
+        terms = terms_of(tool)
+        for pattern, told in reversed(self._settings):  # the most exact last, so that it stands
+            if fnmatchcase(tool.name, pattern):
+                terms = replace(terms, **{n: v for n in _NAMES if (v := getattr(told, n)) is not None})
+        return PLAIN if terms == PLAIN else terms

@@ -1,0 +1,131 @@
+"""What all executions of a home share about tools, in a small SQLite file of its own: rates, breakers, cached results.
+
+Nothing in it is the truth about an execution, so it is not fsynced; should it be damaged, it is made anew. Breakers are
+read from memory and looked up in the file again after a second: another process' failures are known that soon.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.core.breaker import Breaker
+from windlass.ports import Rate
+
+__all__ = ["SqliteGateBook"]
+
+FRESH = 1.0
+"""Seconds for which what is known of the breakers is taken as it is."""
+MOST_KEPT = 2_000
+LARGEST = 1024 * 1024
+"""Bytes of a result that is worth keeping."""
+BUSY = 0.5
+"""Seconds that one waits for another process."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS rate (name TEXT PRIMARY KEY, due REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS breaker (name TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS known (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+"""
+_CLOSED = Breaker()
+_encode = msgspec.json.Encoder().encode
+_breakers: msgspec.json.Decoder[Breaker] = msgspec.json.Decoder(Breaker)
+_values: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+class SqliteGateBook:
+    def __init__(self, file: Path | str) -> None:
+        self._file = str(file)
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._seen: dict[str, Breaker] = {}
+        self._seen_at = float("-inf")
+
+    def take(self, name: str, rate: Rate, now: float) -> float:
+        with self._lock, self._open() as db:
+            db.execute("BEGIN IMMEDIATE")  # who asks and who counts are one
+            row = db.execute("SELECT due FROM rate WHERE name = ?", (name,)).fetchone()
+            due, wait = rate.next(row[0] if row else now, now)
+            if wait:
+                return wait
+            db.execute(
+                "INSERT INTO rate VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET due = excluded.due", (name, due)
+            )
+        return 0.0
+
+    def breaker(self, name: str) -> Breaker:
+        if time.monotonic() - self._seen_at > FRESH:
+            self._look()
+        return self._seen.get(name, _CLOSED)
+
+    def keep_breaker(self, name: str, breaker: Breaker) -> None:
+        with self._lock, self._open() as db:
+            if breaker == _CLOSED:
+                db.execute("DELETE FROM breaker WHERE name = ?", (name,))
+                self._seen.pop(name, None)
+            else:
+                db.execute("INSERT OR REPLACE INTO breaker VALUES (?, ?)", (name, _encode(breaker)))
+                self._seen[name] = breaker
+
+    def breakers(self) -> dict[str, Breaker]:
+        self._look()
+        return dict(self._seen)
+
+    def known(self, key: str, now: float) -> tuple[Any] | None:
+        with self._lock, self._open() as db:
+            row = db.execute("SELECT value FROM known WHERE key = ? AND until > ?", (key, now)).fetchone()
+        return (_values.decode(row[0]),) if row else None
+
+    def learn(self, key: str, value: Any, until: float) -> None:
+        raw = _encode(value)
+        if len(raw) > LARGEST:
+            return
+        with self._lock, self._open() as db:
+            db.execute("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", (key, raw, until))
+            (count,) = db.execute("SELECT count(*) FROM known").fetchone()
+            if count > MOST_KEPT:
+                oldest = "SELECT key FROM known ORDER BY until LIMIT ?"
+                db.execute(f"DELETE FROM known WHERE key IN ({oldest})", (count - MOST_KEPT * 9 // 10,))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _look(self) -> None:
+        with self._lock, self._open() as db:
+            rows = db.execute("SELECT name, state FROM breaker").fetchall()
+        self._seen = {name: _breakers.decode(state) for name, state in rows}
+        self._seen_at = time.monotonic()
+
+    def _open(self) -> sqlite3.Connection:
+        """The connection, as a context manager that commits or takes back."""
+        if self._connection is None:
+            self._connection = self._connected()
+        return self._connection
+
+    def _connected(self) -> sqlite3.Connection:
+        if not os.path.exists(self._file):
+            os.close(os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        for last in (False, True):
+            db = sqlite3.connect(self._file, timeout=BUSY, check_same_thread=False, isolation_level=None)
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = OFF")
+                db.executescript(_SCHEMA)
+            except sqlite3.DatabaseError:
+                db.close()
+                if last:
+                    raise
+                for suffix in ("", "-wal", "-shm"):
+                    Path(self._file + suffix).unlink(missing_ok=True)
+                continue
+            return db
+        raise AssertionError("unreachable")

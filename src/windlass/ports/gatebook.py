@@ -1,0 +1,34 @@
+"""The seam towards what all executions of a home share about tools: how often, how well, and what is known already."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from windlass.core.breaker import Breaker
+from windlass.ports.terms import Rate
+
+__all__ = ["GateBook"]
+
+
+class GateBook(Protocol):
+    """Every method is short: it is called on the way to each use of a tool. What is in it may be lost at any time."""
+
+    def take(self, name: str, rate: Rate, now: float) -> float:
+        """Count one use, if there is room: 0. Else nothing is counted: the seconds until there is some."""
+        ...
+
+    def breaker(self, name: str) -> Breaker: ...
+
+    def keep_breaker(self, name: str, breaker: Breaker) -> None: ...
+
+    def breakers(self) -> dict[str, Breaker]:
+        """All that are not closed, or have failures."""
+        ...
+
+    def known(self, key: str, now: float) -> tuple[Any] | None:
+        """A result that is still good, in a tuple of one."""
+        ...
+
+    def learn(self, key: str, value: Any, until: float) -> None: ...
+
+    def close(self) -> None: ...
