@@ -6,9 +6,11 @@ python -m benchmarks [--no-peers] [--only NAME …]
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +20,10 @@ from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
 from benchmarks.peers.run import PEERS, run_peer
 from benchmarks.prompt import prompt_cost
+from benchmarks.sandbox import ENGINES, Figure, containment, figures
+from benchmarks.sandbox_engine import calls_through_the_engine
 from benchmarks.server import stream_figures
+from benchmarks.server_list import COUNT, STATS, list_times
 from benchmarks.sizes import run_size, version_ratio
 from benchmarks.slowdisk import slow_disk
 from benchmarks.turns import turn_overheads
@@ -131,6 +136,66 @@ def stream() -> Iterator[Row]:
     yield Row("first event to the only client, worst of 20", alone, "< 50 ms", found.alone < 0.05)
 
 
+def lists() -> Iterator[Row]:
+    for kind, p50, _p95, p99 in list_times():
+        below = None if kind == STATS else 0.01
+        text = f"{p99 * 1000:.1f} ms (half {p50 * 1000:.1f} ms)"
+        what = f"{COUNT:,} executions, {kind}: p99"
+        yield Row(what, text, "< 10 ms" if below else "", p99 < below if below else None)
+
+
+def sandbox(engines: Sequence[str] = ENGINES) -> Iterator[Row]:
+    _prepare(engines)
+    for row in figures(FOLDER / "sandbox", FOLDER / "peers", engines):
+        yield _beside(row)
+    for found in calls_through_the_engine(FOLDER / "sandbox" / "engine"):
+        text = f"{found.per_call * 1e6:.0f} µs (execution of 100: {found.whole * 1000:.0f} ms, load {_load()})"
+        wanted = f"< {found.below * 1e6:.0f} µs" if found.below else ""
+        met = found.per_call < found.below if found.below else None
+        yield Row(f"engine, a call, {found.what}", text, wanted, met)
+    yield from _held(engines, all_of_them=False)
+
+
+def hostile(engines: Sequence[str] = ENGINES) -> Iterator[Row]:
+    _prepare(engines)
+    yield from _held(engines, all_of_them=True)
+
+
+def _prepare(engines: Sequence[str]) -> None:
+    if len(engines) > 1:
+        for missing in prepare(FOLDER / "peers"):
+            print(f"could not be had: {missing}")
+
+
+def _beside(row: list[Figure]) -> Row:
+    ours, *others = row
+    program, scale = ours.program, 1e6 if ours.program.unit == "µs" else 1e3
+    if ours.problem:
+        return Row(program.what, f"not measured: {ours.problem[-200:]}", "", None)
+    peers = [f"{one.engine} {'–' if one.problem else f'{one.seconds * scale:.3g}'}" for one in others]
+    text = f"{ours.seconds * scale:.3g} {program.unit} ({', '.join([*peers, f'load {_load()}'])})"
+    wanted = f"< {program.below * scale:g} {program.unit}" if program.below else ""
+    return Row(program.what, text, wanted, ours.seconds < program.below if program.below else None)
+
+
+def _held(engines: Sequence[str], *, all_of_them: bool) -> Iterator[Row]:
+    for engine in engines:
+        found = containment(engine, FOLDER / "hostile", FOLDER / "peers", all_of_them=all_of_them)
+        if found.problem:
+            yield Row(f"hostile programs, {engine}", f"not measured: {found.problem[-200:]}", "", None)
+            continue
+        beyond = len({*found.too_long, *found.too_large})
+        text = f"{beyond} beyond ({len(found.too_long)} time, {len(found.too_large)} memory, {len(found.hung)} hang); "
+        text += f"worst {found.worst.cpu:.2f} s, {found.worst.memory >> 20} MB"
+        ours = engine == ENGINES[0]
+        what = f"{found.programs} hostile programs, {engine}"
+        yield Row(what, text, "0 beyond" if ours else "", beyond == 0 if ours else None)
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
+
+
 PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "core": core,
     "sizes": sizes,
@@ -140,15 +205,24 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "turns": turns,
     "opencode": opencode,
     "stream": stream,
+    "list": lists,
+    "sandbox": sandbox,
     "peers": peers,
+    "hostile": hostile,
 }
+BY_NAME_ALONE = ("hostile",)
+"""Parts that take so long that they run when they are asked for."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=[part for part in PARTS if part not in BY_NAME_ALONE]
+    )
     parser.add_argument("--no-peers", action="store_true")
     chosen = parser.parse_args()
+    alone = {"sandbox": partial(sandbox, ENGINES[:1]), "hostile": partial(hostile, ENGINES[:1])}
+    parts = PARTS | alone if chosen.no_peers else PARTS
     for stale in FOLDER.glob("*"):
         if stale.name != "peers":
             shutil.rmtree(stale)
@@ -158,7 +232,7 @@ def main() -> None:
     for part in chosen.only:
         if part == "peers" and chosen.no_peers:
             continue
-        for row in PARTS[part]():
+        for row in parts[part]():
             mark = {True: "✓", False: "✗", None: " "}[row.met]
             print(f"{row.what:<50} {row.measured:<62} {row.wanted:<12} {mark}", flush=True)
             missed += row.met is False

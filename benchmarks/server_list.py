@@ -15,15 +15,29 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import windlass
 from windlass.ids import new_id
 from windlass.server.app import create_app
 from windlass.server.service import Service
 
+__all__ = ["COUNT", "STATS", "Listed", "list_times"]
+
+COUNT = 100_000
 ROUNDS = 200
+STATS = "stats"
+
+
+class Listed(NamedTuple):
+    """How long one kind of question took, in seconds."""
+
+    kind: str
+    p50: float
+    p95: float
+    p99: float
 
 
 def fill(file: Path, count: int) -> list[str]:
@@ -69,7 +83,7 @@ async def ask(app: Any, path: str, token: str) -> tuple[float, int]:
     return time.perf_counter() - began, status
 
 
-async def main(count: int) -> None:
+async def _measured(count: int) -> list[Listed]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / ".windlass"
         async with windlass.open(home) as engine:
@@ -78,27 +92,40 @@ async def main(count: int) -> None:
             app = create_app(service)
             await service.keys.forget_old(0.0)  # what a server does when it starts: its table and index are there
             rng = random.Random(1)
-            kinds = {
+            kinds: dict[str, Callable[[], str]] = {
                 "first page of 50": lambda: "/api/executions",
                 "page in the middle": lambda: f"/api/executions?before={rng.choice(ids)}",
                 "by status": lambda: f"/api/executions?status=failed&before={rng.choice(ids)}",
                 "by two statuses": lambda: "/api/executions?status=failed&status=partial",
                 "by name": lambda: f"/api/executions?name=plan-{rng.randrange(20)}",
                 "by a name that is rare": lambda: "/api/executions?name=rare",
-                "stats": lambda: "/api/stats",
+                STATS: lambda: "/api/stats",
             }
-            print(f"{count:,} executions; ms")
+            found = []
             for kind, path in kinds.items():
                 taken = []
                 for _ in range(ROUNDS):
                     seconds, status = await ask(app, path(), service.access.token)
                     assert status == 200, status
-                    taken.append(seconds * 1000)
+                    taken.append(seconds)
                 cuts = statistics.quantiles(taken, n=100)
-                print(f"  {kind:<24} p50 {cuts[49]:7.2f}   p95 {cuts[94]:7.2f}   p99 {cuts[98]:7.2f}")
+                found.append(Listed(kind, cuts[49], cuts[94], cuts[98]))
             await service.feed.close()
             await service.keys.close()
+            return found
+
+
+def list_times(count: int = COUNT) -> list[Listed]:
+    """Each kind of list, and the figures of all executions together last."""
+    return asyncio.run(_measured(count))
+
+
+def main(count: int) -> None:
+    print(f"{count:,} executions; ms")
+    for kind, *cuts in list_times(count):
+        p50, p95, p99 = (seconds * 1000 for seconds in cuts)
+        print(f"  {kind:<24} p50 {p50:7.2f}   p95 {p95:7.2f}   p99 {p99:7.2f}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else COUNT)

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.peers.environment import python_of
 
-__all__ = ["PEERS", "run_peer"]
+__all__ = ["PEERS", "clean_environment", "run_peer"]
 
 PEERS = ("langgraph", "dbos", "restate")
 
@@ -38,7 +38,7 @@ def run_peer(name: str, scenario: str, environment: Path, workdir: Path, timeout
     script = _HERE / f"bench_{name}.py"
     process = subprocess.Popen(
         [python, script, "--scenario", scenario, "--dir", workdir.absolute()],
-        env=_clean_environment(home),
+        env=clean_environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -60,7 +60,7 @@ def run_peer(name: str, scenario: str, environment: Path, workdir: Path, timeout
     return _parse(name, scenario, output)
 
 
-def _clean_environment(home: Path) -> dict[str, str]:
+def clean_environment(home: Path) -> dict[str, str]:
     """Allow-listed: a key, a proxy or a database address of the user's must not change what is measured."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
