@@ -62,6 +62,15 @@ async def wait_until_async(probe: Callable[[], Awaitable[T]] | Callable[[], T], 
         await asyncio.sleep(0.01)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One cache for all tests, and for all workers of a session: the compiled QuickJS is made once."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    (shared / "cache").mkdir(mode=0o700, exist_ok=True)
+    os.environ["XDG_CACHE_HOME"] = str(shared / "cache")
+
+
 @pytest.fixture
 def until() -> Callable[..., Any]:
     return wait_until
@@ -85,6 +94,7 @@ class Project:
             "PATH": f"{Path(PROGRAM).parent}:{os.environ['PATH']}",
             "HOME": str(self.user),
             "XDG_CONFIG_HOME": str(self.user / ".config"),
+            "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"],
             "LANG": "C.UTF-8",
         }
 
