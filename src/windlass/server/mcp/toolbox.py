@@ -1,0 +1,114 @@
+"""What is told of the tools that there are: the same in `windlass tools`, over HTTP and over MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from windlass.assembly import built_in_tools
+from windlass.clock import iso
+from windlass.engine.code.caller import callable_names
+from windlass.engine.code.composed import Composed
+from windlass.engine.code.finding import CodeSearch
+from windlass.engine.code.search import search
+from windlass.engine.code.typings import declarations
+from windlass.engine.engine import Engine
+from windlass.plan.model import AGENT, CODE
+from windlass.ports import ComposedTool, Tool
+from windlass.settings import user_folder
+
+__all__ = ["callable_tools", "file_of", "fitting", "kind_of", "tool_data", "whole_data"]
+
+Kind = Literal["built-in", "composed", "own"]
+FOLDER = "composed-tools"
+
+
+def kind_of(tool: Tool) -> Kind:
+    """Ours, one that was composed here, or one that whoever opened the engine has brought along."""
+    if isinstance(tool, Composed):
+        return "composed"
+    return "built-in" if tool.name in _ours() else "own"
+
+
+@cache
+def _ours() -> frozenset[str]:
+    return frozenset([AGENT, CODE, CodeSearch().name, *(tool.name for tool in built_in_tools())])
+
+
+def tool_data(engine: Engine, tool: Tool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": tool.name,
+        "kind": kind_of(tool),
+        "description": tool.description,
+        "effect": _effect(tool),
+        "schema": tool.schema,
+        "returns": getattr(tool, "returns", None),
+    }
+    if isinstance(tool, Composed) and engine.shelf is not None:
+        uses = engine.shelf.uses(tool.kept)
+        told["grants"] = list(tool.kept.grants)
+        told["scope"] = "user" if tool.kept.everywhere else "project"
+        told["uses"] = {"times": uses.times, "failed": uses.failed, "last_at": _when(uses.last_at)}
+    return told
+
+
+def _when(at: float | None) -> str | None:
+    """The count may have come with a repository, and say anything."""
+    try:
+        return iso(at)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def whole_data(engine: Engine, tool: Tool) -> dict[str, Any]:
+    """The same with its declaration for programs, where they can call it, and the source of a composed one."""
+    told = tool_data(engine, tool)
+    told["declaration"] = declarations([tool]) if callable_names([tool.name]) else None
+    if isinstance(tool, Composed):
+        told["file"] = str(file_of(engine, tool.kept))
+        told["source"] = tool.kept.source
+    return told
+
+
+def file_of(engine: Engine, kept: ComposedTool) -> Path:
+    """Where its program is; what is said about it is beside that."""
+    return (user_folder() if kept.everywhere else engine.home) / FOLDER / f"{kept.name}.js"
+
+
+def callable_tools(engine: Engine) -> list[Tool]:
+    """Those that a program can call."""
+    box = engine.performer.tools
+    return [tool for name in callable_names(box.names()) if (tool := box.get(name)) is not None]
+
+
+def fitting(engine: Engine, query: str, limit: int) -> list[Tool]:
+    """Those of them that some words fit, the best first; without words, all."""
+    tools = callable_tools(engine)
+    return search(tools, query, limit) if query.strip() else tools[:limit]
+
+
+class _Asked(Exception):
+    """The effect depends on the arguments."""
+
+
+class _Unknown(Mapping[str, Any]):
+    """Arguments that nobody knows yet."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise _Asked
+
+    def __iter__(self) -> Iterator[str]:
+        raise _Asked
+
+    def __len__(self) -> int:
+        raise _Asked
+
+
+def _effect(tool: Tool) -> str | None:
+    """What a repetition does, where that is the same for all arguments."""
+    try:
+        return str(tool.effect(_Unknown()))
+    except Exception:  # it was asked for, by a tool that may be anybody's
+        return None
