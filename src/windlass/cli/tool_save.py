@@ -1,0 +1,132 @@
+"""What `tools save` and `tools run` are handed, read with care; and what a program's text shows before it ever runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from windlass.engine.engine import Engine
+from windlass.errors import UsageError
+from windlass.plan.grants import granted_tools
+from windlass.plan.javascript import Token, tokens
+from windlass.ports import ProgramError
+
+__all__ = ["arguments_of", "check_syntax", "doubts", "listed", "read_object", "read_text"]
+
+MOST_BYTES = 4 * 1024 * 1024
+_PLACE = re.compile(r"\s+at program\.js:(\d+):(\d+)\s*\Z")
+
+
+def read_text(path: Path, what: str) -> str:
+    """A file's text; `-` is stdin."""
+    name = "stdin" if str(path) == "-" else str(path)
+    try:
+        if name == "stdin":
+            data = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UsageError(f"the {what} {name} is larger than {MOST_BYTES // 1024**2} MiB")
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the {what} {name} is not UTF-8 text: {error.reason}") from error
+    except OSError as error:
+        raise UsageError(
+            f"{name} cannot be read: {error.strerror}", advice=(f"name the file of the {what}",)
+        ) from error
+
+
+def read_object(text: str, name: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{name} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise UsageError(f"{name} is not JSON: {reason}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f'{name} is not a JSON object like {{"path": "x"}}')
+    return found
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def arguments_of(given: str | None) -> dict[str, Any]:
+    """`--with`: JSON, or `@` and the file that holds it."""
+    if given is None:
+        return {}
+    if given.startswith("@"):
+        return read_object(read_text(Path(given[1:]), "file"), given[1:])
+    return read_object(given, "--with")
+
+
+def listed(grants: Sequence[str] | None) -> tuple[str, ...]:
+    """`--grants` given several times, with commas between, or both."""
+    return tuple(dict.fromkeys(name.strip() for given in grants or () for name in given.split(",") if name.strip()))
+
+
+async def check_syntax(engine: Engine, source: str, file: Path) -> str | None:
+    """Raise if it is no program; give a remark if nobody could look."""
+    if engine.sandbox is None:
+        return "its syntax was not checked: there is no sandbox"
+    try:
+        problem = await engine.sandbox.check(source)
+    except ProgramError as error:
+        return f"its syntax was not checked: {error.message}"
+    if problem is None:
+        return None
+    place = _PLACE.search(problem)
+    said = problem[: place.start()] if place else problem
+    where = f"{file}, line {place[1]}, column {place[2]}" if place else str(file)
+    raise UsageError(
+        f"{where}: {said}",
+        advice=(
+            "a program is the body of an async function: const …; return await tools.files.read({path: args.path})",
+        ),
+    )
+
+
+def doubts(source: str, grants: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What a program plainly calls and will not get."""
+    granted = granted_tools(tuple(grants), names)
+    found: list[str] = []
+    for called in dict.fromkeys(_calls(source)):
+        if called not in names:
+            found.append(f"it calls tools.{called}, and there is no such tool here; see: windlass tools")
+        elif called not in granted:
+            found.append(f"it calls tools.{called}, which its grants do not cover; save it with --grants {called}")
+    unknown = [grant for grant in grants if not granted_tools((grant,), names)]
+    return found + [f"it is granted {grant}, and there is no such tool here" for grant in unknown]
+
+
+def _calls(source: str) -> Iterator[str]:
+    """`tools.a.b(` and `tools["a"].b(`, outside of comments and texts. What is computed is not known before it runs."""
+    found = list(tokens(source))
+    for at, token in enumerate(found):
+        if token.kind != "name" or token.text != "tools" or (at and found[at - 1].text in (".", "?.")):
+            continue
+        name, after = _member(found, at + 1)
+        if name and after < len(found) and found[after].text == "(":
+            yield name
+
+
+def _member(found: Sequence[Token], at: int) -> tuple[str, int]:
+    parts: list[str] = []
+    while True:
+        marks = [token.text if token.kind == "mark" else "" for token in found[at : at + 3]]
+        if marks[:1] in (["."], ["?."]) and found[at + 1 : at + 2] and found[at + 1].kind == "name":
+            parts.append(found[at + 1].text)
+            at += 2
+        elif marks[:1] == ["["] and marks[2:] == ["]"] and found[at + 1].kind == "text":
+            parts.append(found[at + 1].text)
+            at += 3
+        else:
+            return ".".join(parts), at

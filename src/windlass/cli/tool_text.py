@@ -1,0 +1,77 @@
+"""How tools look in plain text. Composed ones may come with a repository: their words cannot steer the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from windlass.cli.agents import _short as short
+from windlass.cli.agents import _visible as visible
+from windlass.cli.text import clip, plural
+
+__all__ = ["short", "tool_page", "tool_table", "visible"]
+
+_HEADINGS = {"built-in": "Built-in", "own": "Own", "composed": "Composed"}
+_WIDEST = 40
+
+
+def tool_table(tools: Sequence[dict[str, Any]]) -> str:
+    """A line for each, by kind; of composed ones also what they may call and how often they were used."""
+    width = min(max([len(tool["name"]) for tool in tools], default=8), _WIDEST)
+    lines: list[str] = []
+    for kind, heading in _HEADINGS.items():
+        of_kind = [tool for tool in tools if tool["kind"] == kind]
+        if not of_kind and kind != "composed":
+            continue
+        lines.append(heading if of_kind else f"{heading}: none yet")
+        for tool in of_kind:
+            words = clip(visible(tool["description"]), 90) or "(no description)"
+            lines.append(f"  {tool['name']:<{width}}  {tool['effect'] or 'by arguments':<10}  {words}")
+            if kind == "composed":
+                lines.append(f"  {'':<{width}}  {'':<10}  {_calls(tool)}; {_used(tool)}; {_scope(tool)}")
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def tool_page(tool: dict[str, Any]) -> str:
+    """Everything there is to know about one."""
+    return "\n".join(_page(tool))
+
+
+def _page(tool: dict[str, Any]) -> Iterator[str]:
+    effect = f"effect {tool['effect']}" if tool["effect"] else "its effect depends on its arguments"
+    yield f"{tool['name']}: {tool['kind']}, {effect}"
+    yield visible(tool["description"])
+    if tool["kind"] == "composed":
+        yield f"kept in {visible(short(tool['file']))}, {_scope(tool)}"
+        yield f"{_calls(tool)}; {_used(tool)}"
+    yield f"\nArguments\n{_data(tool['schema'])}"
+    if tool["returns"] is not None:
+        yield f"\nReturns\n{_data(tool['returns'])}"
+    if tool["declaration"] is not None:
+        yield f"\nIn a program\n{visible(tool['declaration'])}".rstrip()
+    if tool["kind"] == "composed":
+        yield f"\nSource\n{visible(tool['source'])}".rstrip()
+    yield ""
+
+
+def _calls(tool: dict[str, Any]) -> str:
+    return f"may call {visible(', '.join(tool['grants']))}" if tool["grants"] else "calls no tools"
+
+
+def _used(tool: dict[str, Any]) -> str:
+    uses = tool["uses"]
+    if not uses["times"]:
+        return "not used yet"
+    failed = f", {uses['failed']} failed" if uses["failed"] else ""
+    last = f", last {uses['last_at']}" if uses["last_at"] else ""
+    return f"used {plural(uses['times'], 'time')}{failed}{last}"
+
+
+def _scope(tool: dict[str, Any]) -> str:
+    return "for all your projects" if tool["scope"] == "user" else "for this project"
+
+
+def _data(value: Any) -> str:
+    return visible(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,266 @@
+"""`tools`: which there are and what they take; composed ones are saved, run and deleted here (G3)."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from windlass.cli.run import ProgressOption, see_through
+from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
+from windlass.cli.text import shown
+from windlass.cli.view import Progress, view_for
+from windlass.engine.engine import Engine
+from windlass.errors import NotFound, UsageError, WindlassError
+
+__all__ = ["register"]
+
+tools_app = typer.Typer(help="Tools of steps, agents and programs; composed ones.", invoke_without_command=True)
+EVERY = 1_000
+"""Tools that are told of at once."""
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(tools_app, name="tools")
+
+
+def _names(incomplete: str) -> list[str]:
+    """For completion in a shell, where nothing may be said."""
+
+    async def work(engine: Engine) -> list[str]:
+        return [name for name in engine.performer.tools.names() if name.startswith(incomplete)]
+
+    try:
+        return with_engine(work)
+    except WindlassError:
+        return []
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool", autocompletion=_names)]
+Everywhere = Annotated[bool, typer.Option("--global", help="In your own folder, for all your projects")]
+
+
+@tools_app.callback()
+def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) -> None:
+    """The tools that there are here. What is wrong with files of composed tools is told on stderr."""
+    if context.invoked_subcommand is not None:
+        context.obj = home
+        return
+
+    async def work(engine: Engine) -> int:
+        from windlass.cli.tool_text import tool_table, visible
+        from windlass.server.mcp.toolbox import tool_data
+
+        box = engine.performer.tools
+        told = [tool_data(engine, tool) for name in box.names() if (tool := box.get(name)) is not None]
+        if as_json:
+            print_json(told)
+        else:
+            sys.stdout.write(tool_table(told))
+        for problem in engine.shelf.problems() if engine.shelf is not None else ():
+            say(f"warning: {visible(problem)}")
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+@tools_app.command()
+def show(context: typer.Context, name: Name, as_json: AsJson = False, home: Home = None) -> None:
+    """One tool: what it takes and returns, how a program calls it; of a composed one also its source."""
+
+    async def work(engine: Engine) -> int:
+        from windlass.cli.tool_text import tool_page
+        from windlass.server.mcp.single import tool_named
+        from windlass.server.mcp.toolbox import whole_data
+
+        told = whole_data(engine, tool_named(engine, name))
+        if as_json:
+            print_json(told)
+        else:
+            sys.stdout.write(tool_page(told))
+        return 0
+
+    raise Stop(with_engine(work, home or context.obj))
+
+
+@tools_app.command()
+def types(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words of what it is to do, or of its name")] = "",
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """TypeScript declarations of the tools that a program can call: of all, or of those that fit."""
+
+    async def work(engine: Engine) -> int:
+        from windlass.cli.tool_text import visible
+        from windlass.engine.code.typings import declarations
+        from windlass.server.mcp.toolbox import fitting
+
+        found = fitting(engine, query, EVERY)
+        if not found:
+            raise NotFound(f"no tool fits {query!r}", advice=("see which there are: windlass tools",))
+        if as_json:
+            print_json({"tools": [tool.name for tool in found], "typescript": declarations(found)})
+        else:
+            sys.stdout.write(visible(declarations(found)))
+        return 0
+
+    raise Stop(with_engine(work, home or context.obj))
+
+
+@tools_app.command()
+def save(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as count_words or reports.weekly")],
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="JavaScript: the body of an async function")],
+    schema: Annotated[
+        Path | None, typer.Option("--schema", metavar="FILE", help="JSON Schema of its arguments; - is stdin")
+    ] = None,
+    description: Annotated[str, typer.Option("--description", metavar="TEXT", help="What it does")] = "",
+    grants: Annotated[
+        list[str] | None,
+        typer.Option("--grants", metavar="TOOLS", help="Tools that it may call: files.*, with commas between"),
+    ] = None,
+    returns: Annotated[Path | None, typer.Option("--returns", metavar="FILE", help="JSON Schema of its result")] = None,
+    everywhere: Everywhere = False,
+    replace: Annotated[bool, typer.Option("--replace", help="In the place of one of the same name")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Keep a program as a tool, for steps, agents and other programs. Its syntax is checked first."""
+    from windlass.cli.tool_save import listed, read_object, read_text
+    from windlass.ports import ComposedTool
+    from windlass.tools.composed.names import check_name
+
+    check_name(name)
+    if [str(path) for path in (program, schema, returns)].count("-") > 1:
+        raise UsageError("only one of them can be read from stdin")
+    tool = ComposedTool(
+        name,
+        read_text(program, "program"),
+        read_object(read_text(schema, "schema"), str(schema)) if schema is not None else {"type": "object"},
+        description,
+        listed(grants),
+        read_object(read_text(returns, "schema"), str(returns)) if returns is not None else None,
+        everywhere,
+    )
+
+    async def work(engine: Engine) -> int:
+        told = await _save(engine, tool, program, replace=replace, any_arguments=schema is None)
+        if as_json:
+            print_json(told)
+        for remark in told["warnings"]:
+            suggest(f"warning: {remark}")
+        suggest(f"saved in {told['file']}; try it: windlass tools run {name}")
+        return 0
+
+    raise Stop(with_engine(work, home or context.obj))
+
+
+async def _save(engine: Engine, tool: Any, program: Path, *, replace: bool, any_arguments: bool) -> dict[str, Any]:
+    """Nothing is written, and no home is made, before the program was looked at."""
+    from windlass.assembly import make_home
+    from windlass.cli.tool_save import check_syntax, doubts
+    from windlass.server.mcp.single import tool_named
+    from windlass.server.mcp.toolbox import file_of, whole_data
+
+    assert engine.shelf is not None
+    unchecked = await check_syntax(engine, tool.source, program)
+    file = file_of(engine, tool)
+    if not replace and (os.path.lexists(file) or os.path.lexists(file.with_suffix(".json"))):
+        raise UsageError(
+            f"there is a composed tool {tool.name} already: {file}",
+            advice=(f"see it: windlass tools show {tool.name}", "put this one in its place: --replace"),
+        )
+    if not tool.everywhere:
+        make_home(engine.home)
+    engine.shelf.save(tool)
+    remarks = ["without --schema it takes any arguments"] if any_arguments else []
+    remarks += [*([unchecked] if unchecked else []), *doubts(tool.source, tool.grants, engine.performer.tools.names())]
+    return {**whole_data(engine, tool_named(engine, tool.name)), "warnings": remarks}
+
+
+@tools_app.command()
+def run(
+    context: typer.Context,
+    name: Name,
+    given: Annotated[
+        str | None, typer.Option("--with", metavar="JSON", help="Its arguments: JSON, or @FILE that holds it")
+    ] = None,
+    workdir: Annotated[Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Where it works")] = None,
+    progress: ProgressOption = Progress.AUTO,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Use a tool once, as an execution of one step: durable, asked about like a step, and on record."""
+    from windlass.cli.tool_save import arguments_of
+
+    arguments = arguments_of(given)
+
+    async def work(engine: Engine) -> int:
+        from windlass.server.mcp.single import plan_of_tool
+
+        plan = plan_of_tool(engine, name, arguments)
+        started = await engine.start(plan, workdir=workdir, hold=yes or attended())
+        view = view_for(progress)
+        if as_json:
+            return await see_through(engine, started, view, yes=yes, as_json=True)
+        with redirect_stdout(io.StringIO()):  # it names the step before each result, and here there is only one
+            code = await see_through(engine, started, view, yes=yes, as_json=False)
+        (step,) = (await engine.state(started.id)).top_level()
+        if code == 0 and step.output is not None:
+            sys.stdout.write(shown(step.output).rstrip("\n") + "\n")
+        return code
+
+    raise Stop(with_engine(work, home or context.obj, yes=yes, make=True))
+
+
+@tools_app.command()
+def delete(
+    context: typer.Context,
+    name: Name,
+    everywhere: Everywhere = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Delete a composed tool, with the count of its uses."""
+
+    async def work(engine: Engine) -> int:
+        assert engine.shelf is not None
+        _look_for(engine, name, everywhere)
+        if not yes:
+            if not attended():
+                raise UsageError("nobody is here to be asked", advice=(f"windlass tools delete {name} --yes",))
+            if not typer.confirm(f"Delete the composed tool {name}?", err=True):
+                say("it stays")
+                return 1
+        engine.shelf.delete(name, everywhere=everywhere)
+        if as_json:
+            print_json({"deleted": name})
+        say(f"{name} is deleted")
+        return 0
+
+    raise Stop(with_engine(work, home or context.obj))
+
+
+def _look_for(engine: Engine, name: str, everywhere: bool) -> None:
+    """Nobody is asked about a tool that cannot be deleted, or that is in the other place."""
+    from windlass.engine.code.composed import Composed
+    from windlass.server.mcp.toolbox import kind_of
+
+    tool = engine.performer.tools.get(name)
+    if tool is not None and kind_of(tool) != "composed":
+        raise UsageError(f"{name} is not a composed tool: it cannot be deleted")
+    if not everywhere and isinstance(tool, Composed) and tool.kept.everywhere:
+        raise UsageError(
+            f"{name} is among your own tools, for all your projects",
+            advice=(f"delete it for all of them: windlass tools delete {name} --global",),
+        )
