@@ -30,7 +30,7 @@ class Pool:
         self._idle = idle
         self._most = most or max(2, min(8, (os.cpu_count() or 1)))
         self.workers: list[Attendant] = []
-        self._starting: set[asyncio.Task[None]] = set()
+        self._starting: set[asyncio.Task[Any] | None] = set()
         self._apart_tasks: set[asyncio.Task[None]] = set()
         self._anyone: deque[asyncio.Future[Attendant]] = deque()
         """Those who can use any worker."""
@@ -52,7 +52,7 @@ class Pool:
         self._closed = True
         if self._reaper is not None:
             self._reaper.cancel()
-        for task in self._starting:
+        for task in filter(None, self._starting):
             task.cancel()
         self._refuse(WorkerLost("the sandbox is closed"))
         workers, self.workers = self.workers, []
@@ -151,9 +151,7 @@ class Pool:
     def _start_another(self) -> None:
         wanted = any(not turn.done() for turn in self._anyone)
         if wanted and not self._closed and len(self.workers) + len(self._starting) < self._most:
-            task = self._apart(self._started())
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
+            self._starting.add(self._apart(self._started()))
 
     async def _started(self) -> None:
         try:
@@ -162,6 +160,8 @@ class Pool:
             if not self.workers:
                 self._refuse(error)
             return
+        finally:
+            self._starting.discard(asyncio.current_task())
         self.workers.append(worker)
         worker.busy = True
         self._give_back(worker)
