@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass.assembly.agents import agent_tool, policy_of, runtimes
 from windlass.assembly.code import programs
+from windlass.assembly.nature import Nature
 from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
 from windlass.engine.engine import Engine
@@ -83,12 +84,15 @@ def open_engine(
     journal = SqliteJournal(file) if kept else MemoryJournal()
     ledger = SqliteLedger(file) if kept else MemoryLedger()
     trust = Trust(user_folder(), ask)
-    agents = agent_tool(settings, runtimes(settings, folder, supervisor, runners), ledger, trust)
-    code = programs(settings, folder, supervisor, [*built_in_tools(), agents, *tools])
-    registry = code.registry
+    terms = TermsOfUse(settings.tools)
+    nature = Nature(terms)
+    policy = policy_of(settings, nature)
+    agents = agent_tool(settings, policy, runtimes(settings, folder, supervisor, runners), ledger, trust)
+    code = programs(policy, folder, supervisor, [*built_in_tools(), agents, *tools])
+    registry = nature.tools = code.registry
     gates = Gates(
         SqliteGateBook(folder / "gates.db") if kept else None,
-        TermsOfUse(settings.tools),
+        terms,
         folder / "places" if kept else None,
     )
     env, executions = child_environment(settings), folder / "executions"
@@ -100,7 +104,7 @@ def open_engine(
         home=folder,
         ledger=ledger,
         settings=settings,
-        policy=policy_of(settings),
+        policy=policy,
         agents=agents,
         sandbox=code.sandbox,
         shelf=code.shelf,

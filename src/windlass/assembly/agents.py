@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windlass.agents import Briefing
 from windlass.clock import SystemClock
-from windlass.core.decide import Policy
+from windlass.core.decide import Policy, no_tool
 from windlass.core.delegate import DEFAULT_RUNTIME
 from windlass.engine.agents.tool import AgentTool
 from windlass.plan.model import RUNTIMES
@@ -21,7 +21,7 @@ from windlass.trust import Trust
 __all__ = ["Runtimes", "agent_tool", "policy_of", "runtimes"]
 
 
-def policy_of(settings: Settings) -> Policy:
+def policy_of(settings: Settings, by_nature: Callable[[str], bool] = no_tool) -> Policy:
     return Policy(
         settings.approval_expiry,
         settings.pause_expiry,
@@ -31,6 +31,7 @@ def policy_of(settings: Settings) -> Policy:
         settings.wait_for_quota,
         settings.approvals.always,
         settings.approvals.sensitive,
+        by_nature,
     )
 
 
@@ -99,14 +100,14 @@ def runtimes(settings: Settings, home: Path, supervisor: Supervisor, own: Iterab
     return Runtimes(known)
 
 
-def agent_tool(settings: Settings, runners: Runtimes, ledger: Ledger, trust: Trust) -> AgentTool:
+def agent_tool(settings: Settings, policy: Policy, runners: Runtimes, ledger: Ledger, trust: Trust) -> AgentTool:
     return AgentTool(
         runners=runners,
         briefing=Briefing(),
         ledger=ledger,
         clock=SystemClock(),
         settings=settings,
-        policy=policy_of(settings),
+        policy=policy,
         trusted=trust.has,
         bury=_nobody_is_dead,
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.assembly.agents import policy_of
 from windlass.clock import SystemClock
+from windlass.core.decide import Policy
 from windlass.engine.code.composed import ComposedTools
 from windlass.engine.code.finding import CodeSearch
 from windlass.engine.code.running import Desk
@@ -16,7 +16,7 @@ from windlass.engine.code.tool import CodeTool
 from windlass.ports import Sandbox, Shelf, Tool
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
-from windlass.settings import Settings, user_folder
+from windlass.settings import user_folder
 from windlass.tools.composed import ComposedShelf
 from windlass.tools.registry import Registry
 
@@ -35,10 +35,10 @@ def cache_folder() -> Path:
     return Path(base) / "windlass"
 
 
-def programs(settings: Settings, home: Path, supervisor: Supervisor, tools: Iterable[Tool]) -> Programs:
+def programs(policy: Policy, home: Path, supervisor: Supervisor, tools: Iterable[Tool]) -> Programs:
     """No worker is started before a program needs one."""
     sandbox = WasmSandbox(supervisor, cache_folder())
-    desk, policy = Desk(sandbox, SystemClock()), policy_of(settings)
+    desk = Desk(sandbox, SystemClock())
     fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
     folder = "composed-tools"
     shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: [tool.name for tool in fixed])

@@ -1,8 +1,9 @@
-"""What `tools save` and `tools run` are handed, read with care; and what a program's text shows before it ever runs."""
+"""What `tools save` and `tools run` are handed, read with care; and a program looked at before it is kept."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,9 +14,9 @@ from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.plan.grants import granted_tools
 from windlass.plan.javascript import Token, tokens
-from windlass.ports import ProgramError
+from windlass.ports import ComposedTool, ProgramError
 
-__all__ = ["arguments_of", "check_syntax", "doubts", "listed", "read_object", "read_text"]
+__all__ = ["arguments_of", "keep", "listed", "read_object", "read_text"]
 
 MOST_BYTES = 4 * 1024 * 1024
 _PLACE = re.compile(r"\s+at program\.js:(\d+):(\d+)\s*\Z")
@@ -73,7 +74,31 @@ def listed(grants: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for given in grants or () for name in given.split(",") if name.strip()))
 
 
-async def check_syntax(engine: Engine, source: str, file: Path) -> str | None:
+async def keep(
+    engine: Engine, tool: ComposedTool, program: Path, *, replace: bool, any_arguments: bool
+) -> dict[str, Any]:
+    """Save it. Nothing is written, and no home is made, before the program was looked at."""
+    from windlass.assembly import make_home
+    from windlass.server.mcp.single import tool_named
+    from windlass.server.mcp.toolbox import file_of, whole_data
+
+    assert engine.shelf is not None
+    unchecked = await _check_syntax(engine, tool.source, program)
+    file = file_of(engine, tool)
+    if not replace and (os.path.lexists(file) or os.path.lexists(file.with_suffix(".json"))):
+        raise UsageError(
+            f"there is a composed tool {tool.name} already: {file}",
+            advice=(f"see it: windlass tools show {tool.name}", "put this one in its place: --replace"),
+        )
+    if not tool.everywhere:
+        make_home(engine.home)
+    engine.shelf.save(tool)
+    remarks = ["without --schema it takes any arguments"] if any_arguments else []
+    remarks += [*([unchecked] if unchecked else []), *_doubts(tool.source, tool.grants, engine.performer.tools.names())]
+    return {**whole_data(engine, tool_named(engine, tool.name)), "warnings": remarks}
+
+
+async def _check_syntax(engine: Engine, source: str, file: Path) -> str | None:
     """Raise if it is no program; give a remark if nobody could look."""
     if engine.sandbox is None:
         return "its syntax was not checked: there is no sandbox"
@@ -94,7 +119,7 @@ async def check_syntax(engine: Engine, source: str, file: Path) -> str | None:
     )
 
 
-def doubts(source: str, grants: Sequence[str], names: Sequence[str]) -> list[str]:
+def _doubts(source: str, grants: Sequence[str], names: Sequence[str]) -> list[str]:
     """What a program plainly calls and will not get."""
     granted = granted_tools(tuple(grants), names)
     found: list[str] = []

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -134,7 +133,7 @@ def save(
     home: Home = None,
 ) -> None:
     """Keep a program as a tool, for steps, agents and other programs. Its syntax is checked first."""
-    from windlass.cli.tool_save import listed, read_object, read_text
+    from windlass.cli.tool_save import keep, listed, read_object, read_text
     from windlass.ports import ComposedTool
     from windlass.tools.composed.names import check_name
 
@@ -152,7 +151,7 @@ def save(
     )
 
     async def work(engine: Engine) -> int:
-        told = await _save(engine, tool, program, replace=replace, any_arguments=schema is None)
+        told = await keep(engine, tool, program, replace=replace, any_arguments=schema is None)
         if as_json:
             print_json(told)
         for remark in told["warnings"]:
@@ -161,29 +160,6 @@ def save(
         return 0
 
     raise Stop(with_engine(work, home or context.obj))
-
-
-async def _save(engine: Engine, tool: Any, program: Path, *, replace: bool, any_arguments: bool) -> dict[str, Any]:
-    """Nothing is written, and no home is made, before the program was looked at."""
-    from windlass.assembly import make_home
-    from windlass.cli.tool_save import check_syntax, doubts
-    from windlass.server.mcp.single import tool_named
-    from windlass.server.mcp.toolbox import file_of, whole_data
-
-    assert engine.shelf is not None
-    unchecked = await check_syntax(engine, tool.source, program)
-    file = file_of(engine, tool)
-    if not replace and (os.path.lexists(file) or os.path.lexists(file.with_suffix(".json"))):
-        raise UsageError(
-            f"there is a composed tool {tool.name} already: {file}",
-            advice=(f"see it: windlass tools show {tool.name}", "put this one in its place: --replace"),
-        )
-    if not tool.everywhere:
-        make_home(engine.home)
-    engine.shelf.save(tool)
-    remarks = ["without --schema it takes any arguments"] if any_arguments else []
-    remarks += [*([unchecked] if unchecked else []), *doubts(tool.source, tool.grants, engine.performer.tools.names())]
-    return {**whole_data(engine, tool_named(engine, tool.name)), "warnings": remarks}
 
 
 @tools_app.command()

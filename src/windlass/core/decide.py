@@ -7,7 +7,7 @@ the order of their importance: what was lost, what failed, what a person asked f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -24,7 +24,11 @@ from windlass.plan.marking import unmarked
 from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance, Step
 from windlass.plan.template import TemplateProblem
 
-__all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide"]
+__all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide", "no_tool"]
+
+
+def no_tool(name: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Policy:
     """Tools that no step uses unasked, whatever its plan says; patterns like `message.*`."""
     sensitive: tuple[str, ...] = ()
     """Tools that a step with `approve: sensitive` asks for."""
+    by_nature: Callable[[str], bool] = no_tool
+    """Whether a tool is sensitive by its own nature: asked about unless a plan says `never`."""
 
     def asks(self, step: Step) -> bool:
         """Whether a person is asked before the step: the stricter word of the plan and the settings holds (C6)."""
@@ -55,7 +61,9 @@ class Policy:
     def asks_for(self, step: Step, tool: str) -> bool:
         """The same for one tool that the step uses, as a program does."""
         asked = self.ask_for + (self.sensitive if step.approve is Approve.SENSITIVE else ())
-        return any(fnmatchcase(tool, pattern) for pattern in asked)
+        if any(fnmatchcase(tool, pattern) for pattern in asked):
+            return True
+        return step.approve is not Approve.NEVER and self.by_nature(tool)
 
     def paused(self, now: float, reason: str) -> ev.ExecutionPaused:
         expires_at = None if self.pause_expiry is None else now + self.pause_expiry

@@ -90,6 +90,8 @@ class Approve(StrEnum):
     """A person is asked before each run."""
     SENSITIVE = "sensitive"
     """Asked if the tool is one of those that the settings call sensitive."""
+    AUTO = "auto"
+    """Asked if the tool is sensitive by its own nature, as messages are."""
     NEVER = "never"
     """Not asked, unless the settings say so for this tool."""
 
@@ -227,8 +229,9 @@ class Step(_Value):
     """Longest time of one attempt."""
     effect: Effect | None = None
     """Overrides what the tool says of itself."""
-    approve: Approve = Approve.NEVER
-    """`always` asks a person before each run of the step; `sensitive` asks if its tool is a sensitive one."""
+    approve: Approve = Approve.AUTO
+    """`always` asks a person before each run of the step; `sensitive` asks if its tool is one that the settings call
+    sensitive; `auto` if it is sensitive by its own nature."""
     approve_within: Duration | None = None
     """How long the question stays open; unanswered, it fails closed. Default from the settings."""
 
