@@ -32,6 +32,25 @@ def test_i1_doctor_says_what_is_present(project: Project, windlass: Windlass) ->
     assert "✗" not in ran.out
 
 
+def test_g1_doctor_starts_a_worker_of_the_sandbox_and_leaves_nothing_behind(
+    project: Project, windlass: Windlass
+) -> None:
+    told = checks(windlass("doctor", "--json").json)["sandbox"]
+    assert (told["ok"], told["mend"]) == (True, "")
+    assert told["detail"].startswith("programs are held by WebAssembly, ")
+    assert "seccomp" in told["detail"]
+    assert [path for path in project.user.rglob("*.cwasm")] == []
+    assert not project.home.exists()
+
+
+def test_g1_doctor_names_the_command_that_brings_a_missing_sandbox(project: Project, windlass: Windlass) -> None:
+    # Python looks here first, and what it finds is none.
+    project.file("aside/sitecustomize.py", "import sys\nsys.modules['wasmtime'] = None\n")
+    told = checks(windlass("doctor", "--json", PYTHONPATH=str(project.path / "aside")).json)["sandbox"]
+    assert (told["ok"], told["optional"], told["mend"]) == (False, True, "pip install 'windlass[code]'")
+    assert "✗" not in windlass("doctor", PYTHONPATH=str(project.path / "aside")).out
+
+
 def _file(project: Project) -> None:
     project.home.write_text("not a folder")
 

@@ -155,7 +155,7 @@ BAD = {
     ),
     "a word for approve": (
         "steps:\n  - id: a\n    run: x\n    approve: yes #!\n",
-        "`approve`: expected always, sensitive or never, found the text 'yes'",
+        "`approve`: expected always, sensitive, auto or never, found the text 'yes'",
     ),
     "a misspelt importance": (
         "steps:\n  - id: a\n    run: x\n    importance: criticl #!\n",

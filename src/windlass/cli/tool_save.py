@@ -103,14 +103,15 @@ async def _check_syntax(engine: Engine, source: str, file: Path) -> str | None:
     if engine.sandbox is None:
         return "its syntax was not checked: there is no sandbox"
     try:
-        problem = await engine.sandbox.check(source)
+        # A line further down: in its first line, a program's columns are counted from the function around it.
+        problem = await engine.sandbox.check(f"\n{source}")
     except ProgramError as error:
         return f"its syntax was not checked: {error.message}"
     if problem is None:
         return None
     place = _PLACE.search(problem)
     said = problem[: place.start()] if place else problem
-    where = f"{file}, line {place[1]}, column {place[2]}" if place else str(file)
+    where = f"{file}, line {int(place[1]) - 1}, column {place[2]}" if place else str(file)
     raise UsageError(
         f"{where}: {said}",
         advice=(
