@@ -1,0 +1,51 @@
+"""The tools over HTTP: what kind they are, what they take and return, and the source of composed ones (G3, I3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+    from server_process import Server
+
+SECRET = "ghp_" + "a1b2c3d4e5f6" * 3
+
+
+def test_g3_tools_are_listed_with_kind_effect_and_what_they_return(server: Server) -> None:
+    tools = {tool["name"]: tool for tool in server.api.get("/api/tools").json}
+    assert {tool["kind"] for tool in tools.values()} == {"built-in"}
+    assert {"agent", "code", "code.search", "files.read", "shell"} <= set(tools)
+    assert (tools["files.read"]["effect"], tools["files.write"]["effect"]) == ("none", "repeatable")
+    assert tools["files.read"]["schema"]["required"] == ["path"]
+    assert tools["files.read"]["returns"]["type"] == "object"
+    assert tools["agent"]["returns"] is None
+    assert not {"source", "grants", "uses"} & set(tools["shell"])
+
+
+def test_g3_a_composed_tool_is_there_as_soon_as_it_is_saved_with_its_source_and_uses(
+    project: Project, windlass: Windlass, server: Server
+) -> None:
+    project.file("hi.js", f"// {SECRET}\nreturn `hi ${{args.name}}`")
+    windlass("tools", "save", "hi", "hi.js", "--description", f"Greets with {SECRET}", "--grants", "files.*")
+    plan = {"name": "greet", "steps": [{"id": "a", "tool": "hi", "with": {"name": "you"}}]}
+    assert server.api.start(plan, wait=60)["steps"][0]["output"] == "hi you"
+    (tool,) = [tool for tool in server.api.get("/api/tools").json if tool["kind"] == "composed"]
+    assert (tool["name"], tool["grants"], tool["scope"]) == ("hi", ["files.*"], "project")
+    assert (tool["uses"]["times"], tool["uses"]["failed"]) == (1, 0)
+    assert tool["uses"]["last_at"].endswith("Z")
+    assert tool["description"] == "Greets with [github token]", "secrets are blotted out here, too"
+    assert "source" not in tool
+    whole = server.api.get("/api/tools/hi").json
+    assert whole["source"] == "// [github token]\nreturn `hi ${args.name}`"
+    assert "hi: (args?: " in whole["declaration"]
+    assert {key: whole[key] for key in tool} == tool
+
+
+def test_g3_one_tool_is_told_of_and_one_that_is_not_there_is_a_404_with_the_nearest(server: Server) -> None:
+    read = server.api.get("/api/tools/files.read").json
+    assert "read: (args: { " in read["declaration"]
+    assert "source" not in read
+    assert server.api.get("/api/tools/agent").json["declaration"] is None, "a program cannot call it"
+    missing = server.api.get("/api/tools/files.raed")
+    assert (missing.status, missing.json["advice"]) == (404, ["did you mean 'files.read'?"])
+    assert server.api.get("/api/tools/%00%1b").status == 404
