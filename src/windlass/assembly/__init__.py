@@ -87,14 +87,12 @@ def open_engine(
     terms = TermsOfUse(settings.tools)
     nature = Nature(terms)
     policy = policy_of(settings, nature)
-    agents = agent_tool(settings, policy, runtimes(settings, folder, supervisor, runners), ledger, trust)
+    book = SqliteGateBook(folder / "gates.db") if kept else None
+    gates = Gates(book, terms, folder / "places" if kept else None)
+    available = runtimes(settings, folder, supervisor, runners, gates.book)
+    agents = agent_tool(settings, policy, available, ledger, trust)
     code = programs(policy, folder, supervisor, [*built_in_tools(), agents, *tools])
     registry = nature.tools = code.registry
-    gates = Gates(
-        SqliteGateBook(folder / "gates.db") if kept else None,
-        terms,
-        folder / "places" if kept else None,
-    )
     env, executions = child_environment(settings), folder / "executions"
     performer = Performer(registry, supervisor, env, executions, settings.grace, gates)
     return Engine(

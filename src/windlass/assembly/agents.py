@@ -10,9 +10,10 @@ from windlass.agents import Briefing
 from windlass.clock import SystemClock
 from windlass.core.decide import Policy, no_tool
 from windlass.core.delegate import DEFAULT_RUNTIME
+from windlass.engine.agents.guarded import Guarded
 from windlass.engine.agents.tool import AgentTool
 from windlass.plan.model import RUNTIMES
-from windlass.ports import Ledger, Runner
+from windlass.ports import GateBook, Ledger, Runner
 from windlass.prices import Prices
 from windlass.process import Supervisor
 from windlass.settings import RuntimeSettings, Settings
@@ -38,13 +39,16 @@ def policy_of(settings: Settings, by_nature: Callable[[str], bool] = no_tool) ->
 class Runtimes(Mapping[str, Runner]):
     """Runners by name. A plan without agents pays for none of them."""
 
-    def __init__(self, make: Mapping[str, Callable[[], Runner]]) -> None:
+    def __init__(self, make: Mapping[str, Callable[[], Runner]], book: GateBook | None = None) -> None:
+        """With a `book`, each is behind its breaker."""
         self._make = dict(make)
+        self._book = book
         self._made: dict[str, Runner] = {}
 
     def __getitem__(self, name: str) -> Runner:
         if name not in self._made:
-            self._made[name] = self._make[name]()
+            made = self._make[name]()
+            self._made[name] = made if self._book is None else Guarded(made, self._book, SystemClock())
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -65,7 +69,13 @@ async def _nobody_is_dead() -> None:
     """Until the engine is there, who knows who lives."""
 
 
-def runtimes(settings: Settings, home: Path, supervisor: Supervisor, own: Iterable[Runner] = ()) -> Runtimes:
+def runtimes(
+    settings: Settings,
+    home: Path,
+    supervisor: Supervisor,
+    own: Iterable[Runner] = (),
+    book: GateBook | None = None,
+) -> Runtimes:
     """The runtimes as the settings have them. `own` are the caller's; one of a known name takes its place."""
     now = SystemClock().now
     prices = Prices({name: price.model_dump(exclude_none=True) for name, price in settings.prices.items()})
@@ -97,7 +107,7 @@ def runtimes(settings: Settings, home: Path, supervisor: Supervisor, own: Iterab
     assert known.keys() == RUNTIMES.keys()
     for runner in own:
         known[runner.name] = lambda runner=runner: runner  # type: ignore[misc]
-    return Runtimes(known)
+    return Runtimes(known, book)
 
 
 def agent_tool(settings: Settings, policy: Policy, runners: Runtimes, ledger: Ledger, trust: Trust) -> AgentTool:

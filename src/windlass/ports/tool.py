@@ -23,6 +23,8 @@ class Health:
     detail: str = ""
     advice: str = ""
     """The command that mends it."""
+    back_in: float | None = None
+    """Seconds after which it may be well again by itself."""
 
 
 class Answer(NamedTuple):

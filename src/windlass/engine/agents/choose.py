@@ -45,4 +45,6 @@ async def choose(
 def _nobody(named: str, health: Health, why: str, *advice: str) -> ToolError:
     message = f"{named} cannot be used: {health.detail}" + (f"; {why}" if why else "")
     told = tuple(line for line in (health.advice, *advice, "windlass doctor") if line)
+    if health.back_in is not None:
+        return ToolError.of(Failure(Category.TRANSIENT, message, advice=told, retry_after=health.back_in))
     return ToolError.of(Failure(Category.CONFIGURATION, message, advice=told))

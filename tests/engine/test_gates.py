@@ -1,0 +1,234 @@
+"""The gates before every use of a tool (C4, C8, H1, H3): the same for steps, agents and programs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import windlass
+from windlass import Plan, Step, ToolError, tool
+from windlass.core.breaker import FAILURES, Circuit
+from windlass.engine.gates import Gates, TookTooLong
+from windlass.engine.gates.circuit import NotBegun
+from windlass.engine.gates.places import Places
+from windlass.engine.gates.terms import TermsOfUse
+from windlass.errors import Category
+from windlass.plan.model import Effect
+from windlass.ports import Call, Rate, Terms
+from windlass.process import Supervisor
+from windlass.settings import ToolSettings
+from windlass.testing import FakeClock
+from windlass.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+
+class Scripted:
+    """A tool that does what it is told next, and counts."""
+
+    description = "scripted"
+    schema: dict[str, Any] = {"type": "object"}
+
+    def __init__(self, name: str, *outcomes: Any, terms: Terms | None = None, effect: Effect = Effect.NONE) -> None:
+        self.name, self.terms, self._effect = name, terms or Terms(), effect
+        self.outcomes = list(outcomes)
+        self.uses = 0
+
+    def effect(self, arguments: Any) -> Effect:
+        return self._effect
+
+    def validate(self, arguments: Any) -> list[str]:
+        return []
+
+    async def execute(self, arguments: Any, call: Call) -> Any:
+        self.uses += 1
+        outcome = self.outcomes.pop(0) if self.outcomes else "fine"
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if asyncio.iscoroutine(outcome):
+            return await outcome
+        return outcome
+
+
+class World:
+    def __init__(self, tmp_path: Path, *tools: Scripted, **settings: ToolSettings) -> None:
+        self.clock = FakeClock(1000.0)
+        self.gates = Gates(terms=TermsOfUse(settings), clock=self.clock)
+        self.registry = Registry(tools)
+        self.notes: list[str] = []
+        self._tmp = tmp_path
+
+    async def use(self, name: str, **arguments: Any) -> Any:
+        found = self.registry.get(name)
+        assert found is not None
+        async with Supervisor() as processes:
+            call = Call(
+                execution="e",
+                step="s",
+                attempt=1,
+                workdir=self._tmp,
+                folder=self._tmp,
+                processes=processes,
+                output=lambda stream, text: self.notes.append(text),
+            )
+            return await self.gates.use(found, arguments, call, self.registry)
+
+
+def down() -> ToolError:
+    return ToolError("no answer", category=Category.TRANSIENT)
+
+
+async def test_c4_a_tool_that_fails_again_and_again_is_left_alone_and_then_tried_once(tmp_path: Path) -> None:
+    broken = Scripted("a", *(down() for _ in range(FAILURES)))
+    world = World(tmp_path, broken)
+    for _ in range(FAILURES):
+        with pytest.raises(ToolError, match="no answer"):
+            await world.use("a")
+    assert world.gates.book.breaker("a").circuit(world.clock.now()) is Circuit.OPEN
+    with pytest.raises(NotBegun, match="left alone for 30 s") as refused:
+        await world.use("a")
+    assert broken.uses == FAILURES, "it was not used"
+    assert refused.value.failure.retry_after == pytest.approx(30.0)
+    world.clock.advance(30.0)
+    assert await world.use("a") == "fine"
+    assert world.gates.book.breakers() == {}
+
+
+async def test_c4_who_is_asked_for_nonsense_is_not_broken(tmp_path: Path) -> None:
+    world = World(tmp_path, Scripted("a", *(ToolError("no such file") for _ in range(FAILURES * 2))))
+    for _ in range(FAILURES * 2):
+        with pytest.raises(ToolError, match="no such file"):
+            await world.use("a")
+    assert world.gates.book.breakers() == {}
+
+
+async def test_h3_a_failing_tool_falls_back_to_its_substitute_and_says_so(tmp_path: Path) -> None:
+    first, second = Scripted("a", down(), terms=Terms(fallback="b")), Scripted("b", "instead")
+    world = World(tmp_path, first, second)
+    assert await world.use("a") == "instead"
+    assert world.notes == ["a cannot be used (no answer): b takes its place\n"]
+
+
+async def test_h3_while_the_breaker_is_open_the_substitute_is_used_at_once(tmp_path: Path) -> None:
+    first = Scripted("a", *(down() for _ in range(FAILURES)), terms=Terms(fallback="b"))
+    world = World(tmp_path, first, Scripted("b"))
+    for _ in range(FAILURES + 3):
+        assert await world.use("a") == "fine"
+    assert first.uses == FAILURES
+
+
+async def test_h3_what_may_have_taken_effect_is_not_done_again_by_another_tool(tmp_path: Path) -> None:
+    first, second = Scripted("a", down(), terms=Terms(fallback="b"), effect=Effect.ONCE), Scripted("b")
+    with pytest.raises(ToolError, match="no answer"):
+        await World(tmp_path, first, second).use("a")
+    assert second.uses == 0
+
+
+async def test_h3_substitutes_in_a_circle_end(tmp_path: Path) -> None:
+    one, two = Scripted("a", down(), terms=Terms(fallback="b")), Scripted("b", down(), terms=Terms(fallback="a"))
+    with pytest.raises(ToolError, match="no answer"):
+        await World(tmp_path, one, two).use("a")
+    assert (one.uses, two.uses) == (1, 1)
+
+
+async def test_h1_a_tool_has_its_own_time(tmp_path: Path) -> None:
+    slow = Scripted("a", asyncio.sleep(3600), terms=Terms(timeout=0.01))
+    with pytest.raises(TookTooLong, match=r"took longer than 0\.01 s"):
+        await World(tmp_path, slow).use("a")
+
+
+async def test_h2_a_result_is_kept_for_as_long_as_it_is_good_and_by_its_arguments(tmp_path: Path) -> None:
+    looked = Scripted("a", 1, 2, 3, terms=Terms(cache=60.0))
+    world = World(tmp_path, looked)
+    assert [await world.use("a", q=1), await world.use("a", q=1), await world.use("a", q=2)] == [1, 1, 2]
+    world.clock.advance(61.0)
+    assert await world.use("a", q=1) == 3
+
+
+async def test_h2_what_has_an_effect_is_never_answered_from_memory(tmp_path: Path) -> None:
+    done = Scripted("a", 1, 2, terms=Terms(cache=60.0), effect=Effect.REPEATABLE)
+    world = World(tmp_path, done)
+    assert [await world.use("a"), await world.use("a")] == [1, 2]
+
+
+async def test_c8_a_rate_makes_uses_wait_and_a_long_wait_is_said_instead(tmp_path: Path) -> None:
+    often = Scripted("a", terms=Terms(rate=Rate(1, 0.02)))
+    world = World(tmp_path, often)
+    world.gates = Gates()  # with the real clock: it waits for real
+    assert [await world.use("a") for _ in range(3)] == ["fine"] * 3
+    rare = World(tmp_path, Scripted("b", terms=Terms(rate=Rate(1, 86_400.0))))
+    await rare.use("b")
+    with pytest.raises(NotBegun, match="the next turn is in 86400 s"):
+        await rare.use("b")
+
+
+async def test_c8_no_more_uses_at_a_time_than_there_are_places(tmp_path: Path) -> None:
+    at_once, most = 0, 0
+
+    async def work() -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.005)
+        at_once -= 1
+
+    many = Scripted("a", *(work() for _ in range(8)), terms=Terms(concurrent=2))
+    world = World(tmp_path, many)
+    await asyncio.gather(*(world.use("a") for _ in range(8)))
+    assert most == 2
+
+
+async def test_c8_processes_share_the_places_and_a_dead_one_holds_none(tmp_path: Path) -> None:
+    one, other = Places(tmp_path), Places(tmp_path)  # as in two processes: locks are by descriptor
+    entered = asyncio.Event()
+
+    async def second() -> None:
+        async with other.one_of("a", 1):
+            entered.set()
+
+    async with one.one_of("a", 1):
+        waiting = asyncio.ensure_future(second())
+        await asyncio.sleep(0.1)
+        assert not entered.is_set()
+    await waiting
+    assert entered.is_set()
+
+
+async def test_h1_the_users_settings_come_before_what_a_tool_says(tmp_path: Path) -> None:
+    said = Terms(timeout=10.0, fallback="b")
+    terms = TermsOfUse(
+        {"http.*": ToolSettings(timeout=5.0, concurrent=2), "http.get": ToolSettings(timeout=1.0), "*": ToolSettings()}
+    )
+    assert terms.of(Scripted("http.get", terms=said)) == Terms(timeout=1.0, concurrent=2, fallback="b")
+    assert terms.of(Scripted("http.put", terms=said)) == Terms(timeout=5.0, concurrent=2, fallback="b")
+    assert terms.of(Scripted("other", terms=said)) == said
+
+
+async def test_c4_a_cancelled_use_says_nothing_about_the_tool(tmp_path: Path) -> None:
+    world = World(tmp_path, Scripted("a", *(asyncio.sleep(3600) for _ in range(FAILURES + 1))))
+    for _ in range(FAILURES + 1):
+        task = asyncio.ensure_future(world.use("a"))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert world.gates.book.breakers() == {}
+
+
+async def test_c4_steps_and_programs_meet_the_same_breaker_and_it_is_known_to_the_next_engine(project: Project) -> None:
+    @tool(name="flaky")
+    def flaky() -> None:
+        raise ToolError("no answer", category=Category.TRANSIENT)
+
+    steps = [Step(id=f"s{n}", tool="flaky", retry={"max": 0}, importance="optional") for n in range(FAILURES)]
+    program = Step(id="p", code="await tools.flaky()", needs=[s.id for s in steps], retry={"max": 0})
+    async with windlass.open(tools=[flaky]) as engine:
+        plan = Plan(steps=[*steps, program])
+        result = await (await engine.start(plan)).result()
+        assert "left alone" in result["steps"][-1]["error"]["message"]
+    async with windlass.open(tools=[flaky]) as engine:
+        assert list(engine.performer.gates.book.breakers()) == ["flaky"]
