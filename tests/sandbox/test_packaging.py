@@ -31,7 +31,7 @@ class Registry(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.address = f"http://127.0.0.1:{self.server_port}"
         self.asked = 0
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {"LICENSE": b"do as you like"}
 
     def tarball(self) -> bytes:
         buffer = io.BytesIO()
@@ -109,6 +109,7 @@ def test_g1_quickjs_is_fetched_once_by_the_users_npm_settings_and_nothing_is_lef
     checkout.registry.files["quickjs.wasm"] = quickjs.path().read_bytes()
     assert checkout.fetch().returncode == 0
     assert checkout.target.read_bytes() == quickjs.path().read_bytes()
+    assert checkout.target.with_suffix(".LICENSE").read_bytes() == b"do as you like"
     before, asked = checkout.target.stat(), checkout.registry.asked
     assert checkout.fetch().returncode == 0
     after = checkout.target.stat()
@@ -161,6 +162,7 @@ def test_g1_the_wheel_and_the_sdist_carry_quickjs(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert hashlib.sha256(archive.read("windlass/sandbox/quickjs.wasm")).hexdigest() == quickjs.SHA256
+        assert b"Permission is hereby granted" in archive.read("windlass/sandbox/quickjs.LICENSE")
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
