@@ -14,6 +14,7 @@ from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
 from windlass.engine.engine import Engine
 from windlass.engine.gates import Gates
+from windlass.engine.gates.intake import Intake
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.engine.perform import Performer
 from windlass.errors import JournalError
@@ -94,7 +95,7 @@ def open_engine(
     code = programs(policy, folder, supervisor, [*built_in_tools(), agents, *tools])
     registry = nature.tools = code.registry
     env, executions = child_environment(settings), folder / "executions"
-    performer = Performer(registry, supervisor, env, executions, settings.grace, gates)
+    performer = Performer(registry, supervisor, env, executions, settings.grace, gates, Intake(settings.load, folder))
     return Engine(
         journal,
         performer,

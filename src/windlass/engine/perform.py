@@ -20,6 +20,7 @@ from windlass.core.events import AttemptStarted, StepWaiting
 from windlass.core.state import StepState
 from windlass.engine.contact import AttemptContact
 from windlass.engine.gates import Gates, TookTooLong
+from windlass.engine.gates.intake import Intake
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.ports import Call, Contact, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
@@ -97,6 +98,7 @@ class Performer:
     """Where executions keep folders of their own."""
     grace: float = 5.0
     gates: Gates = field(default_factory=Gates)
+    intake: Intake = field(default_factory=Intake)
 
     def place(self, execution: str, workdir: str) -> Place:
         return Place(execution, Path(workdir), self.folder / execution)
@@ -140,9 +142,10 @@ class Performer:
         try:
             if step.failures and Category.PERMISSION in step.failures:
                 await _refresh(tool)
-            if call.timeout is None:
-                return storable(await self.gates.use(tool, started.input, call, self.tools), tool.name)
-            return storable(await self._in_time(call.timeout, tool, started.input, call), tool.name)
+            async with self.intake.admitted(call.output):
+                if call.timeout is None:
+                    return storable(await self.gates.use(tool, started.input, call, self.tools), tool.name)
+                return storable(await self._in_time(call.timeout, tool, started.input, call), tool.name)
         except _TooSlow:
             return Outcome(failure=_out_of_time(call.timeout), cut_off=True)
         except (ProcessLost, TookTooLong) as error:

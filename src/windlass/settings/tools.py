@@ -149,7 +149,7 @@ class LoadSettings(Table):
 
     disk_floor: Size = 256 * 1024 * 1024
     """Bytes that stay free on the disk of the home: below, nothing new is begun."""
-    executions: int = Field(default=64, ge=1, le=10_000)
-    """Executions that one process drives at a time; further ones wait for their turn."""
+    attempts: int = Field(default=256, ge=1, le=100_000)
+    """Attempts that one process has under way at a time, of all its executions; further ones wait for their turn."""
     memory_floor: Size = 128 * 1024 * 1024
     """Bytes of memory that stay free: below, new attempts wait."""

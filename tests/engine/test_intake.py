@@ -1,0 +1,87 @@
+"""Less is begun when there is little left (C8): it waits and says so, and one attempt always goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import windlass
+from windlass import Plan, Step
+from windlass.engine.gates import intake as module
+from windlass.engine.gates.intake import Intake, free_memory
+from windlass.errors import ToolError
+from windlass.settings import LoadSettings
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+MB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FRESH", 0.0)
+    monkeypatch.setattr(module, "LOOK_AGAIN", 0.001)
+
+
+async def test_c8_with_little_memory_an_attempt_waits_for_others_and_says_so() -> None:
+    free, notes, order = [10 * MB], [], []
+    intake = Intake(LoadSettings(memory_floor=100 * MB), memory=lambda: free[0])
+
+    async def attempt(name: str, until: asyncio.Event) -> None:
+        async with intake.admitted(lambda stream, text: notes.append(text)):
+            order.append(name)
+            await until.wait()
+
+    first_done, second_done = asyncio.Event(), asyncio.Event()
+    first = asyncio.ensure_future(attempt("first", first_done))
+    await asyncio.sleep(0.01)
+    second = asyncio.ensure_future(attempt("second", second_done))
+    await asyncio.sleep(0.02)
+    assert order == ["first"], "the first goes on though memory is short: somebody must"
+    assert notes == ["waits for memory: less than 100 MiB are free (load.memory_floor)\n"]
+    free[0] = 200 * MB
+    second_done.set()
+    await second
+    first_done.set()
+    await first
+
+
+async def test_c8_no_more_attempts_at_a_time_than_the_settings_say() -> None:
+    intake, notes = Intake(LoadSettings(attempts=1), memory=lambda: None), []
+    gate, entered = asyncio.Event(), asyncio.Event()
+
+    async def second() -> None:
+        async with intake.admitted(lambda stream, text: notes.append(text)):
+            entered.set()
+
+    async with intake.admitted(lambda stream, text: notes.append(text)):
+        waiting = asyncio.ensure_future(second())
+        await asyncio.sleep(0.01)
+        assert not entered.is_set()
+        gate.set()
+    await waiting
+    assert notes == ["waits for its turn: 1 attempts are under way (load.attempts)\n"]
+
+
+async def test_c8_a_disk_below_its_floor_is_said_with_what_to_do(tmp_path: Path) -> None:
+    intake = Intake(LoadSettings(disk_floor=1 << 60), tmp_path)
+    with pytest.raises(ToolError, match="must stay free") as caught:
+        async with intake.admitted(lambda stream, text: None):
+            raise AssertionError("it was begun")
+    assert "windlass clean" in caught.value.failure.advice[0]
+
+
+async def test_c8_a_plan_on_a_full_disk_fails_with_a_resource_failure(project: Project) -> None:
+    async with windlass.open(load={"disk_floor": 1 << 60}) as engine:
+        plan = Plan(steps=[Step(id="a", run="echo hi", retry={"max": 0})])
+        result = await (await engine.start(plan)).result()
+    assert result["steps"][0]["error"]["category"] == "resource"
+
+
+def test_free_memory_is_told_where_linux_runs() -> None:
+    free = free_memory()
+    assert free is None or free > MB
