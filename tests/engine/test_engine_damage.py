@@ -106,7 +106,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_d2_a_full_disk_is_told_and_nothing_acknowledged_is_lost(project: Project, small_disk: Path) -> None:
     plan = Plan(steps=[Step(id="small", run="true"), Step(id="big", run="head -c 900000 /dev/zero", needs=["small"])])
     home = small_disk / "home"
-    async with windlass.open(home) as engine:
+    async with windlass.open(home, load={"disk_floor": 0}) as engine:
         execution = await engine.start(plan)
         with pytest.raises(JournalError, match="full") as error:
             await execution.wait()

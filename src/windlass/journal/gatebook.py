@@ -1,7 +1,9 @@
 """What all executions of a home share about tools, in a small SQLite file of its own: rates, breakers, cached results.
 
 Nothing in it is the truth about an execution, so it is not fsynced; should it be damaged, it is made anew. Breakers are
-read from memory and looked up in the file again after a second: another process' failures are known that soon.
+read from memory and looked up in the file again after a second: another process' failures are known that soon. When the
+file cannot be read or written (a full disk), what this process knows itself has to do; only a rate, which is a promise
+to others, is then not taken for granted.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.breaker import Breaker
+from windlass.errors import JournalError
 from windlass.ports import Rate
 
 __all__ = ["SqliteGateBook"]
@@ -23,6 +26,8 @@ __all__ = ["SqliteGateBook"]
 FRESH = 1.0
 """Seconds for which what is known of the breakers is taken as it is."""
 MOST_KEPT = 2_000
+TIDY_EVERY = 100
+"""Results that are learned between two looks at how many there are."""
 LARGEST = 1024 * 1024
 """Bytes of a result that is worth keeping."""
 BUSY = 0.5
@@ -46,18 +51,19 @@ class SqliteGateBook:
         self._connection: sqlite3.Connection | None = None
         self._seen: dict[str, Breaker] = {}
         self._seen_at = float("-inf")
+        self._learned = 0
 
     def take(self, name: str, rate: Rate, now: float) -> float:
-        with self._lock, self._open() as db:
-            db.execute("BEGIN IMMEDIATE")  # who asks and who counts are one
-            row = db.execute("SELECT due FROM rate WHERE name = ?", (name,)).fetchone()
-            due, wait = rate.next(row[0] if row else now, now)
-            if wait:
+        try:
+            with self._lock, self._open() as db:
+                db.execute("BEGIN IMMEDIATE")  # who asks and who counts are one
+                row = db.execute("SELECT due FROM rate WHERE name = ?", (name,)).fetchone()
+                due, wait = rate.next(row[0] if row else now, now)
+                if not wait:
+                    db.execute("INSERT OR REPLACE INTO rate VALUES (?, ?)", (name, due))
                 return wait
-            db.execute(
-                "INSERT INTO rate VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET due = excluded.due", (name, due)
-            )
-        return 0.0
+        except sqlite3.Error as error:
+            raise JournalError(f"how often {name} was used cannot be counted in {self._file}: {error}") from error
 
     def breaker(self, name: str) -> Breaker:
         if time.monotonic() - self._seen_at > FRESH:
@@ -65,33 +71,30 @@ class SqliteGateBook:
         return self._seen.get(name, _CLOSED)
 
     def keep_breaker(self, name: str, breaker: Breaker) -> None:
-        with self._lock, self._open() as db:
-            if breaker == _CLOSED:
-                db.execute("DELETE FROM breaker WHERE name = ?", (name,))
-                self._seen.pop(name, None)
-            else:
-                db.execute("INSERT OR REPLACE INTO breaker VALUES (?, ?)", (name, _encode(breaker)))
-                self._seen[name] = breaker
+        if breaker == _CLOSED:
+            self._seen.pop(name, None)
+            self._write("DELETE FROM breaker WHERE name = ?", name)
+        else:
+            self._seen[name] = breaker
+            self._write("INSERT OR REPLACE INTO breaker VALUES (?, ?)", name, _encode(breaker))
 
     def breakers(self) -> dict[str, Breaker]:
         self._look()
         return dict(self._seen)
 
     def known(self, key: str, now: float) -> tuple[Any] | None:
-        with self._lock, self._open() as db:
-            row = db.execute("SELECT value FROM known WHERE key = ? AND until > ?", (key, now)).fetchone()
-        return (_values.decode(row[0]),) if row else None
+        rows = self._read("SELECT value FROM known WHERE key = ? AND until > ?", key, now)
+        return (_values.decode(rows[0][0]),) if rows else None
 
     def learn(self, key: str, value: Any, until: float) -> None:
         raw = _encode(value)
         if len(raw) > LARGEST:
             return
-        with self._lock, self._open() as db:
-            db.execute("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", (key, raw, until))
-            (count,) = db.execute("SELECT count(*) FROM known").fetchone()
-            if count > MOST_KEPT:
-                oldest = "SELECT key FROM known ORDER BY until LIMIT ?"
-                db.execute(f"DELETE FROM known WHERE key IN ({oldest})", (count - MOST_KEPT * 9 // 10,))
+        self._write("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", key, raw, until)
+        self._learned += 1
+        if self._learned % TIDY_EVERY == 1:
+            keep = "SELECT key FROM known ORDER BY until DESC LIMIT ?"
+            self._write(f"DELETE FROM known WHERE key NOT IN ({keep})", MOST_KEPT)
 
     def close(self) -> None:
         with self._lock:
@@ -100,10 +103,25 @@ class SqliteGateBook:
                 self._connection = None
 
     def _look(self) -> None:
-        with self._lock, self._open() as db:
-            rows = db.execute("SELECT name, state FROM breaker").fetchall()
-        self._seen = {name: _breakers.decode(state) for name, state in rows}
+        rows = self._read("SELECT name, state FROM breaker")
+        if rows is not None:
+            self._seen = {name: _breakers.decode(state) for name, state in rows}
         self._seen_at = time.monotonic()
+
+    def _read(self, statement: str, *given: Any) -> list[Any] | None:
+        """The rows; None when the file cannot be read: then nothing is known."""
+        try:
+            with self._lock, self._open() as db:
+                return db.execute(statement, given).fetchall()
+        except sqlite3.Error:
+            return None
+
+    def _write(self, statement: str, *given: Any) -> None:
+        try:
+            with self._lock, self._open() as db:
+                db.execute(statement, given)
+        except sqlite3.Error:
+            return  # the next one may get through; nobody builds on it
 
     def _open(self) -> sqlite3.Connection:
         """The connection, as a context manager that commits or takes back."""
