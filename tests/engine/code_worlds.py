@@ -6,7 +6,7 @@ down what was done, so that a test sees what the world saw; `PowerCut` is a jour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import windlass
@@ -22,6 +22,8 @@ from windlass.engine.code.finding import CodeSearch
 from windlass.engine.code.running import Desk
 from windlass.engine.code.tool import CodeTool
 from windlass.engine.engine import Engine
+from windlass.engine.gates import Gates
+from windlass.engine.gates.terms import TermsOfUse
 from windlass.engine.perform import Performer
 from windlass.errors import Failure
 from windlass.journal.checkpoint import CheckpointFolder
@@ -99,12 +101,14 @@ class CodeWorld:
         sandbox: Sandbox,
         tools: Iterable[Tool] = (),
         journal: Journal | None = None,
+        terms: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
+        """`terms` is what the settings say of tools."""
         self.project, self.sandbox, self.journal = project, sandbox, journal or MemoryJournal()
         self.tools = list(tools)
-        self.settings = {"grace": 0.1, **settings}
-        self._known = load_settings(project.home, self.settings)
+        self.settings, self._terms = {"grace": 0.1, **settings}, dict(terms or {})
+        self._known = load_settings(project.home, {**self.settings, "tools": self._terms})
         clock = SystemClock()
         desk, policy = Desk(sandbox, clock), policy_of(self._known)
         fixed: list[Tool] = [*built_in_tools(), *self.tools, CodeTool(desk, policy), CodeSearch()]
@@ -115,9 +119,10 @@ class CodeWorld:
     def engine(self) -> Engine:
         """Its sandbox outlives it: the next one finds warm workers."""
         home, known = self.project.home, self._known
+        env, gates = child_environment(known), Gates(terms=TermsOfUse(known.tools))
         return Engine(
             self.journal,
-            Performer(self.registry, Supervisor(), child_environment(known), home / "executions", known.grace),
+            Performer(self.registry, Supervisor(), env, home / "executions", known.grace, gates),
             SystemClock(),
             home=home,
             ledger=MemoryLedger(),
@@ -131,7 +136,7 @@ class CodeWorld:
     def with_journal(self, journal: Journal, tools: Iterable[Tool] | None = None) -> CodeWorld:
         """The same in another home of journals, as it would be with these tools."""
         own = self.tools if tools is None else tools
-        return CodeWorld(self.project, self.sandbox, own, journal, **self.settings)
+        return CodeWorld(self.project, self.sandbox, own, journal, self._terms, **self.settings)
 
     async def run(self, plan: Plan, *, hold: bool = False) -> State:
         """Start it, and wait until it has finished or stands still."""

@@ -23,11 +23,15 @@ def _log(state: State, step: str) -> ProgramLog:
 
 
 def _began(state: State, event: ev.ProgramBegan) -> None:
-    _log(state, event.step).programs[event.program] = ProgramRecord(event.at, event.digest)
+    log = _log(state, event.step)
+    before = log.programs.get(event.program)
+    if before is not None and before.digest != event.digest:
+        log.leave(event.program)
+    log.programs[event.program] = ProgramRecord(event.at, event.digest)
 
 
 def _started(state: State, event: ev.CallStarted) -> None:
-    _log(state, event.step).calls[event.call] = CallRecord(event.tool, event.input, event.effect, event.attempt)
+    _log(state, event.step).begin(event.call, CallRecord(event.tool, event.input, event.effect, event.attempt))
     state.steps[event.step].last_output = f"{event.tool} {gist(event.input)}".rstrip()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from windlass.core.decide import Policy
+from windlass.core.program import CallRecord
 from windlass.plan.model import AGENT, CODE, Effect
 from windlass.ports import Contact, ProgramError, ProgramLimits, Tool, Toolbox
 
@@ -81,6 +82,8 @@ class Tree:
     calls: int = 0
     cpu: float = 0.0
     log: int = 0
+    taken: dict[int, CallRecord] = field(default_factory=dict)
+    """Results of a way that was left which are spoken for, by `id`."""
     _working: int = 0
     _asking: bool = False
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -134,6 +137,7 @@ class Tree:
                 await self._changed.wait_for(lambda: not self._working)
             except BaseException:
                 self._asking = False
+                self._changed.notify_all()
                 raise
         try:
             yield

@@ -15,9 +15,10 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.program import CallRecord
 from windlass.engine.code.caller import Origin, Tree, is_program
+from windlass.engine.code.failures import raised
 from windlass.engine.offclock import off_the_clock
 from windlass.engine.perform import storable
-from windlass.errors import Category, Failure, classify
+from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, ProgramRun, Tool
 from windlass.schemas import misfits
@@ -61,14 +62,21 @@ class Calls:
             value = await self._through_the_gates(asked, before)
         except _Refused as refused:
             return self._failed(asked, refused.failure, refused.seen)
-        except (Exception, SystemExit) as error:  # a tool may raise anything; it must end as a recorded failure
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # it must end as a recorded failure
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error
-            return self._failed(asked, classify(error))
+            return self._failed(asked, raised(error))
         at = self.clock.now()
         self.contact.tell(ev.CallFinished(at, self.contact.step.id, self.call.attempt, self.name(asked.number), value))
         return Delivery(asked.number, at, value)
+
+    def take_over(self, asked: GuestCall, before: CallRecord) -> Delivery:
+        """It worked on a way that was left: its result stands, and is written down where it belongs now."""
+        at, step, name = self.clock.now(), self.contact.step.id, self.name(asked.number)
+        self.contact.tell(self._started(asked, Effect(before.effect)))
+        self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, before.output))
+        return Delivery(asked.number, at, before.output)
 
     def _failed(self, asked: GuestCall, failure: Failure, seen: str = "") -> Delivery:
         """A program sees a class of error, never the host's words: those may hold paths, and whatever a tool met."""

@@ -1,11 +1,19 @@
-"""How a program's end is told to people: as a Failure, with what to do about it."""
+"""How a program's end, and that of a call, is told to people: as a Failure, with what to do about it."""
 
 from __future__ import annotations
 
-from windlass.errors import Category, Failure
-from windlass.ports import ProgramError, Trouble
+import asyncio
+import math
 
-__all__ = ["failure_of"]
+import msgspec
+
+from windlass.core.program import CUT_OFF
+from windlass.engine.gates import TookTooLong
+from windlass.errors import Category, Failure, classify
+from windlass.ports import ProgramError, Trouble
+from windlass.process import ProcessLost
+
+__all__ = ["failure_of", "raised"]
 
 _CATEGORIES: dict[Trouble, Category] = {
     "memory": Category.RESOURCE,
@@ -49,3 +57,24 @@ def failure_of(error: ProgramError, cause: Failure | None = None) -> Failure:
     category = _CATEGORIES.get(error.trouble, Category.LOGIC)
     final = error.trouble not in _NOT_THE_SAME_AGAIN
     return Failure(category, error.message, advice=(advice,), kind=error.trouble, final=final)
+
+
+def raised(error: BaseException) -> Failure:
+    """The failure of a call whose tool raised this, as the journal can hold it."""
+    if isinstance(error, asyncio.CancelledError):
+        return Failure(Category.LOGIC, "the tool cancelled itself")
+    failure = classify(error)
+    wait = failure.retry_after
+    return msgspec.structs.replace(
+        failure,
+        message=_plain(failure.message),
+        where=_plain(failure.where),
+        advice=tuple(map(_plain, failure.advice)),
+        retry_after=wait if wait is not None and math.isfinite(wait) else None,
+        kind=CUT_OFF if isinstance(error, ProcessLost | TookTooLong) else _plain(failure.kind),
+    )
+
+
+def _plain(text: object) -> str:
+    """An exception may hold a file's name that is not UTF-8."""
+    return str(text).encode("utf-8", "replace").decode()

@@ -1,8 +1,8 @@
 """A program from its beginning to its end: its calls are made, what comes of them is handed in, over every restart.
 
 What was handed in before a stop is in the step's `ProgramLog`, and is handed in again in the same order; so the program
-comes to where it was, and goes on. After a failed attempt the calls that worked are not made again, either; but the
-program may then go another way, and what it does there is done anew.
+comes to where it was, and goes on. After a failed attempt the program may go another way: the calls that worked are not
+made again there, either, wherever on it they come; they are written down once more, in their new place and order.
 """
 
 from __future__ import annotations
@@ -91,11 +91,8 @@ class _Running:
         self._origin, self._tree = origin, tree
         self._source, self._data = source, data
         self._granted = granted_tools(grants, origin.caller.names())
-        log = contact.step.programs
-        self._before: dict[int, CallRecord] = log.of(origin.path) if log is not None else {}
-        self._astray = log is not None and log.failed_before
-        """It may go another way than before."""
-        self._order = sorted((n for n, r in self._before.items() if r.ended), key=lambda n: self._before[n].order or 0)
+        self._before: dict[int, CallRecord] = {}
+        self._order: list[int] = []
         """What was handed in before, in its order, as far as it is not handed in yet."""
         self._issued: dict[int, GuestCall] = {}
         self._flying: dict[int, asyncio.Task[None]] = {}
@@ -105,7 +102,12 @@ class _Running:
         self._cpu = 0.0
 
     async def perform(self) -> Any:
-        run = await self._desk.sandbox.open(self._program())
+        program = await self._program()
+        log = self._contact.step.programs
+        self._before = log.of(self._origin.path) if log is not None else {}
+        ended = [number for number, record in self._before.items() if record.ended]
+        self._order = sorted(ended, key=lambda number: self._before[number].order or 0)
+        run = await self._desk.sandbox.open(program)
         calls = Calls(
             self._call,
             self._contact,
@@ -131,7 +133,7 @@ class _Running:
         finally:
             await self._give_up(run)
 
-    def _program(self) -> Program:
+    async def _program(self) -> Program:
         digest = hashlib.sha256(self._source.encode()).hexdigest()
         contact, path = self._contact, self._origin.path
         log = contact.step.programs
@@ -140,8 +142,11 @@ class _Running:
             began = known.began_at
         else:
             began = self._desk.clock.now()
-            contact.tell(ev.ProgramBegan(began, contact.step.id, path, digest))
-            self._astray = self._astray or known is not None
+            event = ev.ProgramBegan(began, contact.step.id, path, digest)
+            if known is None:
+                contact.tell(event)
+            else:
+                await contact.record(event)  # the way that the other program took is left with this
         seed = f"{self._call.execution}:{contact.step.id}:{path}"
         return Program(self._source, self._granted, self._data, seed, began, self._tree.left())
 
@@ -156,24 +161,26 @@ class _Running:
         for asked in turn.calls:
             self._tree.called()
             self._issued[asked.number] = asked
-            before = self._known(asked)
+            before = self._known(asked, calls)
             if before is None or not before.ended:
                 self._flying[asked.number] = asyncio.ensure_future(self._fly(calls, asked, before))
+            elif asked.number not in self._before:
+                self._arrived.append(calls.take_over(asked, before))
 
-    def _known(self, asked: GuestCall) -> CallRecord | None:
+    def _known(self, asked: GuestCall, calls: Calls) -> CallRecord | None:
         """What is known of the call from before."""
         before = self._before.get(asked.number)
-        if before is None or _same(before, asked):
+        if before is None:
+            log = self._contact.step.programs
+            name = calls.name(asked.number)
+            found = log.at_hand(name, asked.tool, asked.arguments, self._tree.taken) if log is not None else None
+            if found is not None:
+                self._tree.taken[id(found)] = found
+            return found
+        if _same(before, asked):
             return before
-        if not self._astray:
-            raise ProgramError(
-                "diverged",
-                f"call {asked.number} is {asked.tool} now, and was {before.tool} with other arguments before",
-            )
-        del self._before[asked.number]
-        if asked.number in self._order:
-            self._order.remove(asked.number)
-        return None
+        told = f"call {asked.number} is {asked.tool} now, and was {before.tool} with other arguments before"
+        raise ProgramError("diverged", told)
 
     async def _fly(self, calls: Calls, asked: GuestCall, before: CallRecord | None) -> None:
         try:
@@ -198,13 +205,11 @@ class _Running:
             await self._news.wait()
         arrived, self._arrived = self._arrived, []
         for delivery in arrived:
-            del self._flying[delivery.number]
+            self._flying.pop(delivery.number, None)
         return arrived
 
     def _replayed(self) -> list[Delivery]:
         """The next results from before whose calls are made: not one more, for the next one may be made by these."""
-        if self._astray:
-            self._order.sort(key=lambda number: number not in self._issued)  # which keeps the order besides
         results: list[Delivery] = []
         while self._order and self._order[0] in self._issued:
             number = self._order.pop(0)
