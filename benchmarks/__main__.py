@@ -172,8 +172,8 @@ def _beside(row: list[Figure]) -> Row:
     program, scale = ours.program, 1e6 if ours.program.unit == "µs" else 1e3
     if ours.problem:
         return Row(program.what, f"not measured: {ours.problem[-200:]}", "", None)
-    peers = [f"{one.engine} {'–' if one.problem else f'{one.seconds * scale:.3g}'}" for one in others]
-    text = f"{ours.seconds * scale:.3g} {program.unit} ({', '.join([*peers, f'load {_load()}'])})"
+    peers = [f"{one.engine} {'–' if one.problem else _short(one.seconds * scale)}" for one in others]
+    text = f"{_short(ours.seconds * scale)} {program.unit} ({', '.join([*peers, f'load {_load()}'])})"
     wanted = f"< {program.below * scale:g} {program.unit}" if program.below else ""
     return Row(program.what, text, wanted, ours.seconds < program.below if program.below else None)
 
@@ -190,6 +190,10 @@ def _held(engines: Sequence[str], *, all_of_them: bool) -> Iterator[Row]:
         ours = engine == ENGINES[0]
         what = f"{found.programs} hostile programs, {engine}"
         yield Row(what, text, "0 beyond" if ours else "", beyond == 0 if ours else None)
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def _load() -> str:

@@ -95,9 +95,10 @@ def containment(engine: str, folder: Path, environment: Path, *, all_of_them: bo
     programs = hostile_programs(all_of_them=all_of_them)
     too_long, too_large, hung, worst = [], [], [], Used(0.0, 0)
     for number, (name, source) in enumerate(programs.items()):
+        asked = Asked(source, limit=SECONDS, hostile=True)
         try:
             with _started(engine, folder / f"{engine}-{number}", environment) as talk:
-                answer, used = talk.watched(Asked(source, limit=SECONDS, hostile=True), HANGS_AFTER)
+                answer, used = talk.watched(asked, HANGS_AFTER, SECONDS + SPARE_SECONDS)
         except (OSError, NoAnswer, Hang) as error:
             return Containment(engine, 0, (), (), (), worst, str(error))
         if answer.get("hangs"):

@@ -30,6 +30,7 @@ HARNESS = """
   const tools = { add: use("add"), echo: use("echo"), fails: use("fails"), files: { read: use("files.read") } };
   const lines = [];
   const console = { log: (...said) => { lines.push(said.map(String).join(" ")); } };
+  globalThis.queueMicrotask ??= (work) => { Promise.resolve().then(work); };
   const AsyncFunction = (async () => {}).constructor;
   const program = new AsyncFunction("tools", "console", "inputs", source);
   return program(tools, console, JSON.parse(inputs)).then((value) => JSON.stringify(value ?? null));

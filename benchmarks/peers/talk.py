@@ -24,6 +24,8 @@ __all__ = ["Conversation", "Hang", "NoAnswer", "Used"]
 LOOK = 0.01
 """Seconds between two looks at what it uses: of a process that ends, the last look counts."""
 START_WITHIN = 90.0
+PATIENCE = 25.0
+"""Seconds that one may be late on a machine that does not let it compute."""
 
 
 class NoAnswer(Exception):
@@ -70,9 +72,12 @@ class Conversation:
                 os.kill(pid, signal.SIGKILL)
         self._process.communicate()
 
-    def watched(self, asked: Asked, within: float) -> tuple[dict[str, Any], Used]:
-        """The answer, or why there is none, and what its processes used until then."""
-        self._watch = _Watch(self._process.pid)
+    def watched(self, asked: Asked, within: float, cpu: float) -> tuple[dict[str, Any], Used]:
+        """The answer, or why there is none, and what its processes used until then.
+
+        On a busy machine it is waited for longer, as long as it has not computed for `cpu` seconds.
+        """
+        self._watch = _Watch(self._process.pid, cpu)
         try:
             answer = self.ask(asked, within)
         except (NoAnswer, Hang) as error:
@@ -89,7 +94,8 @@ class Conversation:
         assert self._process.stdout is not None
         descriptor, deadline = self._process.stdout.fileno(), time.monotonic() + within
         while b"\n" not in self._rest:
-            if time.monotonic() > deadline:
+            late = time.monotonic() - deadline
+            if late > 0 and (self._watch is None or self._watch.had_its_time or late > PATIENCE):
                 raise Hang(f"no answer within {within:g} s")
             if select.select([descriptor], [], [], LOOK)[0]:
                 piece = os.read(descriptor, 1 << 20)
@@ -106,8 +112,8 @@ class Conversation:
 class _Watch:
     """On a process and all that it started and starts, from now on."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self, pid: int, cpu: float) -> None:
+        self._pid, self._enough = pid, cpu
         self._cpu: dict[int, float] = {}
         """Seconds of each, those that have ended included."""
         for one in _family(pid):
@@ -115,6 +121,10 @@ class _Watch:
                 Path(f"/proc/{one}/clear_refs").write_text("5")  # the highest it held is what it holds now
         self._memory_before = self._memory = self._look()
         self._cpu_before = sum(self._cpu.values())
+
+    @property
+    def had_its_time(self) -> bool:
+        return self.look().cpu > self._enough
 
     def look(self) -> Used:
         self._memory = max(self._memory, self._look())
