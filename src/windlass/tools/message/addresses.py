@@ -1,0 +1,73 @@
+"""Mail addresses in their plainest form, and whether mail may go to one.
+
+Only `local@domain` in ASCII is an address here. Whatever else RFC 5322 allows (display names, comments, quoted local
+parts, several addresses in one text, Unicode that looks like something else) is refused and not interpreted: what one
+program takes for one address, the next one on the way may take for another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from email.headerregistry import Address as HeaderAddress
+from email.utils import parseaddr
+
+__all__ = ["ADDRESS", "Recipients", "ascii_address", "sender_of"]
+
+_ATOM = r"[A-Za-z0-9#$&'*+/=?^_`{|}~-]+"
+"""Without `%` and `!`: with them, old mail servers are told to pass a message on to somewhere else."""
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+ADDRESS = re.compile(rf"(?P<local>{_ATOM}(?:\.{_ATOM})*)@(?P<domain>{_LABEL}(?:\.{_LABEL})*)", re.ASCII)
+_ANYBODY = re.compile(rf"\*@(?P<domain>{_LABEL}(?:\.{_LABEL})*)", re.ASCII)
+_LONGEST_LOCAL, _LONGEST = 64, 254
+
+
+def ascii_address(text: str) -> str | None:
+    """Why it is not an address, None when it is one."""
+    if not text.isascii():
+        return "has characters outside ASCII: write an international domain in its xn-- form"
+    found = ADDRESS.fullmatch(text)
+    if found is None or len(text) > _LONGEST or len(found["local"]) > _LONGEST_LOCAL:
+        return "is not one plain mail address: write it like ana@example.com, without a name, comment or second address"
+    return None
+
+
+def sender_of(text: str) -> HeaderAddress | None:
+    """The settings' sender, `a@example.com` or `Name <a@example.com>`; None when it is neither."""
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        return None
+    name, address = parseaddr(text)
+    if ascii_address(address) is not None:
+        return None
+    local, _, domain = address.rpartition("@")
+    return HeaderAddress(name, local, domain)
+
+
+class Recipients:
+    """The user's list of those whom mail may go to."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._exact: set[tuple[str, str]] = set()
+        self._domains: set[str] = set()
+        self.unusable: list[str] = []
+        """Entries that fit nobody, because they are neither `ana@example.com` nor `*@example.com`."""
+        for entry in entries:
+            if (anybody := _ANYBODY.fullmatch(entry)) is not None:
+                self._domains.add(anybody["domain"].lower())
+            elif ascii_address(entry) is None:
+                self._exact.add(_parts(entry))
+            else:
+                self.unusable.append(entry)
+
+    def allow(self, address: str) -> bool:
+        """Exactly as it stands in the list, or anybody of a domain in it. Only a domain's case says nothing: what a
+        server makes of `Ana` and `ana+x` is its own affair, so they are not taken for `ana`."""
+        if ascii_address(address) is not None:
+            return False
+        local, domain = _parts(address)
+        return domain in self._domains or (local, domain) in self._exact
+
+
+def _parts(address: str) -> tuple[str, str]:
+    local, _, domain = address.rpartition("@")
+    return local, domain.lower()

@@ -1,0 +1,111 @@
+"""Chat, push and the like, through apprise: one address of the settings is one service."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from windlass.errors import Category, ToolError
+from windlass.tools.message.arguments import Send
+from windlass.tools.message.attachments import Attachment
+from windlass.tools.message.ear import Heard, listening
+from windlass.tools.message.http_failures import of_status
+from windlass.tools.message.once import OutcomeUnknown
+from windlass.tools.message.services import Service
+from windlass.tools.threads import in_thread
+
+__all__ = ["Channel", "channel", "say"]
+
+_STATUS = re.compile(r"\berror[=:]\s?(\d{3})\b")
+_NEVER_CONNECTED = re.compile(
+    r"NewConnectionError|ConnectTimeout|NameResolutionError|ProxyError|SSLError|Connection refused|"
+    r"Name or service not known|nodename nor servname|Temporary failure in name resolution|No route to host"
+)
+_SHOWN = 400
+
+
+class Channel(NamedTuple):
+    service: str
+    kind: str
+    plugin: Any
+    """apprise's own object, which holds the secrets."""
+
+
+def channel(service: Service, url: str) -> Channel:
+    """The service behind an address. Nothing is sent."""
+    try:
+        from apprise import Apprise, AppriseAsset
+    except ImportError:
+        raise ToolError(
+            "chat and push services need the package apprise, which is not installed",
+            category=Category.CONFIGURATION,
+            advice=("pip install 'windlass[messages]'",),
+        ) from None
+    asset = AppriseAsset(
+        app_id="Windlass",
+        app_desc="Windlass",
+        async_mode=False,  # in the thread that we give it,
+        service_timeout=0,  # and in no other
+        storage_mode="memory",
+        http_redirects=False,  # what is meant for one place goes to no other
+        secure_logging=True,
+    )
+    with listening():
+        plugin = Apprise.instantiate(url, asset=asset)
+    if plugin is None:
+        web = url.lower().startswith(("http://", "https://"))
+        raise ToolError(
+            f"message service {service.name!r}: its address is none that apprise knows",
+            category=Category.CONFIGURATION,
+            advice=(
+                "use message.webhook for it" if web else "compare it with https://appriseit.com/services/",
+                f"check {service.settings.url_env or 'its url in your settings'}",
+            ),
+        )
+    plugin.retry = 0  # whether a message is repeated is not for the address to say
+    plugin.optional = False  # nor that one which did not arrive counts as sent
+    return Channel(service.name, str(plugin.service_name), plugin)
+
+
+async def say(to: Channel, given: Send, attached: Sequence[Attachment], clean: Callable[[str], str]) -> dict[str, Any]:
+    """Hand it over. A ToolError that is not `OutcomeUnknown` means that the service has not taken it."""
+    if attached and not to.plugin.attachment_support:
+        raise ToolError(f"{to.kind} takes no attachments", advice=("leave `attachments` out, or use another service",))
+    arrived, heard = await in_thread(lambda: _notify(to, given, attached))
+    if not arrived:
+        raise _why(to, heard, clean)
+    return {"kind": to.kind}
+
+
+def _notify(to: Channel, given: Send, attached: Sequence[Attachment]) -> tuple[bool, Heard]:
+    from apprise import Apprise, AppriseAttachment
+    from apprise.attachment.memory import AttachMemory
+
+    in_memory: Any = AttachMemory  # it has no types
+    files = AppriseAttachment([in_memory(file.data, name=file.name, mimetype=file.mime) for file in attached])
+    apprise = Apprise(asset=to.plugin.asset)
+    apprise.add(to.plugin)
+    with listening() as heard:
+        arrived = apprise.notify(
+            body=given.text,
+            title=given.title,
+            notify_type=given.level,
+            body_format=given.format,
+            attach=files if attached else None,
+        )
+    return bool(arrived), heard
+
+
+def _why(to: Channel, heard: Heard, clean: Callable[[str], str]) -> ToolError:
+    said = "; ".join(heard.texts(logging.WARNING)) or "it said no more"
+    message = f"message service {to.service!r} ({to.kind}) did not confirm the message: {clean(said)[:_SHOWN]}"
+    if any(text.startswith("Sent ") for text in heard.texts(logging.INFO, logging.INFO)):
+        return OutcomeUnknown(f"{message}; a part of it, or some of its recipients, has arrived")
+    statuses = [int(found[1]) for text in heard.texts(logging.WARNING) if (found := _STATUS.search(text))]
+    if statuses:
+        return of_status(statuses[-1], message)
+    if any(_NEVER_CONNECTED.search(text) for text in heard.texts(logging.DEBUG)):
+        return ToolError(message, category=Category.TRANSIENT)
+    return OutcomeUnknown(f"{message}; nobody knows whether it has arrived")

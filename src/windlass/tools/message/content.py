@@ -1,0 +1,124 @@
+"""What may be in a message: no control characters, no template that nobody filled in, no secret, and not too much.
+
+The look for secrets is against accidents: a log with a token in it, an agent that pastes its environment. It knows the
+values of secret variables and the forms of well-known keys, as they are and in the usual wrappings (base64, percent and
+HTML escapes, UTF-16). Who hides a secret on purpose gets it past any such look; against that there are the list of
+recipients and the person who is asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import unquote
+
+from windlass.errors import Category, ToolError
+from windlass.redact import Redactor
+
+__all__ = ["Screen", "body_problems", "line_problems"]
+
+_LINE_ENDS = {"Cc", "Zl", "Zp", "Cs"}
+"""What ends or garbles a line: control characters, line and paragraph separators, halves of characters."""
+_UNFILLED = re.compile(r"\{\{.{0,500}?\}\}|\{%.{0,500}?%\}", re.DOTALL)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}={0,2}")
+_PARTS = re.compile(r"[/?&=@:#;,]+")
+_LONG_PART = 16
+
+
+def line_problems(name: str, text: str, *, literal: bool = False) -> list[str]:
+    """What is wrong with a text of one line, as a header holds it."""
+    if any(unicodedata.category(character) in _LINE_ENDS for character in text):
+        return [f"{name}: has a line break or another control character in it; it must be one plain line"]
+    return _unfilled(name, text, literal)
+
+
+def body_problems(name: str, text: str, *, literal: bool = False) -> list[str]:
+    if not text.strip():
+        return [f"{name}: is empty"]
+    if any(c not in "\t\n\r" and unicodedata.category(c) in ("Cc", "Cs") for c in text):
+        return [f"{name}: has a control character in it; only tabs and line breaks may stand in a message"]
+    return _unfilled(name, text, literal)
+
+
+def _unfilled(name: str, text: str, literal: bool) -> list[str]:
+    found = None if literal else _UNFILLED.search(text)
+    if found is None:
+        return []
+    return [f"{name}: {found[0][:60]!r} is a template that nobody filled in; with `literal: true` it is sent as it is"]
+
+
+class Screen:
+    """Looks through a message before it leaves."""
+
+    def __init__(self, env: Mapping[str, str], secrets: Mapping[str, str], largest: int) -> None:
+        """`secrets` by name, besides the variables whose names speak of them."""
+        self.largest = largest
+        more = dict(secrets)
+        for name, value in secrets.items():
+            # An address like slack://T0/B0/token: its long parts are secret one by one. A part with a dot is a host.
+            for number, part in enumerate(_PARTS.split(value)):
+                if len(part) >= _LONG_PART and "." not in part:
+                    more[f"{name} (part {number})"] = part
+        self._redactor = Redactor(env, more)
+
+    def clean(self, text: str) -> str:
+        """Text from the other side, without our secrets in it, for results and errors."""
+        return self._redactor.text(text)
+
+    def size(self, parts: Iterable[bytes]) -> None:
+        total = sum(len(part) for part in parts)
+        if total > self.largest:
+            raise too_large(total, self.largest)
+
+    def text(self, what: str, text: str) -> None:
+        """Refuses what has a secret in it, saying which kind, never which."""
+        for form in _unwrapped(text):
+            if (kind := self._kind(form)) is not None:
+                raise ToolError(
+                    f"the {what} has a secret in it ({kind}): the message was not sent",
+                    category=Category.PERMISSION,
+                    advice=(f"take the secret out of the {what}", "if it is out in the open already, change it"),
+                )
+
+    def file(self, name: str, data: bytes) -> None:
+        self.text("name of an attachment", name)
+        # Without its NUL bytes, UTF-16 of plain characters is plain text.
+        for form in {data, data.replace(b"\0", b"")}:
+            self.text("attachment", form.decode("utf-8", "replace"))
+
+    def _kind(self, text: str) -> str | None:
+        blotted = self._redactor.text(text)
+        if blotted == text:
+            return None
+        differ = next(n for n, (a, b) in enumerate(zip(f"{text}\n", f"{blotted}\n", strict=False)) if a != b)
+        begin = blotted.rfind("[", 0, differ + 1)
+        return blotted[begin + 1 : blotted.find("]", begin)]
+
+
+def too_large(size: int, largest: int) -> ToolError:
+    return ToolError(
+        f"the message has {size} bytes or more, attachments included; {largest} are allowed",
+        category=Category.LOGIC,
+        advice=("send less, or a link", "raise messages.largest in your settings"),
+    )
+
+
+def _unwrapped(text: str) -> Iterator[str]:
+    """The text, and what is seen when its usual wrappings are taken off."""
+    yield text
+    for unwrap in (html.unescape, unquote):
+        if (plain := unwrap(text)) != text:
+            yield plain
+    hidden = []
+    for found in _BASE64.finditer(text):
+        run = found[0].rstrip("=").replace("-", "+").replace("_", "/")
+        try:
+            hidden.append(base64.b64decode(run + "=" * (-len(run) % 4)).decode("utf-8", "replace"))
+        except binascii.Error:
+            continue  # a word that only looks like it
+    if hidden:
+        yield "\n".join(hidden)

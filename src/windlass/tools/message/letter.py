@@ -1,0 +1,40 @@
+"""A mail as bytes: headers that cannot be broken out of, in 7 bits, so that any server can carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+from windlass.tools.message.arguments import Email
+from windlass.tools.message.attachments import Attachment
+
+__all__ = ["compose"]
+
+_POLICY = SMTP.clone(cte_type="7bit")
+
+
+def compose(given: Email, sender: Address, message_id: str, at: float, attached: Sequence[Attachment]) -> bytes:
+    """The whole mail. Who gets a blind copy is said to the server only."""
+    mail = EmailMessage(policy=_POLICY)
+    mail["From"] = sender
+    for header, addresses in (("To", given.to), ("Cc", given.cc)):
+        if addresses:
+            mail[header] = ", ".join(addresses)
+    mail["Subject"] = given.subject
+    mail["Date"] = format_datetime(datetime.fromtimestamp(at, UTC))
+    mail["Message-ID"] = message_id
+    mail["Auto-Submitted"] = "auto-generated"  # so that nobody's holiday notice answers it (RFC 3834)
+    if given.text is not None:
+        mail.set_content(given.text)
+        if given.html is not None:
+            mail.add_alternative(given.html, subtype="html")
+    elif given.html is not None:
+        mail.set_content(given.html, subtype="html")
+    for file in attached:
+        main, _, sub = file.mime.partition("/")
+        mail.add_attachment(file.data, maintype=main, subtype=sub, filename=file.name)
+    return mail.as_bytes()

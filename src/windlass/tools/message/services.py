@@ -1,0 +1,118 @@
+"""The services of the user's settings: found by name, completed from the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from windlass.errors import Category, ToolError
+from windlass.settings.tools import MessageSettings, ServiceSettings
+from windlass.tools.files.failures import nearest
+
+__all__ = ["Kind", "MailServer", "Service", "Services"]
+
+Kind = Literal["smtp", "url"]
+_WORDS = {"smtp": "mail service", "url": "message service with an address"}
+_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+_WHERE = "in your own settings (windlass doctor says where they are)"
+
+
+class Service(NamedTuple):
+    name: str
+    settings: ServiceSettings
+
+    @property
+    def kind(self) -> Kind:
+        return "smtp" if self.settings.smtp is not None else "url"
+
+
+class MailServer(NamedTuple):
+    host: str
+    port: int
+    user: str | None
+    password: str | None
+    security: Literal["starttls", "tls", "none"]
+
+    @property
+    def local(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Services:
+    def __init__(self, settings: MessageSettings, env: Mapping[str, str]) -> None:
+        self._known = {name: Service(name, found) for name, found in settings.services.items()}
+        self._env = env
+
+    def of(self, kind: Kind) -> list[Service]:
+        return [service for service in self._known.values() if service.kind == kind]
+
+    def problem(self, name: str | None, kind: Kind) -> str | None:
+        """Why there is no such service, None when there is."""
+        fitting = [service.name for service in self.of(kind)]
+        if name is None:
+            if len(fitting) == 1:
+                return None
+            which = f"say which `service`: {', '.join(fitting)}" if fitting else f"no {_WORDS[kind]} is set up"
+            return f"{which}; services are described under [messages.services.NAME] {_WHERE}"
+        if name in fitting:
+            return None
+        if name in self._known:
+            tool = "message.email" if kind == "url" else "message.send or message.webhook"
+            return f"{name!r} is no {_WORDS[kind]}: it is for {tool}"
+        near = nearest(name, fitting)
+        hint = f"; did you mean {near!r}?" if near else f"; there are: {', '.join(fitting) or 'none'}"
+        return f"there is no {_WORDS[kind]} {name[:80]!r} {_WHERE}{hint}"
+
+    def named(self, name: str | None, kind: Kind) -> Service:
+        if (problem := self.problem(name, kind)) is not None:
+            raise ToolError(problem, category=Category.CONFIGURATION)
+        return self._known[name] if name is not None else self.of(kind)[0]
+
+    def url(self, service: Service) -> str:
+        """Its address, which may hold secrets: never to be shown."""
+        if service.settings.url_env is not None:
+            return self.secret(service, service.settings.url_env)
+        return service.settings.url or ""
+
+    def mail_server(self, service: Service) -> MailServer:
+        """Where it is, and who we are there."""
+        told = service.settings
+        wrong = ToolError(
+            f"message service {service.name!r}: smtp = {told.smtp!r} is not HOST:PORT",
+            category=Category.CONFIGURATION,
+            advice=(f"write it like mail.example.com:587 {_WHERE}",),
+        )
+        try:
+            place = urlsplit(f"//{told.smtp}")
+            host, port = place.hostname, place.port
+        except ValueError:
+            raise wrong from None
+        if not host or place.path or place.query or place.username:
+            raise wrong
+        user = self.secret(service, told.user_env) if told.user_env else None
+        password = self.secret(service, told.password_env) if told.password_env else None
+        return MailServer(host, port or _PORTS[told.security], user, password, told.security)
+
+    def secret(self, service: Service, variable: str) -> str:
+        value = self._env.get(variable, "").strip()
+        if not value:
+            raise ToolError(
+                f"message service {service.name!r} needs the environment variable {variable}, which is not set",
+                category=Category.CONFIGURATION,
+                advice=(f"export {variable}=…, then try again",),
+            )
+        return value
+
+    def secrets(self) -> dict[str, str]:
+        """What must be in no message, by the name of its variable: whatever the name sounds like, these are secret."""
+        variables = {
+            variable
+            for service in self._known.values()
+            for variable in (service.settings.url_env, service.settings.password_env)
+            if variable is not None
+        }
+        return {variable: value for variable in variables if (value := self._env.get(variable, "").strip())}
