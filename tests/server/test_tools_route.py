@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import windlass as library
+from windlass.plan.model import Effect
+from windlass.ports import Call
+from windlass.server.mcp.toolbox import every_tool, tool_data
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -49,3 +55,28 @@ def test_g3_one_tool_is_told_of_and_one_that_is_not_there_is_a_404_with_the_near
     missing = server.api.get("/api/tools/files.raed")
     assert (missing.status, missing.json["advice"]) == (404, ["did you mean 'files.read'?"])
     assert server.api.get("/api/tools/%00%1b").status == 404
+
+
+class Fetch:
+    """A tool of one's own whose effect depends on what it is asked to do."""
+
+    name, description = "fetch", "Get or post something"
+    schema: dict[str, Any] = {"type": "object"}
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.ONCE if arguments.get("method") == "POST" else Effect.NONE
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return []
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        return None
+
+
+async def test_g3_ones_own_tools_are_told_apart_and_an_effect_by_arguments_is_none_that_could_be_named(
+    project: Project,
+) -> None:
+    async with library.open(tools=[Fetch()]) as engine:
+        told = {tool.name: tool_data(engine, tool) for tool in every_tool(engine)}
+    assert (told["fetch"]["kind"], told["fetch"]["effect"], told["fetch"]["returns"]) == ("own", None, None)
+    assert list(told) == sorted(told)

@@ -53,10 +53,9 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
 
     async def work(engine: Engine) -> int:
         from windlass.cli.tool_text import tool_table, visible
-        from windlass.server.mcp.toolbox import tool_data
+        from windlass.server.mcp.toolbox import every_tool, tool_data
 
-        box = engine.performer.tools
-        told = [tool_data(engine, tool) for name in box.names() if (tool := box.get(name)) is not None]
+        told = [tool_data(engine, tool) for tool in every_tool(engine)]
         if as_json:
             print_json(told)
         else:

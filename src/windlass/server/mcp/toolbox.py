@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from windlass.plan.model import AGENT, CODE
 from windlass.ports import ComposedTool, Tool
 from windlass.settings import user_folder
 
-__all__ = ["callable_tools", "file_of", "fitting", "kind_of", "tool_data", "whole_data"]
+__all__ = ["callable_tools", "every_tool", "file_of", "fitting", "kind_of", "tool_data", "whole_data"]
 
 Kind = Literal["built-in", "composed", "own"]
 FOLDER = "composed-tools"
@@ -77,10 +78,20 @@ def file_of(engine: Engine, kept: ComposedTool) -> Path:
     return (user_folder() if kept.everywhere else engine.home) / FOLDER / f"{kept.name}.js"
 
 
+def every_tool(engine: Engine) -> list[Tool]:
+    """All that there are, by name. The shelf is looked at once, not once for each of them."""
+    box = engine.performer.tools
+    kept = {tool.name: tool for tool in engine.shelf.all()} if engine.shelf is not None else {}
+    found = {name: tool for name in box.names() if name not in kept and (tool := box.get(name)) is not None}
+    one = next((tool for name in kept if isinstance(tool := box.get(name), Composed)), None)
+    if one is not None:
+        found |= {name: replace(one, kept=tool) for name, tool in kept.items()}
+    return [found[name] for name in sorted(found)]
+
+
 def callable_tools(engine: Engine) -> list[Tool]:
     """Those that a program can call."""
-    box = engine.performer.tools
-    return [tool for name in callable_names(box.names()) if (tool := box.get(name)) is not None]
+    return [tool for tool in every_tool(engine) if callable_names([tool.name])]
 
 
 def fitting(engine: Engine, query: str, limit: int) -> list[Tool]:

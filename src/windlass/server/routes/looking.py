@@ -13,13 +13,11 @@ from starlette.responses import Response
 
 from windlass.agents.catalogue import Catalogue
 from windlass.agents.listing import catalogue_data
-from windlass.engine.engine import Engine
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import UsageError
-from windlass.ports import Tool
 from windlass.server.mcp.clean import clean
 from windlass.server.mcp.single import tool_named
-from windlass.server.mcp.toolbox import tool_data, whole_data
+from windlass.server.mcp.toolbox import every_tool, tool_data, whole_data
 from windlass.server.routes.shared import answer, problems
 from windlass.server.service import Service
 
@@ -39,7 +37,7 @@ def looking_routes(service: Service) -> APIRouter:
     @router.get("/tools", responses=problems())
     async def tools() -> Response:
         """The tools that steps can use: their kinds, what they take and return, and the uses of composed ones."""
-        return answer(await asyncio.to_thread(lambda: clean([tool_data(engine, tool) for tool in _there(engine)])))
+        return answer(await asyncio.to_thread(lambda: clean([tool_data(engine, tool) for tool in every_tool(engine)])))
 
     @router.get("/tools/{name}", responses=problems(404))
     async def tool(name: Annotated[str, PathOf(max_length=200, description="A tool's name.")]) -> Response:
@@ -66,8 +64,3 @@ def looking_routes(service: Service) -> APIRouter:
         return answer({"executions": await engine.counts(), "spent": spent})
 
     return router
-
-
-def _there(engine: Engine) -> list[Tool]:
-    box = engine.performer.tools
-    return [tool for name in box.names() if (tool := box.get(name)) is not None]
