@@ -1,0 +1,84 @@
+"""What went wrong between us and an MCP server, as the failure that the engine decides by (C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.errors import Category, Failure, ToolError, WindlassError, classify
+from windlass.redact import Redactor
+from windlass.tools.mcp.over_http import Refusal
+from windlass.tools.mcp.server import Server
+from windlass.tools.mcp.text import clean
+
+__all__ = ["MOST_WORDS", "failure_of", "library_missing"]
+
+MOST_WORDS = 2_000
+"""Characters of a server's own words in an error."""
+_UNAVAILABLE = frozenset({408, 425, 429})
+_CLOSED, _TIMEOUT, _INTERNAL = -32000, -32001, -32603
+_BEYOND_US = frozenset({-32021, -32022, -32042})
+"""It speaks no version that we speak, or needs something of its client that we do not do: questions to a person."""
+_SESSION_OVER = "Session terminated"
+
+
+def library_missing() -> ToolError:
+    return ToolError(
+        "tools of MCP servers need the `mcp` library, which is not installed",
+        category=Category.CONFIGURATION,
+        advice=("pip install 'windlass[server]'",),
+    )
+
+
+def failure_of(error: BaseException, server: Server, redactor: Redactor, noted: Refusal, doing: str) -> Failure:
+    """`doing` is what was being done: `starting it`, `using search`."""
+    from mcp.shared.exceptions import MCPError
+
+    cause = next(_causes(error))
+    if isinstance(cause, ToolError | WindlassError):
+        found = cause.failure
+        return Failure(found.category, f"MCP server {server.name}: {found.message}", advice=found.advice)
+    words = redactor.text(clean(str(cause), MOST_WORDS) or type(cause).__name__)
+    said = f"MCP server {server.name}, {doing}: {words}"
+    if refused := _of_status(noted, said, server):
+        return refused
+    if isinstance(cause, MCPError):
+        return _of_code(cause.code, words, said, server)
+    if type(cause).__module__.startswith(("httpx2", "httpcore2")):
+        return Failure(Category.TRANSIENT, f"{said} ({server.told.url} cannot be reached)", advice=_look(server))
+    if type(cause).__name__ == "ValidationError":
+        return Failure(Category.LOGIC, f"MCP server {server.name}, {doing}: its answer does not keep to the protocol")
+    return Failure(classify(cause).category, said, advice=_look(server))
+
+
+def _of_status(noted: Refusal, said: str, server: Server) -> Failure | None:
+    status = noted.status
+    if status is None:
+        return None
+    said = f"{said} (HTTP {status})"
+    if status in (401, 403):
+        advice = (f"give it a header with a key: headers_env of mcp.{server.title} in {server.source}",)
+        return Failure(Category.PERMISSION, said, advice=advice)
+    if status in _UNAVAILABLE or status >= 500:
+        return Failure(Category.TRANSIENT, said, retry_after=noted.retry_after)
+    return Failure(Category.RESOURCE, said) if status == 413 else None
+
+
+def _of_code(code: int, words: str, said: str, server: Server) -> Failure:
+    if code in (_CLOSED, _TIMEOUT, _INTERNAL) or words == _SESSION_OVER:
+        return Failure(Category.TRANSIENT, said, advice=_look(server) if code == _CLOSED else ())
+    if code in _BEYOND_US:
+        return Failure(Category.CONFIGURATION, f"{said} (it needs something that Windlass does not do for servers)")
+    return Failure(Category.LOGIC, said)
+
+
+def _look(server: Server) -> tuple[str, ...]:
+    return (f"look at its entry in {server.source}", "windlass tools check tells how it is")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What is in the groups that anyio wraps errors in."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _causes(inner)
+    else:
+        yield error

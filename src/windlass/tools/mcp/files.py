@@ -1,0 +1,72 @@
+"""Settings files of other programs: JSON, where comments and trailing commas are no mistake.
+
+They may come with a cloned project: regular files only, of a bearable size, and what is wrong with one is a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Unreadable", "read_json"]
+
+MOST_BYTES = 32 * 1024 * 1024
+"""Claude Code keeps much else in its file, too."""
+_PIECE = re.compile(  # possessive throughout: a hostile file must not make it go back and forth
+    r'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*+|/\*(?>.*?\*/|.*)|,(?=(?>\s++|//[^\n]*+|/\*(?>.*?\*/))*+[}\]])', re.DOTALL
+)
+
+
+class Unreadable(Exception):
+    """Why a file says nothing."""
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in the file; None where there is no file."""
+    try:
+        text = _text(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {(error.strerror or 'unknown').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable("it is not UTF-8 text") from error
+    try:
+        data = _parsed(text)
+    except (ValueError, RecursionError) as error:
+        where = f" at line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
+        raise Unreadable(f"it is not valid JSON{where}") from error
+    if not isinstance(data, dict):
+        raise Unreadable("it must hold an object")
+    return data
+
+
+def _text(path: Path) -> str:
+    # Without O_NONBLOCK, to open a pipe that nobody writes to would wait for ever.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise Unreadable("it is not a regular file")
+        if found.st_size > MOST_BYTES:
+            raise Unreadable(f"it has {found.st_size:,} bytes; {MOST_BYTES:,} are the most")
+        return file.read(MOST_BYTES).decode("utf-8-sig")
+
+
+def _parsed(text: str) -> Any:
+    if not text.strip():
+        return {}
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(_PIECE.sub(_blank, text))  # most files have no comments, and need no looking for them
+
+
+def _blank(piece: re.Match[str]) -> str:
+    """Every line stays where it was."""
+    unclosed = piece[0].startswith("/*") and (len(piece[0]) < 4 or not piece[0].endswith("*/"))
+    return piece[0] if piece[0][0] == '"' or unclosed else re.sub(r"[^\n]", " ", piece[0])

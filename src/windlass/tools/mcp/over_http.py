@@ -1,0 +1,95 @@
+"""The way to a server at an address: streamable HTTP, as the `mcp` library speaks it.
+
+The library tells no more of a refusal than that there was one. What the status and the headers say is noted here for
+the request that was refused: the library runs each request in the context of whoever made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from windlass.tools.mcp.wire import LONGEST
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["HttpClients", "OverHttp", "Refusal", "refusal"]
+
+HttpClients = Callable[[Mapping[str, str]], "httpx2.AsyncClient"]
+"""Makes the client that a server is spoken to with, given its headers."""
+CONNECTING = 30.0
+"""Seconds to connect, to send, and for a place among the connections. Answers may take as long as the use may."""
+
+
+@dataclass(slots=True)
+class Refusal:
+    """What the last answer to a request said, if it was a refusal."""
+
+    status: int | None = None
+    retry_after: float | None = None
+
+
+refusal: ContextVar[Refusal | None] = ContextVar("refusal", default=None)
+
+
+class OverHttp:
+    """The way to one address."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], clients: HttpClients | None) -> None:
+        self._url, self._headers, self._clients = url, headers, clients or _plain_client
+        self.ended = asyncio.Event()
+
+    def words(self) -> str:
+        return ""
+
+    def died(self) -> bool:
+        return False  # an address does not end; whether somebody answers there is another matter
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Any, Any]]:
+        from mcp.client.streamable_http import streamable_http_client
+
+        client = self._clients(self._headers)
+        client.event_hooks = {**client.event_hooks, "response": [*client.event_hooks.get("response", ()), _look]}
+        async with client, streamable_http_client(self._url, http_client=client, max_sse_event_size=LONGEST) as streams:
+            yield streams
+
+
+def _plain_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    import httpx2
+
+    return httpx2.AsyncClient(headers=dict(headers), timeout=httpx2.Timeout(CONNECTING, read=None))
+
+
+async def _look(response: httpx2.Response) -> None:
+    """Note a refusal, and see to it that no answer is larger than a message may be."""
+    noted = refusal.get()
+    if noted is not None and response.status_code >= 400:
+        noted.status = response.status_code
+        after = response.headers.get("retry-after", "")
+        noted.retry_after = min(float(after), 86400.0) if after.isdecimal() and len(after) < 9 else None
+    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        response.stream = _bounded(response.stream)
+
+
+def _bounded(stream: Any) -> Any:
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for chunk in stream:
+                size += len(chunk)
+                if size > LONGEST:
+                    raise httpx2.StreamError(f"the answer has more than {LONGEST >> 20} MiB")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()

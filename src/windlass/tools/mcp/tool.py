@@ -1,0 +1,102 @@
+"""One tool of one MCP server, behind the `Tool` port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from windlass.errors import Category, ToolError
+from windlass.plan.model import Effect
+from windlass.ports import Call, Health, Terms
+from windlass.schemas import misfits
+from windlass.tools.mcp.described import Described
+from windlass.tools.mcp.line import Line
+from windlass.tools.mcp.results import value_of
+from windlass.tools.mcp.text import clean
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
+
+__all__ = ["McpTool"]
+
+MOST_NOTES = 200
+"""Of one use: what a server tells about its progress is shown, but not for ever."""
+MOST_NOTE = 500
+MOST_ROUNDS = 100
+"""How often a server may ask to be asked again."""
+ROUND = 0.25
+"""Seconds before it is asked again."""
+
+
+class McpTool:
+    def __init__(self, name: str, tool: Described, line: Line) -> None:
+        self.name, self._tool, self._line = name, tool, line
+        self.description, self.schema, self.returns = tool.description, tool.schema, tool.returns
+        self.terms = Terms(timeout=line.server.told.timeout, sensitive=tool.sensitive)
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return self._tool.effect
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return misfits(self.schema, arguments)
+
+    def circuit(self, arguments: Mapping[str, Any]) -> str:
+        """A server that is down is down for all its tools."""
+        return f"mcp.{self._line.server.name}"
+
+    async def health(self) -> Health:
+        try:
+            return Health(True, f"speaks MCP {await self._line.check()}")
+        except ToolError as error:
+            return Health(False, str(error), next(iter(error.failure.advice), ""))
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        if wrong := self.validate(arguments):
+            raise ToolError(f"{self.name}: {'; '.join(wrong)}", category=Category.CONFIGURATION)
+        progress = _Progress(call)
+        given = dict(arguments)
+
+        async def act(client: Client) -> CallToolResult:
+            return await _called(client, self._tool.original, given, progress)
+
+        result = await self._line.use(f"using {clean(self._tool.original, 80, lines=False)}", act)
+        return value_of(result, self.name, self._tool, call)
+
+
+class _Progress:
+    """What a server says while it works, as notes."""
+
+    def __init__(self, call: Call) -> None:
+        self._call, self._count = call, 0
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        self._count += 1
+        if self._count <= MOST_NOTES:
+            share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+            self._call.output("note", f"{share} {clean(message or '', MOST_NOTE, lines=False)}".rstrip() + "\n")
+
+
+async def _called(client: Client, name: str, arguments: dict[str, Any], progress: _Progress) -> CallToolResult:
+    """As the library's `call_tool`, but results are checked by `results`: a stranger's schema must not hold us up."""
+    from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
+    from pydantic import TypeAdapter
+
+    either: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
+    state: str | None = None
+    for _ in range(MOST_ROUNDS):
+        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments, request_state=state))
+        found = await client.session.send_request(request, either, progress_callback=progress)
+        if isinstance(found, CallToolResult):
+            return found
+        if found.input_requests:
+            break
+        state = found.request_state
+        await asyncio.sleep(ROUND)
+    raise ToolError(
+        f"{clean(name, 80, lines=False)} does not answer without asking a person or a model something first, "
+        "which is not passed on",
+        category=Category.CONFIGURATION,
+        advice=("give it what it asks for in its arguments, or use another tool",),
+    )

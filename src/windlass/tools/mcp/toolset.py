@@ -1,0 +1,185 @@
+"""All tools of all MCP servers that the user has named: what the assembly makes, and the registry asks for tools.
+
+To know the tools, no server is started that was asked before: what it said is on the shelf. A server is started when
+one of its tools is used (`line`), or when nobody knows its tools yet (`discover`, `ensure`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from windlass.clock import Clock
+from windlass.errors import ToolError
+from windlass.ports import Health, Tool
+from windlass.process import Process, Supervisor
+from windlass.process.pipes import PIPE
+from windlass.tools.mcp.connection import Way
+from windlass.tools.mcp.described import Described, describe
+from windlass.tools.mcp.line import Line
+from windlass.tools.mcp.names import distinct
+from windlass.tools.mcp.over_http import HttpClients, OverHttp
+from windlass.tools.mcp.server import Server
+from windlass.tools.mcp.shelf import Shelf
+from windlass.tools.mcp.tool import McpTool
+from windlass.tools.mcp.wire import Wire
+
+__all__ = ["McpTools"]
+
+AT_ONCE = 4
+"""Servers that are started at the same time."""
+IDLE = 300.0
+"""Seconds that a server is kept running unused."""
+MOST_PROBLEMS = 20
+"""That are told of one server."""
+
+
+class McpTools:
+    def __init__(
+        self,
+        servers: Iterable[Server],
+        supervisor: Supervisor,
+        env: Mapping[str, str],
+        clock: Clock,
+        *,
+        folder: Path,
+        environ: Mapping[str, str] | None = None,
+        cache: Path | None = None,
+        problems: Sequence[str] = (),
+        http: HttpClients | None = None,
+        idle: float = IDLE,
+    ) -> None:
+        """`env` is what every child may see, `environ` the user's own, from which each server gets what it is allowed
+        besides; servers run in `folder`. `cache` is the file of the shelf, `problems` what was wrong with where the
+        servers are named, `http` makes the clients for servers at an address.
+        """
+        self._servers = {server.name: server for server in servers}
+        self._supervisor, self._env, self._folder, self._http = supervisor, dict(env), folder, http
+        self._environ = env if environ is None else environ
+        self._idle = idle
+        self._shelf = Shelf(cache, clock)
+        self._found = list(problems)
+        self._problems: dict[str, list[str]] = {}
+        self._lines: dict[str, Line] = {}
+        self._tools: dict[str, list[McpTool]] = {}
+        self._all: tuple[Tool, ...] = ()
+        for server in self._servers.values():
+            if (kept := self._shelf.tools(server.digest)) is not None:
+                self._set(server, kept)
+
+    def __call__(self) -> Sequence[Tool]:
+        """The tools that are known so far."""
+        return self._all
+
+    def servers(self) -> list[Server]:
+        return list(self._servers.values())
+
+    def problems(self) -> list[str]:
+        return [*self._found, *(problem for each in self._problems.values() for problem in each)]
+
+    def running(self) -> list[str]:
+        """Servers that are connected to."""
+        return sorted(name for name, line in self._lines.items() if line.running)
+
+    async def discover(self, timeout: float) -> None:
+        """Find out the tools of every server that nobody knows them of; what does not answer in time is a problem."""
+        await self._ask([name for name in self._servers if name not in self._tools], timeout)
+
+    async def ensure(self, names: Iterable[str], timeout: float = 60.0) -> None:
+        """Have the tools of these names, or patterns like `mcp.github.*`, if their servers have them."""
+        known = {tool.name for tool in self._all}
+        wanted = {name.split(".")[1] for name in names if name.startswith("mcp.") and name not in known}
+        await self._ask([name for name in self._servers if name in wanted], timeout)
+
+    async def check(self) -> dict[str, Health]:
+        """How each server is, by its name; starts those that do not run."""
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: str) -> Health:
+            async with turn:
+                try:
+                    version = await self._line(name).check()
+                except ToolError as error:
+                    return Health(False, str(error), next(iter(error.failure.advice), ""))
+            return Health(True, f"{len(self._tools.get(name, ()))} tools, MCP {version}")
+
+        found = await asyncio.gather(*(one(name) for name in self._servers))
+        return dict(zip(self._servers, found, strict=True))
+
+    async def close(self) -> None:
+        """End every server, and wait for its end."""
+        await asyncio.gather(*(line.close() for line in self._lines.values()))
+
+    # -- finding out -----------------------------------------------------------------------------------
+
+    async def _ask(self, names: list[str], timeout: float) -> None:
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with turn:
+                try:
+                    await self._line(name).use("listing its tools", _nothing_more)
+                except ToolError as error:
+                    self._problems[name] = [str(error)]
+
+        asking = {asyncio.create_task(one(name)): name for name in names}
+        if not asking:
+            return
+        try:
+            _, late = await asyncio.wait(asking, timeout=timeout)
+            for task in late:
+                self._problems[asking[task]] = [
+                    f"MCP server {asking[task]} did not tell its tools within {timeout:g} s"
+                ]
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    def _line(self, name: str) -> Line:
+        if name not in self._lines:
+            server = self._servers[name]
+
+            def tell(raws: list[dict[str, Any]]) -> None:
+                self._learn(server, raws)
+
+            redactor = server.redactor(self._environ)
+            self._lines[name] = Line(server, lambda: self._way(server), redactor, tell, self._idle)
+        return self._lines[name]
+
+    def _way(self, server: Server) -> Way:
+        if server.told.url is not None:
+            return OverHttp(server.told.url, server.all_headers(self._environ), self._http)
+
+        async def spawn() -> Process:
+            env = server.environment(self._env, self._environ)
+            return await self._supervisor.spawn(server.command, cwd=str(self._folder), env=env, stdin=PIPE)
+
+        return Wire(spawn)
+
+    def _learn(self, server: Server, raws: list[dict[str, Any]]) -> None:
+        """What the server itself says its tools are."""
+        described: dict[str, Described] = {}
+        problems: list[str] = []
+        for raw in raws:
+            tool, wrong = describe(raw)
+            problems += [f"MCP server {server.name}: {one}" for one in wrong]
+            if tool is not None:
+                described.setdefault(tool.original, tool)
+        tools = list(described.values())
+        if trouble := self._shelf.keep(server.digest, tools):
+            problems.append(f"MCP server {server.name}: {trouble}")
+        self._problems[server.name] = problems[:MOST_PROBLEMS]
+        self._set(server, tools)
+
+    def _set(self, server: Server, tools: list[Described]) -> None:
+        called = distinct(tool.original for tool in tools)
+        line = self._line(server.name)
+        self._tools[server.name] = [McpTool(f"mcp.{server.name}.{called[tool.original]}", tool, line) for tool in tools]
+        self._all = tuple(tool for name in self._servers for tool in self._tools.get(name, ()))
+
+
+async def _nothing_more(client: object) -> None:
+    """Who is connected has told its tools."""

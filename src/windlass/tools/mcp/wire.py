@@ -1,0 +1,140 @@
+"""The wire to a server that is a process of ours: one JSON message a line, over the pipes of a `Supervisor` (A8).
+
+A transport of the `mcp` library's, which starts nothing itself. What is no message is passed over, as servers print
+warnings where they should not; a flood of it, or a line without end, ends the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import windlass.process as processes
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+__all__ = ["LONGEST", "Wire"]
+
+CHUNK = 64 * 1024
+LONGEST = 16 << 20
+"""Bytes of one message. Images come as one."""
+MOST_GARBAGE = 1 << 20
+"""Bytes that are no message, in all."""
+FAREWELL = 2.0
+"""Seconds to end by itself after its input has ended, as the protocol wants it."""
+LAST_WORDS = 1.0
+"""Seconds between the polite signal and the kill."""
+
+
+class Wire:
+    """One process and what is known of it."""
+
+    def __init__(self, spawn: Callable[[], Awaitable[processes.Process]]) -> None:
+        self._spawn = spawn
+        self.ended = asyncio.Event()
+        self.flood = ""
+        """Why we stopped listening, if we did."""
+        self.exit: processes.Exit | None = None
+        self.stderr = b""
+        """The last of it."""
+        self._garbage = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Any, Any]]:
+        import anyio
+
+        process = await self._spawn()
+        heard, read = anyio.create_memory_object_stream[Any](0)
+        write, said = anyio.create_memory_object_stream[Any](0)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._listen, process, heard)
+                group.start_soon(self._speak, process, said)
+                group.start_soon(self._drain, process)
+                try:
+                    yield read, write
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._part(process)
+                    group.cancel_scope.cancel()
+        finally:
+            for stream in (heard, read, write, said):
+                stream.close()
+            self.ended.set()
+
+    def words(self) -> str:
+        last = self.stderr.decode("utf-8", "replace").strip()[-400:]
+        how = self.flood
+        if not how and self.exit is not None and not self.exit.killed:
+            by = f"code {self.exit.code}" if self.exit.signal is None else f"signal {self.exit.signal}"
+            how = f"it ended with {by}"
+        return "; ".join(part for part in (how, f"the last of its stderr: {last}" if last else "") if part)
+
+    def died(self) -> bool:
+        return self.exit is not None and not self.exit.killed and not self.flood
+
+    async def _part(self, process: processes.Process) -> None:
+        import anyio
+
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            with anyio.move_on_after(FAREWELL):
+                self.exit = await process.wait()
+                return
+            self.exit = await process.stop(LAST_WORDS)
+        except processes.ProcessLost:
+            return  # it slipped out of our hands, and the supervisor has said so
+
+    async def _listen(self, process: processes.Process, heard: MemoryObjectSendStream[Any]) -> None:
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        wanted = True
+        async for line in self._lines(process):
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                self._garbage += len(line)
+                continue
+            if wanted:
+                try:
+                    await heard.send(SessionMessage(message))
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    wanted = False  # it is still read, or the server would stop at a full pipe instead of ending
+        heard.close()
+        self.ended.set()
+
+    async def _lines(self, process: processes.Process) -> AsyncIterator[bytes]:
+        pending = bytearray()
+        while chunk := await process.stdout.read(CHUNK):
+            first, *more = chunk.split(b"\n")
+            pending += first
+            for rest in more:
+                yield bytes(pending)
+                pending = bytearray(rest)
+            if len(pending) > LONGEST:
+                self.flood = f"it sent a message of more than {LONGEST >> 20} MiB"
+            elif self._garbage > MOST_GARBAGE:
+                self.flood = f"it printed more than {MOST_GARBAGE >> 20} MiB that are no messages"
+            if self.flood:
+                return
+
+    async def _speak(self, process: processes.Process, said: MemoryObjectReceiveStream[Any]) -> None:
+        assert process.stdin is not None
+        try:
+            async for message in said:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await process.stdin.write(text.encode() + b"\n")
+        except BrokenPipeError:
+            self.ended.set()  # it has ended, or wants to hear no more: there will be no answer
+        finally:
+            said.close()
+
+    async def _drain(self, process: processes.Process) -> None:
+        while chunk := await process.stderr.read(CHUNK):
+            self.stderr = (self.stderr + chunk)[-4096:]
