@@ -27,7 +27,9 @@ from windlass.core import events as ev
 from windlass.core.events import decode
 from windlass.core.state import fold
 from windlass.core.view import snapshot
+from windlass.ports import ComposedTool
 from windlass.testing import ScriptedRunner, Turn
+from windlass.tools.composed import ComposedShelf
 
 HERE = Path(__file__).parent
 
@@ -140,6 +142,30 @@ steps:
     run: exit 0
 """
 
+CODE = """
+name: code
+description: a program with calls at once, one that fails and is caught, one that is asked about, and a composed tool
+inputs: {names: [ann, bob]}
+steps:
+  - id: work
+    approve: sensitive
+    grants: ["files.*", greet]
+    code: |
+      const files = await Promise.all(inputs.names.map((name) => tools.greet({name})));
+      let missing = "";
+      try { await tools.files.read({path: "nowhere.txt"}); } catch (error) { missing = error.category; }
+      console.log(`${files.length} written`);
+      await tools.files.delete({path: files[0]});
+      return {files, missing};
+  - id: broken
+    retry: {max: 0}
+    code: |
+      return await tools.files.read({path: "nowhere.txt"});
+"""
+GREET = """
+await tools.files.write({path: `${args.name}.txt`, content: `hello ${args.name} ☃`});
+return `${args.name}.txt`;
+"""
 
 AGENTS = {
     "name": "agents",
@@ -256,6 +282,15 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     recorder.write(CRITICAL)
     run("run plan.yaml", code=1)
     yield "critical"
+
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    greet = ComposedTool("greet", GREET, schema, "Greets somebody in a file.", ("files.write",))
+    ComposedShelf(recorder.folder / ".windlass" / "composed-tools", recorder.folder / "user", list).save(greet)
+    recorder.write(CODE)
+    run("run plan.yaml", code=3)
+    run(f"approve {recorder.newest} work --note 'no longer needed'", code=0)
+    run(f"resume {recorder.newest}", code=1)
+    yield "code"
 
     for name, on_overrun in (("agents", "ask"), ("agents-warned", "proceed")):
         asyncio.run(play_agents(recorder.folder / ".windlass", recorder.folder, on_overrun))
