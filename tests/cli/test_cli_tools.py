@@ -111,7 +111,8 @@ def test_c6_a_run_asks_in_a_terminal_and_pauses_without_one(project: Project, wi
     terminal = windlass.terminal(*gone)
     terminal.expect("Allow it?")
     terminal.type("y\n")
-    assert terminal.ended().code == 0
+    ended = terminal.ended()
+    assert (ended.code, ended.out) == (0, "gone\n")
     assert not (project.path / "old").exists()
 
 
