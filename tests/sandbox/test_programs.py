@@ -309,3 +309,10 @@ async def test_g1_the_time_that_it_computed_is_told_with_each_turn(sandbox: Wasm
     last = await run.deliver([answer(first.calls[0])])
     assert 0 < first.cpu < last.cpu
     await run.close()
+
+
+async def test_g1_what_a_program_logged_before_it_failed_is_not_lost(sandbox: WasmSandbox) -> None:
+    run = await sandbox.open(program("console.log('before'); null.x"))
+    with pytest.raises(ProgramError) as caught:
+        await run.begin()
+    assert caught.value.log == "before\n"

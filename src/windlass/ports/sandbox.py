@@ -51,12 +51,14 @@ waits for nothing; a limit; its value cannot be passed on; its worker died under
 class ProgramError(Exception):
     """A program ended without a result. `message` may hold what the program itself says, and nothing of the host's."""
 
-    def __init__(self, trouble: Trouble, message: str, *, call: int | None = None) -> None:
+    def __init__(self, trouble: Trouble, message: str, *, call: int | None = None, log: str = "") -> None:
         super().__init__(message)
         self.trouble: Trouble = trouble
         self.message = message
         self.call = call
         """The number of the call whose failure it did not catch."""
+        self.log = log
+        """What it logged since the last turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ class Broke(msgspec.Struct, frozen=True, array_like=True, tag="broke"):
     trouble: Trouble
     message: str
     call: int = 0
+    log: str = ""
 
 
 class Checked(msgspec.Struct, frozen=True, array_like=True, tag="checked"):

@@ -164,7 +164,8 @@ class Run:
 
     def _ended(self, broke: frames.Broke) -> ProgramError:
         call = broke.call if broke.call in self._failed else None
-        return ProgramError(broke.trouble, broke.message[:LONGEST_MESSAGE], call=call)
+        log = broke.log[: self._program.limits.log]
+        return ProgramError(broke.trouble, broke.message[:LONGEST_MESSAGE], call=call, log=log)
 
     def _understood(self, answer: frames.Answer, delivered: int) -> Turn:
         """How far it came. Nothing is noted before all of it is understood: it may have to be made again."""

@@ -29,17 +29,20 @@ class Ended(Exception):
         super().__init__(message)
         self.trouble: Trouble = trouble
         self.message, self.call = message, call
+        self.log = ""
+        """What it logged last."""
 
     def told(self, run: int) -> Broke:
-        return Broke(run, self.trouble, self.message[:LONGEST_MESSAGE], self.call)
+        return Broke(run, self.trouble, self.message[:LONGEST_MESSAGE], self.call, self.log)
 
 
 class _State(msgspec.Struct):
-    """What of the prelude's state matters here; the calls and the log are passed on as they are."""
+    """What of the prelude's state matters here; the calls are passed on as they are."""
 
     breach: str
     finished: str
     call: int
+    log: str
 
 
 _state: msgspec.json.Decoder[_State] = msgspec.json.Decoder(_State)
@@ -127,16 +130,23 @@ class Session:
             raise Ended("output", "what it asks for at once is larger than it may be")
         guest.free(drained)
         seen = _state.decode(state)
+        try:
+            return state, self._result(guest, seen)
+        except Ended as ended:
+            ended.log = seen.log
+            raise
+
+    def _result(self, guest: Guest, seen: _State) -> bytes | None:
         if seen.finished not in ("", "done"):
             raise self._thrown(guest, seen)
         if (breach := _BREACHES.get(seen.breach)) is not None:
             raise Ended(breach, _SAID[breach])
         if not seen.finished:
-            return state, None
+            return None
         result = guest.bytes_of(self._call(guest, "result"), self._opened.output)
         if result is None:
             raise Ended("output", f"the result is larger than {self._opened.output} bytes")
-        return state, result
+        return result
 
     def _thrown(self, guest: Guest, seen: _State) -> Ended:
         said = guest.text_of(self._call(guest, "result"), LONGEST_MESSAGE) or ""

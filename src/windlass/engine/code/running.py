@@ -126,6 +126,8 @@ class _Running:
                     return turn.value
                 turn = await run.deliver(await self._next())
         except ProgramError as error:
+            if error.log:
+                self._call.output("log", error.log)
             if error.trouble in ("thrown", "unhandled"):
                 await self._land()  # what it began it began: how that ends is to be known
             cause = self._failures.get(error.call) if error.call is not None else None
