@@ -22,6 +22,10 @@ NewHome = Callable[[str], Home]
 WRITE = 'echo "$WINDLASS_STEP $WINDLASS_ATTEMPT" >> {log}'
 
 
+NO_FLOOR = {"WINDLASS_LOAD": '{"disk_floor": 0}'}
+"""These disks are full on purpose; a floor would say so before anything is begun."""
+
+
 def plan(log: Path, description: str = "") -> str:
     """Four steps, the output of each too large for the pages that are left over."""
     lines = [f"name: full\ndescription: '{description}'\nsteps:"]
@@ -54,15 +58,15 @@ def check_journal(home: Home) -> dict[str, int]:
 
 def finish_with_room(cli: Cli, home: Home, done: dict[str, int]) -> None:
     """With room again it goes on to its end, or begins if there was not even room to begin."""
-    listed = cli.run(home, "list", "--json")
+    listed = cli.run(home, "list", "--json", env=NO_FLOOR)
     assert listed.code == 0, listed.err
     executions = [(found["id"], found["status"]) for found in listed.json]
     if not executions:
-        ended = cli.run(home, "run", str(home.plan), "--json")
+        ended = cli.run(home, "run", str(home.plan), "--json", env=NO_FLOOR)
     elif executions[0][1] == "completed":
         ended = cli.run(home, "status", executions[0][0], "--json")
     else:
-        ended = cli.run(home, "resume", executions[0][0], "--json")
+        ended = cli.run(home, "resume", executions[0][0], "--json", env=NO_FLOOR)
     assert ended.code == 0, ended.err
     assert {step["status"] for step in ended.json["steps"]} == {"completed"}
     log = home.log
@@ -123,7 +127,7 @@ def fill_disks(cli: Cli, new_home: NewHome, stride: int) -> int:
         home = new_home("")
         home.plan.write_text(plan(home.folder / "log"))
         with mounted(home.path, pages):
-            ended = cli.run(home, "run", str(home.plan), "--json", env={"WINDLASS_LOAD": '{"disk_floor": 0}'})
+            ended = cli.run(home, "run", str(home.plan), "--json", env=NO_FLOOR)
             if ended.code == 0:
                 break
             check_refusal(ended)
