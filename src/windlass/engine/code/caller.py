@@ -161,3 +161,10 @@ class Origin:
     """None for the first of a tree."""
     chain: tuple[str, ...] = ()
     """Composed tools that are under way around it."""
+    granted: frozenset[str] | None = None
+    """What the program that called it may call: it has no more. None for the first of a tree."""
+
+    def names(self) -> list[str]:
+        """Tools that there are for it."""
+        names = self.caller.names()
+        return names if self.granted is None else [name for name in names if name in self.granted]

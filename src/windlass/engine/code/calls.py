@@ -132,7 +132,7 @@ class Calls:
             self.contact.tell(started)
         else:
             await self.contact.record(started)
-        origin = Origin(self.origin.caller, name, self.tree, self.origin.chain)
+        origin = Origin(self.origin.caller, name, self.tree, self.origin.chain, self.granted)
         inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool))
         outcome = storable(await self.contact.use(tool, asked.arguments, inside), tool.name)
         if outcome.failure is not None:

@@ -74,7 +74,7 @@ class Composed:
         self._bounded(origin)
         grants = self.kept.grants
         if origin.tree is None and spec.tool == self.name and spec.grants is not None:
-            grants = granted_tools(spec.grants, granted_tools(grants, origin.caller.names()))
+            grants = granted_tools(spec.grants, granted_tools(grants, origin.names()))
         value = await run_program(
             self.desk,
             call,

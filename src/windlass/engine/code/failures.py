@@ -52,8 +52,15 @@ def failure_of(error: ProgramError, cause: Failure | None = None) -> Failure:
     if cause is not None:
         how = "" if error.trouble == "thrown" else f"{error.message}; "
         message = f"{how}call {error.call} ({cause.where}): {cause.message}"
-        advices = (*cause.advice, advice)
-        return Failure(cause.category, message, advice=advices, retry_after=cause.retry_after, kind=error.trouble)
+        kind = cause.kind if cause.kind in _ADVICE else error.trouble  # how a program ended that it had called
+        return Failure(
+            cause.category,
+            message,
+            advice=(*cause.advice, advice),
+            retry_after=cause.retry_after,
+            kind=kind,
+            final=cause.final,
+        )
     category = _CATEGORIES.get(error.trouble, Category.LOGIC)
     final = error.trouble not in _NOT_THE_SAME_AGAIN
     return Failure(category, error.message, advice=(advice,), kind=error.trouble, final=final)

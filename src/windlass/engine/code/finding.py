@@ -57,7 +57,7 @@ def _there(call: Call) -> list[Tool]:
     """The tools of whoever asks."""
     if isinstance(call.origin, Origin):
         caller = call.origin.caller
-        return [tool for name in caller.names() if (tool := caller.tool(name)) is not None]
+        return [tool for name in call.origin.names() if (tool := caller.tool(name)) is not None]
     if call.contact is None:
         raise ToolError("a search needs an execution to search for", category=Category.LOGIC)
     box = call.contact.tools

@@ -90,7 +90,7 @@ class _Running:
         self._desk, self._call, self._contact = desk, call, contact
         self._origin, self._tree = origin, tree
         self._source, self._data = source, data
-        self._granted = granted_tools(grants, origin.caller.names())
+        self._granted = granted_tools(grants, origin.names())
         self._before: dict[int, CallRecord] = {}
         self._order: list[int] = []
         """What was handed in before, in its order, as far as it is not handed in yet."""
