@@ -1,6 +1,6 @@
 """Deno from PyPI: one warm process beside this one, in it a worker without permissions for each program.
 
-A process for each program would take ten times as long to begin. The limit of time is the wall's, kept by the process
+A worker, so that no program waits for a process to start. The limit of time is the wall's, kept by the process
 around the worker; that of memory is V8's for the heap, and ends the whole process.
 """
 
