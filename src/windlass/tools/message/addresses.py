@@ -10,15 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from email.headerregistry import Address as HeaderAddress
-from email.utils import parseaddr
 
 __all__ = ["ADDRESS", "Recipients", "ascii_address", "sender_of"]
 
-_ATOM = r"[A-Za-z0-9#$&'*+/=?^_`{|}~-]+"
-"""Without `%` and `!`: with them, old mail servers are told to pass a message on to somewhere else."""
+_ATOM = r"[A-Za-z0-9#$&'+/=^_`{|}~-]+"
+"""Less than RFC 5322 allows: `%` and `!` tell old mail servers to pass a message on to somewhere else, `=?` begins an
+encoded word that could hold a line break, and `*` stands for anybody in the settings."""
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 ADDRESS = re.compile(rf"(?P<local>{_ATOM}(?:\.{_ATOM})*)@(?P<domain>{_LABEL}(?:\.{_LABEL})*)", re.ASCII)
 _ANYBODY = re.compile(rf"\*@(?P<domain>{_LABEL}(?:\.{_LABEL})*)", re.ASCII)
+_NAMED = re.compile(r'"?(?P<name>[^<>"@,;:\\()=?]*)"?\s*<(?P<address>[^<>]+)>')
 _LONGEST_LOCAL, _LONGEST = 64, 254
 
 
@@ -36,11 +37,12 @@ def sender_of(text: str) -> HeaderAddress | None:
     """The settings' sender, `a@example.com` or `Name <a@example.com>`; None when it is neither."""
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         return None
-    name, address = parseaddr(text)
+    found = _NAMED.fullmatch(text)
+    name, address = (found["name"], found["address"]) if found is not None else ("", text)
     if ascii_address(address) is not None:
         return None
     local, _, domain = address.rpartition("@")
-    return HeaderAddress(name, local, domain)
+    return HeaderAddress(name.strip(), local, domain)
 
 
 class Recipients:

@@ -47,6 +47,8 @@ def _read(root: Root, path: str, left: int, largest: int) -> Attachment:
         name = os.path.basename(place.text)
         if line_problems("name", name, literal=True):
             raise unusable(path, "has a control character in its name: it cannot be attached", "rename the file")
+        if "=?" in name:  # the beginning of an encoded word, which could hold a line break
+            raise unusable(path, "has `=?` in its name: it cannot be attached", "rename the file")
         fd = place.open(os.O_RDONLY)
         with os.fdopen(fd, "rb") as file:
             data = file.read(left + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from email.header import Header
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -15,6 +16,8 @@ from windlass.tools.message.attachments import Attachment
 __all__ = ["compose"]
 
 _POLICY = SMTP.clone(cte_type="7bit")
+_SHORT = 65
+"""Characters that fit in one line, with the name of the header."""
 
 
 def compose(given: Email, sender: Address, message_id: str, at: float, attached: Sequence[Attachment]) -> bytes:
@@ -24,7 +27,6 @@ def compose(given: Email, sender: Address, message_id: str, at: float, attached:
     for header, addresses in (("To", given.to), ("Cc", given.cc)):
         if addresses:
             mail[header] = ", ".join(addresses)
-    mail["Subject"] = given.subject
     mail["Date"] = format_datetime(datetime.fromtimestamp(at, UTC))
     mail["Message-ID"] = message_id
     mail["Auto-Submitted"] = "auto-generated"  # so that nobody's holiday notice answers it (RFC 3834)
@@ -37,4 +39,12 @@ def compose(given: Email, sender: Address, message_id: str, at: float, attached:
     for file in attached:
         main, _, sub = file.mime.partition("/")
         mail.add_attachment(file.data, maintype=main, subtype=sub, filename=file.name)
-    return mail.as_bytes()
+    return _subject(given.subject) + mail.as_bytes()
+
+
+def _subject(text: str) -> bytes:
+    """The header, made by hand: an EmailMessage reads encoded words in what it is given, and a line break that is
+    hidden in one would end the header. Here they are text like any other."""
+    plain = text.isascii() and "=?" not in text and len(text) <= _SHORT
+    encoded = text if plain else Header(text, "utf-8", header_name="Subject").encode(linesep="\r\n")
+    return f"Subject: {encoded}\r\n".encode("ascii")
