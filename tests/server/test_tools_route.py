@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import windlass as library
 from windlass.plan.model import Effect
 from windlass.ports import Call
-from windlass.server.mcp.toolbox import every_tool, tool_data
+from windlass.assembly.showing import every_tool, tool_data
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass

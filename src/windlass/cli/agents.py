@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from windlass.agents.catalogue import Catalogue, Shadowed
     from windlass.agents.roles import Role
 
-__all__ = ["register"]
+__all__ = ["register", "short_path", "visible"]
 
 Workdir = Annotated[
     Path | None, typer.Option("--workdir", metavar="DIR", help="Look from here instead of the current folder")
@@ -65,10 +65,10 @@ def show(
     if as_json:
         print_json({**role_data(role), "system": system_prompt(role)})
     else:
-        say(_visible(f"{role.name}, from {_short(role.source)}{_limits(role)}"))
+        say(visible(f"{role.name}, from {short_path(role.source)}{_limits(role)}"))
         for remark in role.ignored:
-            say(_visible(f"warning: {remark}"))
-        sys.stdout.write(_visible(system_prompt(role)) + "\n")
+            say(visible(f"warning: {remark}"))
+        sys.stdout.write(visible(system_prompt(role)) + "\n")
     raise Stop(0)
 
 
@@ -87,33 +87,33 @@ def _print_tables(catalogue: Catalogue) -> None:
     width = min(width, 40)
     sys.stdout.write("Roles\n")
     for role in roles:
-        sys.stdout.write(_row(role.name, role.description, width, _short(role.source) + _limits(role)))
+        sys.stdout.write(_row(role.name, role.description, width, short_path(role.source) + _limits(role)))
         _print_shadowed(role.name, catalogue.shadowed_roles())
     for unusable in catalogue.unusable():
         word = "switched off" if unusable.disabled else "cannot be used"
-        sys.stdout.write(_row(unusable.name, f"({word})", width, _short(unusable.source)))
+        sys.stdout.write(_row(unusable.name, f"({word})", width, short_path(unusable.source)))
         _print_shadowed(unusable.name, catalogue.shadowed_roles())
     sys.stdout.write("\nSkills\n" if catalogue.skills() else "\nSkills: none found\n")
     for skill in catalogue.skills():
-        sys.stdout.write(_row(skill.name, skill.description, width, _short(str(skill.path))))
+        sys.stdout.write(_row(skill.name, skill.description, width, short_path(str(skill.path))))
         _print_shadowed(skill.name, catalogue.shadowed_skills())
     problems = catalogue.problems
     if problems:
         sys.stdout.write(f"\n{plural(len(problems), 'problem')}\n")
         for problem in problems:
-            told = msgspec.structs.replace(problem, file=_short(problem.file))
-            sys.stdout.write(f"  {_visible(' '.join(str(told).split()))}\n")
+            told = msgspec.structs.replace(problem, file=short_path(problem.file))
+            sys.stdout.write(f"  {visible(' '.join(str(told).split()))}\n")
 
 
 def _row(name: str, description: str, width: int, source: str) -> str:
-    text = clip(_visible(description), 90) or "(no description)"
-    return f"  {_visible(name):<{width}}  {text}\n  {'':<{width}}  from {_visible(source)}\n"
+    text = clip(visible(description), 90) or "(no description)"
+    return f"  {visible(name):<{width}}  {text}\n  {'':<{width}}  from {visible(source)}\n"
 
 
 def _print_shadowed(name: str, shadowed: Iterable[Shadowed]) -> None:
     for other in shadowed:
         if other.name.casefold() == name.casefold():
-            sys.stdout.write(f"      stands before {_visible(_short(other.source))}\n")
+            sys.stdout.write(f"      stands before {visible(short_path(other.source))}\n")
 
 
 def _limits(role: Role) -> str:
@@ -124,7 +124,7 @@ def _limits(role: Role) -> str:
     return f" ({'; '.join(said)})" if said else ""
 
 
-def _short(source: str) -> str:
+def short_path(source: str) -> str:
     """A path as a person would type it from here."""
     for base, sign in ((os.getcwd(), ""), (os.environ.get("HOME", ""), "~/")):
         if base and source.startswith(base.rstrip("/") + "/"):
@@ -132,7 +132,7 @@ def _short(source: str) -> str:
     return source
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Text from strangers must not move the cursor or hide what stands before it."""
     if text.isprintable():
         return text

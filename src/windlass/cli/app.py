@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli import agents, budget, control, demo, doctor, keep, look, mcp, plans, run, serve, tools, trust
+from windlass.cli import agents, budget, control, demo, doctor, keep, look, mcp, plans, run, serve, tools, trust, undo
 from windlass.cli.session import Stop, remember_home, report_error
 from windlass.errors import WindlassError
 
@@ -44,7 +44,7 @@ def options(
         raise typer.Exit
 
 
-for group in (run, look, control, budget, agents, tools, keep, plans, trust, doctor, mcp, demo, serve):
+for group in (run, look, control, budget, agents, tools, keep, plans, trust, doctor, mcp, demo, serve, undo):
     group.register(app)
 
 

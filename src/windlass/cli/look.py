@@ -52,7 +52,8 @@ def status(
             _out(line)
         _out(f"{progress(state):.0f}%  in {state.workdir}")
         for step in state.top_level():
-            _out(f"  {MARKS[step.status]} {step.id}  {step.status}{_remark(step)}")
+            undone = " (undone)" if step.undone else ""
+            _out(f"  {MARKS[step.status]} {step.id}  {step.status}{undone}{_remark(step)}")
         for line in next_commands(state, driven):
             _out(as_typed(f"next: {line}"))
         return 0

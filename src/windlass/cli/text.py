@@ -99,6 +99,8 @@ def describe(event: ev.Event, state: State) -> str | None:
             return f"{'✓' if event.allow else '✗'} {event.step} {_answer(event)} by {event.by}{note}"
         case ev.DecisionMade():
             return f"{event.step}: {event.by} decided: {event.choice}"
+        case ev.StepUndone():
+            return f"↶ {event.step} undone by {event.by or 'somebody'}: {plural(len(event.changes), 'path')}"
         case _:
             return describe_agent(event)
 

@@ -79,8 +79,8 @@ async def keep(
 ) -> dict[str, Any]:
     """Save it. Nothing is written, and no home is made, before the program was looked at."""
     from windlass.assembly import make_home
-    from windlass.server.mcp.single import tool_named
-    from windlass.server.mcp.toolbox import file_of, whole_data
+    from windlass.assembly.showing import file_of, whole_data
+    from windlass.engine.single import tool_named
 
     assert engine.shelf is not None
     unchecked = await _check_syntax(engine, tool.source, program)
@@ -103,15 +103,14 @@ async def _check_syntax(engine: Engine, source: str, file: Path) -> str | None:
     if engine.sandbox is None:
         return "its syntax was not checked: there is no sandbox"
     try:
-        # A line further down: in its first line, a program's columns are counted from the function around it.
-        problem = await engine.sandbox.check(f"\n{source}")
+        problem = await engine.sandbox.check(source)
     except ProgramError as error:
         return f"its syntax was not checked: {error.message}"
     if problem is None:
         return None
     place = _PLACE.search(problem)
     said = problem[: place.start()] if place else problem
-    where = f"{file}, line {int(place[1]) - 1}, column {place[2]}" if place else str(file)
+    where = f"{file}, line {place[1]}, column {place[2]}" if place else str(file)
     raise UsageError(
         f"{where}: {said}",
         advice=(

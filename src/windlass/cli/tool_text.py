@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windlass.cli.agents import _short as short
-from windlass.cli.agents import _visible as visible
+from windlass.cli.agents import short_path as short
+from windlass.cli.agents import visible
 from windlass.cli.text import clip, plural
 
 __all__ = ["short", "tool_page", "tool_table", "visible"]

@@ -52,8 +52,8 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
         return
 
     async def work(engine: Engine) -> int:
+        from windlass.assembly.showing import every_tool, tool_data
         from windlass.cli.tool_text import tool_table, visible
-        from windlass.server.mcp.toolbox import every_tool, tool_data
 
         told = [tool_data(engine, tool) for tool in every_tool(engine)]
         if as_json:
@@ -72,9 +72,9 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False, home: Home
     """One tool: what it takes and returns, how a program calls it; of a composed one also its source."""
 
     async def work(engine: Engine) -> int:
+        from windlass.assembly.showing import whole_data
         from windlass.cli.tool_text import tool_page
-        from windlass.server.mcp.single import tool_named
-        from windlass.server.mcp.toolbox import whole_data
+        from windlass.engine.single import tool_named
 
         told = whole_data(engine, tool_named(engine, name))
         if as_json:
@@ -96,9 +96,9 @@ def types(
     """TypeScript declarations of the tools that a program can call: of all, or of those that fit."""
 
     async def work(engine: Engine) -> int:
+        from windlass.assembly.showing import fitting
         from windlass.cli.tool_text import visible
         from windlass.engine.code.typings import declarations
-        from windlass.server.mcp.toolbox import fitting
 
         found = fitting(engine, query, EVERY)
         if not found:
@@ -180,7 +180,7 @@ def run(
     arguments = arguments_of(given)
 
     async def work(engine: Engine) -> int:
-        from windlass.server.mcp.single import plan_of_tool
+        from windlass.engine.single import plan_of_tool
 
         plan = plan_of_tool(engine, name, arguments)
         started = await engine.start(plan, workdir=workdir, hold=yes or attended())
@@ -228,8 +228,8 @@ def delete(
 
 def _look_for(engine: Engine, name: str, everywhere: bool) -> None:
     """Nobody is asked about a tool that cannot be deleted, or that is in the other place."""
+    from windlass.assembly.showing import kind_of
     from windlass.engine.code.composed import Composed
-    from windlass.server.mcp.toolbox import kind_of
 
     tool = engine.performer.tools.get(name)
     if tool is not None and kind_of(tool) != "composed":

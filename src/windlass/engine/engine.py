@@ -36,6 +36,7 @@ from windlass.engine.mail import checked_limit
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import Findings, examine
 from windlass.engine.sourced import Sourced
+from windlass.engine.undoing import take_back
 from windlass.errors import CannotResume, PlanInvalid, UsageError
 from windlass.ids import new_id
 from windlass.plan.check import ToolCatalog
@@ -318,6 +319,24 @@ class Engine(Control):
             raise UsageError(f"execution {head.id} is running", advice=(f"windlass cancel {head.id}",))
         await self.journal.remove(head.id)
         self._keeper.forget(head.id)
+
+    async def undo(self, execution: str, step: str, *, by: str = "") -> list[dict[str, str]]:
+        """Take back what a finished step changed in files: what was put back, newest first (H2).
+
+        Refused while somebody drives the execution, and where a file was changed since: then nothing is touched.
+        """
+        state = await self.state(execution)
+        event = await take_back(
+            state,
+            find_step(state, step),
+            driven=self.driven(state),
+            tools=self.performer.tools,
+            folder=self.performer.folder / state.id,
+            now=self.clock.now(),
+            by=by,
+        )
+        await self.journal.append(state.id, state.seq, [event])
+        return event.changes
 
     async def sweep(self) -> list[tuple[str, str]]:
         """Deal with executions that were paused for too long: cancel them, or name those to resume (D3)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -150,7 +151,7 @@ class Session:
 
     def _thrown(self, guest: Guest, seen: _State) -> Ended:
         said = guest.text_of(self._call(guest, "result"), LONGEST_MESSAGE) or ""
-        message = _without_us(said)
+        message = _without_us(said, self._opened.name, len(FUNCTION[0]))
         full = self._opened.memory - guest.size < _ROOM_FOR_AN_ERROR
         if message.startswith(_OUT_OF_MEMORY) or (full and message in _NOTHING):
             return self._out_of_memory()
@@ -210,7 +211,7 @@ def _read(guest: Guest, around: tuple[str, str], source: str, name: str, *, run:
             raise MemoryError
         if said.startswith(_OUT_OF_STACK):
             raise Trapped("stack_overflow")
-        raise Ended("syntax", _without_us(f"{said}\n{stack}"))
+        raise Ended("syntax", _without_us(f"{said}\n{stack}", name, len(around[0])))
     return value
 
 
@@ -233,8 +234,10 @@ def problem_of(machine: Machine, meter: Meter, source: str, name: str, memory: i
     return None
 
 
-def _without_us(said: str) -> str:
-    """A message and the program's own lines, without those of the prelude and of the wrapper."""
+def _without_us(said: str, name: str, before: int) -> str:
+    """A message and the program's own lines, without those of the prelude. `before` characters of its first line are
+    those of the function around it."""
     lines = said.split("\n")
     kept = [line for line in lines if "prelude.js:" not in line and not line.strip().startswith("at apply (native)")]
-    return "\n".join(kept).strip()
+    first = re.compile(rf"{re.escape(name)}:1:(\d+)")
+    return first.sub(lambda at: f"{name}:1:{max(1, int(at[1]) - before)}", "\n".join(kept).strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,8 @@ from windlass.schemas import misfits
 
 __all__ = ["Composed", "ComposedTools"]
 
+FRESH = 0.25
+"""Seconds for which what was seen on the shelf is taken as it is."""
 DEEPEST = 8
 """Composed tools that may be under way inside each other."""
 
@@ -98,13 +101,17 @@ class Composed:
             raise ToolError.of(failure_of(ProgramError("depth", message)))
 
 
-@dataclass(frozen=True, slots=True)
 class ComposedTools:
     """The composed tools that there are at the moment, for the registry."""
 
-    shelf: Shelf
-    desk: Desk
-    policy: Policy
+    def __init__(self, shelf: Shelf, desk: Desk, policy: Policy) -> None:
+        self._shelf, self._desk, self._policy = shelf, desk, policy
+        self._seen: list[Composed] = []
+        self._seen_at = float("-inf")
 
     def __call__(self) -> list[Composed]:
-        return [Composed(kept, self.desk, self.policy, self.shelf) for kept in self.shelf.all()]
+        # The registry asks for each name; the folder is looked at again after a moment.
+        if time.monotonic() - self._seen_at > FRESH:
+            self._seen = [Composed(kept, self._desk, self._policy, self._shelf) for kept in self._shelf.all()]
+            self._seen_at = time.monotonic()
+        return self._seen

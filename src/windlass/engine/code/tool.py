@@ -19,7 +19,7 @@ from windlass.plan.program import source_problem
 from windlass.ports import Call, Contact, ProgramLimits, Tool
 from windlass.schemas import misfits
 
-__all__ = ["CodeTool", "limits_of"]
+__all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of"]
 
 TYPES_AT_MOST = 12_000
 """Characters of declarations that an agent is told at once; with more, it is told to search."""
@@ -39,7 +39,7 @@ _SCHEMA: dict[str, Any] = {
     "required": ["source"],
     "additionalProperties": False,
 }
-_TOLD = """\
+WHAT_CODE_IS = """\
 Run one JavaScript program that calls many tools, instead of making many calls yourself. `source` is the body of an \
 async function: `await tools.NAME({…})`, combine calls with Promise.all, filter and count in code, and `return` only \
 what you need to see. There are console.log, JSON, Date, Math and the rest of the language; no files, no network, no \
@@ -64,8 +64,10 @@ class CodeTool:
         """What an agent is told of it that has these tools."""
         types = declarations(tools)
         if len(types) > TYPES_AT_MOST:
-            return f"{_TOLD}\nThere are many tools: find the ones you need, with their types, by code.search first."
-        return f"{_TOLD}\n{types}"
+            return (
+                f"{WHAT_CODE_IS}\nThere are many tools: find the ones you need, with their types, by code.search first."
+            )
+        return f"{WHAT_CODE_IS}\n{types}"
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         """Its calls are on record each by itself: made again, it repeats none that is done."""

@@ -10,21 +10,21 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from windlass.engine.code.tool import _TOLD as AS_AGENTS_ARE_TOLD
+from windlass.assembly.showing import callable_tools, fitting
+from windlass.engine.code.tool import WHAT_CODE_IS
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
+from windlass.engine.single import plan_of_program, plan_of_tool
 from windlass.engine.sourced import Sourced
 from windlass.server.mcp.attending import Attending, Seen, Wait, Workdir
 from windlass.server.mcp.clean import clean
-from windlass.server.mcp.single import plan_of_program, plan_of_tool
 from windlass.server.mcp.telling import told
-from windlass.server.mcp.toolbox import callable_tools, fitting
 
 __all__ = ["TOLD_OF_CODE", "Programs"]
 
 MOST_FOUND = 50
 TOLD_OF_CODE = f"""\
-{AS_AGENTS_ARE_TOLD}
+{WHAT_CODE_IS}
 Find the tools that it can call, with their types, by code_search first. It is durable: it goes on when this call or \
 the client ends, and engine_status follows it. The result is the step's output, what it logged is the step's log."""
 """Clients cut descriptions off after some 2,000 characters: types would not fit."""

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from windlass.agents.catalogue import Catalogue
 from windlass.agents.listing import catalogue_data
+from windlass.assembly.showing import every_tool, tool_data, whole_data
+from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import UsageError
 from windlass.server.mcp.clean import clean
-from windlass.server.mcp.single import tool_named
-from windlass.server.mcp.toolbox import every_tool, tool_data, whole_data
 from windlass.server.routes.shared import answer, problems
 from windlass.server.service import Service
 

@@ -1,0 +1,40 @@
+"""`undo`: have what a step changed in files taken back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Stop, print_json, say, who, with_engine
+from windlass.cli.text import plural
+from windlass.engine.engine import Engine
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(undo)
+
+
+def undo(
+    execution: Annotated[str, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")],
+    step: Annotated[str, typer.Argument(metavar="STEP")],
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Take back what a finished step changed in files. Refused if one of them was changed since."""
+
+    async def work(engine: Engine) -> int:
+        found = await engine.find(execution)
+        changes = await engine.undo(found.id, step, by=who())
+        if as_json:
+            print_json({"id": found.id, "step": step, "changes": changes})
+            return 0
+        for change in changes:
+            to = f" to {change['to']}" if "to" in change else ""
+            typer.echo(f"{change['path']}  {change['undone']}{to}")
+        say(f"{step} is undone: {plural(len(changes), 'path')}")
+        return 0
+
+    raise Stop(with_engine(work, home))
