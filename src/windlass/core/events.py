@@ -45,6 +45,7 @@ __all__ = [
     "StepExpanded",
     "StepFailed",
     "StepSkipped",
+    "StepUndone",
     "StepWaiting",
     "Usage",
     "UsageReported",
@@ -365,6 +366,15 @@ class CallFailed(_Event, frozen=True, tag="call.failed"):
     """What the program got to know of it, which is less."""
 
 
+class StepUndone(_Event, frozen=True, tag="step.undone"):
+    """What a step had changed was taken back, because a person wanted it; its result stays what it was."""
+
+    step: str
+    by: str = ""
+    changes: list[dict[str, str]] = []
+    """What was put back, newest first: each with `path`, and how it was undone."""
+
+
 class OutputWritten(_Event, frozen=True, tag="output.written"):
     step: str
     attempt: int
@@ -404,6 +414,7 @@ Event: TypeAlias = (
     | CallStarted
     | CallFinished
     | CallFailed
+    | StepUndone
 )
 
 _encoder = msgspec.json.Encoder()

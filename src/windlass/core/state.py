@@ -20,6 +20,7 @@ from windlass.core.program_fold import PROGRAM_EVENTS
 from windlass.core.replan import replan
 from windlass.core.step import Approval, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus, check_execution_move, check_step_move
+from windlass.core.undo_fold import UNDO_EVENTS
 from windlass.errors import Category, Failure
 from windlass.plan.model import Budget, Effect, Importance, Plan
 from windlass.plan.prepare import Prepared, prepare
@@ -440,6 +441,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.OutputWritten: State._output_written,
     **AGENT_EVENTS,
     **PROGRAM_EVENTS,
+    **UNDO_EVENTS,
 }
 
 

@@ -80,6 +80,8 @@ class StepState:
     effect: str = Effect.REPEATABLE
     reduced: int = 0
     last_output: str = ""
+    undone: bool = False
+    """A person had what it changed taken back after its end."""
     parent: StepState | None = None
     index: int | None = None
     item: Any = None

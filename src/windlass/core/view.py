@@ -69,6 +69,7 @@ def step_view(step: StepState) -> dict[str, Any]:
         "duration_s": round(ended - began, 6) if began is not None and ended is not None else None,
         "cost_usd": _step_cost(step).shown_usd,
         "agent": _agent(step),
+        **({"undone": True} if step.undone else {}),
     }
 
 

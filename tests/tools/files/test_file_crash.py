@@ -21,8 +21,25 @@ from file_world import World
 
 from windlass.errors import Category, Failure, ToolError
 from windlass.tools.files import roll_back
+from windlass.tools.files.kept import MOST_KEPT
 
 BIG = 3 << 20  # several chunks
+
+PATCH = """\
+--- a/note.txt
++++ b/note.txt
+@@ -1 +1,2 @@
+ a note
++and another
+--- a/a/one.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-one
+--- /dev/null
++++ b/p/q/new.txt
+@@ -0,0 +1 @@
++new
+"""
 
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "overwrite": ("files.write", {"path": "note.txt", "content": "n" * BIG}),
@@ -32,6 +49,10 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "move": ("files.move", {"from": "note.txt", "to": "a/one.txt", "overwrite": True}),
     "move a tree": ("files.move", {"from": "a", "to": "p/a"}),
     "delete a tree": ("files.delete", {"path": "a", "recursive": True}),
+    "copy": ("files.copy", {"from": "note.txt", "to": "a/one.txt", "overwrite": True}),
+    "copy a tree": ("files.copy", {"from": "a", "to": "p/a"}),
+    "copy a tree over a file": ("files.copy", {"from": "a", "to": "note.txt", "overwrite": True}),
+    "patch": ("files.patch", {"patch": PATCH}),
     "apply": (
         "files.apply",
         {
@@ -261,13 +282,15 @@ def test_what_is_protected_is_refused_and_says_who_refuses(ours: World) -> None:
         assert ours.inside() == before
 
 
-def test_a_write_protected_tree_can_be_deleted_and_its_backup_dropped_later(ours: World) -> None:
+def test_a_write_protected_tree_can_be_deleted_and_its_backup_is_dropped_when_it_is_too_large(ours: World) -> None:
     inner = ours.write("tree/inner/f", "f").parent
+    with open(inner / "f", "r+b") as file:
+        file.truncate(MOST_KEPT + 1)
     give_away(ours)
     inner.chmod(0o555)
     assert unprivileged(ours, "files.delete", {"path": "tree", "recursive": True})["deleted"]
+    assert {entry.name for entry in (ours.scratch / "undo.done").iterdir()} == {"log"}
     assert unprivileged(ours, "files.write", {"path": "x", "content": ""})["created"]
-    assert {entry.name for entry in ours.scratch.iterdir()} == {"undo.done"}
 
 
 # --- everything at random ---

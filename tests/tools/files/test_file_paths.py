@@ -58,6 +58,19 @@ def nothing(world: World) -> None:
     """The world as it is."""
 
 
+def quoted(path: str) -> str:
+    """As git writes a name that is not plain."""
+    return '"' + "".join(f"\\{byte:03o}" for byte in path.encode("utf-8", "surrogatepass")) + '"'
+
+
+def diff_of(path: str) -> str:
+    return f"--- {quoted(path)}\n+++ {quoted(path)}\n@@ -1 +1 @@\n-{SECRET}\n+hostile\n"
+
+
+def new_file_of(path: str) -> str:
+    return f"--- /dev/null\n+++ {quoted(path)}\n@@ -0,0 +1 @@\n+hostile\n"
+
+
 HOSTILE: dict[str, tuple[Callable[[World], None], str, Category]] = {
     "parent": (nothing, "../outside/secret.txt", PERMISSION),
     "grandparents": (nothing, "../../../../../../etc/passwd", PERMISSION),
@@ -145,7 +158,10 @@ async def test_a_hostile_path_is_refused_and_nothing_outside_is_touched(world: W
         ("write", {"path": path, "content": "hostile", "mode": "append"}),
         ("edit", {"path": path, "edits": [{"old": "s", "new": "hostile", "all": True}]}),
         ("apply", {"changes": [{"do": "write", "path": path, "content": "hostile"}]}),
-    ]
+        ("apply", {"changes": [{"do": "write", "path": "fine", "content": ""}, {"do": "edit", "path": path, "edits": [
+            {"old": "s", "new": "hostile"}]}]}),
+        ("patch", {"patch": diff_of(path), "strip": 0}),
+    ]  # fmt: skip
     for tool, arguments in refused:
         inside = world.inside()
         failure = await world.fail(tool, arguments)
@@ -159,6 +175,11 @@ async def test_a_hostile_path_is_refused_and_nothing_outside_is_touched(world: W
         ("list", {"path": path, "recursive": True}),
         ("move", {"from": "a/one.txt", "to": path, "overwrite": True}),
         ("move", {"from": path, "to": "taken", "overwrite": True}),
+        ("copy", {"from": "note.txt", "to": path, "overwrite": True}),
+        ("copy", {"from": path, "to": "copied", "overwrite": True}),
+        ("search", {"pattern": "secret|root:", "path": path}),
+        ("patch", {"patch": f"rename from note.txt\nrename to {path}\n", "strip": 0}),
+        ("patch", {"patch": new_file_of(path), "strip": 0}),
         ("delete", {"path": path, "recursive": True}),
     ]
     for tool, arguments in tolerated:
@@ -345,6 +366,10 @@ async def test_nothing_lands_outside_while_a_thread_swaps_in_links_a_thousand_ti
         ("edit", {"path": path, "edits": [{"old": "e", "new": "E", "all": True}]}),
         ("read", {"path": path}),
         ("list", {"path": "a" if what == "file" else place}),
+        ("search", {"pattern": "secret", "path": "a" if what == "file" else place}),
+        ("patch", {"patch": f"--- {path}\n+++ {path}\n@@ -1 +1 @@\n-insidE\n\\ No newline\n+inside\n"}),
+        ("copy", {"from": path, "to": f"copies/{what}", "overwrite": True}),
+        ("copy", {"from": "note.txt", "to": path, "overwrite": True}),
         ("delete", {"path": path, "missing_ok": True}),
     ]
     for number in range(TRIES):

@@ -28,12 +28,13 @@ def sha(data: bytes) -> str:
 def test_there_is_one_tool_for_each_deed_and_each_keeps_the_port() -> None:
     tools: list[Tool] = file_tools()
     assert sorted(tool.name for tool in tools) == [
-        "files.apply", "files.delete", "files.edit", "files.list", "files.move", "files.read", "files.write",
+        "files.apply", "files.copy", "files.delete", "files.edit", "files.list", "files.move", "files.patch",
+        "files.read", "files.search", "files.write",
     ]  # fmt: skip
     for tool in tools:
         assert tool.description
         assert tool.schema["additionalProperties"] is False
-        looks = tool.name in ("files.read", "files.list")
+        looks = tool.name in ("files.read", "files.list", "files.search")
         assert tool.effect({}) is (Effect.NONE if looks else Effect.REPEATABLE)
 
 
@@ -59,6 +60,13 @@ COMPLAINTS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("list", {"glob": "x" * 1001}, ["glob is longer than 1000 characters"]),
     ("move", {"from": "x"}, ["to is missing"]),
     ("move", {"source": "x", "to": "y"}, ["from is missing", "source is not known here"]),
+    ("copy", {"from": "x"}, ["to is missing"]),
+    ("patch", {}, ["patch is missing"]),
+    ("patch", {"patch": ""}, ["patch must not be empty"]),
+    ("patch", {"patch": "x", "fuzz": 3}, ["fuzz must be at most 2"]),
+    ("search", {"path": "x"}, ["pattern is missing"]),
+    ("search", {"pattern": "x", "context": 11}, ["context must be at most 10"]),
+    ("search", {"pattern": "x" * 1001}, ["pattern is longer than 1000 characters"]),
     ("apply", {"changes": [{"path": "x"}]}, ["changes[0].do is missing: one of write, edit, move, delete"]),
     ("apply", {"changes": [{"do": "read"}]}, ["changes[0].do must be one of write, edit, move, delete"]),
     ("apply", {"changes": [{"do": "move", "from": "a"}]}, ["changes[0].to is missing"]),

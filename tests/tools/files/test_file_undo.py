@@ -13,8 +13,9 @@ from file_world import TOOLS, World, snapshot
 
 from windlass.errors import Category, ToolError
 from windlass.tools.files import roll_back, seal
+from windlass.tools.files.log import locked
 from windlass.tools.files.safe_path import Root
-from windlass.tools.files.undo import begin, locked
+from windlass.tools.files.undo import begin
 
 FAILS = {"do": "delete", "path": "no such file"}
 

@@ -14,12 +14,15 @@ from windlass.tools.files.failures import nearest, shown
 __all__ = [
     "Apply",
     "Change",
+    "Copy",
     "Delete",
     "Edit",
     "List",
     "Move",
+    "Patch",
     "Read",
     "Replacement",
+    "Search",
     "Write",
     "problems",
 ]
@@ -28,6 +31,14 @@ MIB = 1 << 20
 
 PathText = Annotated[str, Field(description="A path inside the working directory, e.g. src/main.py")]
 Encoding = Annotated[str, Field(description="A text encoding, or base64 for bytes that are not text")]
+Glob = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=1000,
+        description="Like *.py, matched with names; with a / in it, with paths: src/**/*.py",
+    ),
+]
 Permissions = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
 
 
@@ -64,12 +75,7 @@ class Edit(Arguments):
 
 class List(Arguments):
     path: PathText = "."
-    glob: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1000,
-        description="Like *.py, matched with names; with a / in it, with paths: src/**/*.py",
-    )
+    glob: Glob | None = None
     recursive: bool = False
     max_entries: int = Field(default=10_000, ge=1, le=100_000)
 
@@ -90,6 +96,33 @@ class Delete(Arguments):
     path: PathText
     recursive: bool = Field(default=False, description="Needed for folders that are not empty")
     missing_ok: bool = False
+
+
+class Copy(Arguments):
+    source: PathText = Field(alias="from")
+    to: PathText
+    overwrite: bool = Field(default=False, description="Replace a file that is there")
+
+
+class Patch(Arguments):
+    patch: str = Field(min_length=1, max_length=16 * MIB, description="A unified diff, as diff -u or git diff makes it")
+    fuzz: int = Field(default=0, ge=0, le=2, description="Lines of context at a hunk's ends that may differ")
+    strip: int | None = Field(
+        default=None, ge=0, le=20, description="Folders to take off each name; if not given, git's a/ and b/"
+    )
+
+
+class Search(Arguments):
+    pattern: str = Field(min_length=1, max_length=1000, description="A regular expression, found within a line")
+    path: PathText = "."
+    plain: bool = Field(default=False, description="The pattern is text to be found as it stands")
+    ignore_case: bool = False
+    glob: Glob | None = None
+    context: int = Field(default=0, ge=0, le=10, description="Lines to show before and after each match")
+    max_matches: int = Field(default=1000, ge=1, le=10_000, description="Lines found, in all")
+    max_files: int = Field(default=10_000, ge=1, le=100_000, description="Files read")
+    max_bytes: int = Field(default=64 * MIB, ge=1, le=1024 * MIB, description="Bytes read, in all")
+    max_line: int = Field(default=500, ge=1, le=10_000, description="Characters shown of a line")
 
 
 class WriteChange(Write):

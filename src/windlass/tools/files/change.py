@@ -10,6 +10,7 @@ from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
+from windlass.tools.files.ahead import need_room, need_write
 from windlass.tools.files.arguments import Delete, Edit, Move, Replacement, Write
 from windlass.tools.files.failures import Missing, nearest, outside, shown, unusable
 from windlass.tools.files.look import encode, regular
@@ -17,7 +18,7 @@ from windlass.tools.files.place import Place, dress, kind, read_chunks, walk, wr
 from windlass.tools.files.safe_path import Root, is_state, names_in
 from windlass.tools.files.undo import Undo
 
-__all__ = ["OPERATIONS", "delete", "edit", "move", "write"]
+__all__ = ["OPERATIONS", "delete", "edit", "make_parents", "movable", "move", "replace_content", "write"]
 
 MAX_EDIT = 64 << 20
 
@@ -25,16 +26,17 @@ MAX_EDIT = 64 << 20
 def write(root: Root, undo: Undo, arguments: Write) -> dict[str, Any]:
     data = encode(arguments.content, arguments.encoding, arguments.path)
     if arguments.make_parents:
-        _make_parents(root, undo, arguments.path)
+        make_parents(root, undo, arguments.path)
     with root.locate(arguments.path) as place:
         old = regular(place, arguments.path)
         if old and arguments.mode == "create":
             raise unusable(arguments.path, "exists already", "use mode: overwrite, or another path")
         kept: Iterable[bytes] = ()
+        size = len(data)
         if old and arguments.mode == "append":
-            kept = read_chunks(place, undo.check)
+            kept, size = read_chunks(place, undo.check), size + old.st_size
         permissions = int(arguments.permissions, 8) if arguments.permissions else None
-        size, digest = _replace(undo, place, old, chain(kept, [data]), permissions)
+        size, digest = replace_content(undo, place, old, chain(kept, [data]), size, permissions)
     return {"path": place.text, "bytes": size, "sha256": digest, "created": old is None}
 
 
@@ -57,20 +59,21 @@ def edit(root: Root, undo: Undo, arguments: Edit) -> dict[str, Any]:
         for number, replacement in enumerate(arguments.edits, 1):
             text, count = _substitute(text, replacement, f"{shown(place.path)}, edit {number}")
             counts.append(count)
-        size, digest = _replace(undo, place, old, [encode(text, "utf-8", place.path)], None)
+        data = encode(text, "utf-8", place.path)
+        size, digest = replace_content(undo, place, old, [data], len(data))
     return {"path": place.text, "replacements": counts, "bytes": size, "sha256": digest}
 
 
 def move(root: Root, undo: Undo, arguments: Move) -> dict[str, Any]:
     with root.locate(arguments.source, follow=False) as source:
-        found = _movable(source, arguments.source)
+        found = movable(source, arguments.source)
         if found is None:
             raise Missing(arguments.source, source.name, names_in(source.fd))
-        _make_parents(root, undo, arguments.to)
+        make_parents(root, undo, arguments.to)
         with root.locate(arguments.to, follow=False) as to:
             if f"{to.path}/".startswith(f"{source.path}/"):
                 raise unusable(arguments.to, "is inside what is to be moved", "name another target")
-            there = _movable(to, arguments.to)
+            there = movable(to, arguments.to)
             if there and kind(there) == "directory":
                 raise unusable(
                     arguments.to,
@@ -92,7 +95,7 @@ def move(root: Root, undo: Undo, arguments: Move) -> dict[str, Any]:
 def delete(root: Root, undo: Undo, arguments: Delete) -> dict[str, Any]:
     try:
         with root.locate(arguments.path, follow=False) as place:
-            found = _movable(place, arguments.path)
+            found = movable(place, arguments.path)
             if found is None:
                 raise Missing(arguments.path, place.name, names_in(place.fd))
             if kind(found) == "directory" and not arguments.recursive:
@@ -119,7 +122,8 @@ OPERATIONS: dict[str, Callable[[Root, Undo, Any], dict[str, Any]]] = {
 }
 
 
-def _make_parents(root: Root, undo: Undo, path: str) -> None:
+def make_parents(root: Root, undo: Undo, path: str) -> None:
+    """Make the folders on the way to a path that are not there yet."""
     parts = root.parts(path)
     for length in range(1, len(parts)):
         with root.locate("/".join(parts[:length])) as place:
@@ -127,24 +131,21 @@ def _make_parents(root: Root, undo: Undo, path: str) -> None:
                 undo.make(place)
 
 
-def _replace(
+def replace_content(
     undo: Undo,
     place: Place,
     old: os.stat_result | None,
     chunks: Iterable[bytes],
-    permissions: int | None,
+    size: int,
+    permissions: int | None = None,
 ) -> tuple[int, str]:
     """Put new content in place at one stroke: written beside it, made durable, renamed over it.
 
     The old inode is never written to, so other hard links to it keep the old content.
     """
-    if old and not os.access(place.name, os.W_OK, dir_fd=place.fd, effective_ids=True):
-        # A rename would not ask; whoever write-protected the file expects it to hold.
-        raise ToolError(
-            f"{shown(place.path)} is write-protected",
-            category=Category.PERMISSION,
-            advice=("make it writable first: chmod u+w",),
-        )
+    if old:
+        need_write(place)
+    need_room(place, size, undo.floor)
     temporary = undo.temporary(place)
     # Never more open than it will be in the end, not even for a moment; a new file gets the umask besides.
     first = stat.S_IMODE(old.st_mode) & 0o777 if old else 0o666
@@ -201,7 +202,7 @@ def _nearest_line(text: str, old: str) -> str:
     return f"; the nearest is line {lines[near]}: {shown(near)}" if near else ""
 
 
-def _movable(place: Place, path: str) -> os.stat_result | None:
+def movable(place: Place, path: str) -> os.stat_result | None:
     """What is at a place from which it may be taken away; None when nothing is there."""
     if place.name == ".":
         raise outside(path, "that is the working directory itself")

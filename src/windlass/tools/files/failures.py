@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from windlass.errors import Category, ToolError, classify
 
-__all__ = ["Missing", "explain", "nearest", "outside", "shown", "unusable"]
+__all__ = ["Missing", "explain", "nearest", "nested", "outside", "shown", "unusable"]
 
 _SHOWN = 200
 _MATCHED = 20_000
@@ -115,3 +116,14 @@ def explain(error: OSError, doing: str) -> ToolError:
         text = os.strerror(error.errno).lower() if error.errno else str(error)
         advice = ()
     return ToolError(f"{doing}: {text}", category=category, advice=advice)
+
+
+@contextmanager
+def nested(where: str) -> Iterator[None]:
+    """Say of everything that goes wrong inside where it did: `change 2 of 3 (edit)`."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, where) from error
+    except ToolError as error:
+        raise ToolError(f"{where}: {error}", category=error.failure.category, advice=error.failure.advice) from error

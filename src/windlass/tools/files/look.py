@@ -7,7 +7,6 @@ import binascii
 import codecs
 import hashlib
 import os
-import re
 import stat
 from collections.abc import Callable
 from itertools import islice
@@ -17,6 +16,7 @@ from windlass.clock import iso
 from windlass.errors import Category, ToolError
 from windlass.tools.files.arguments import List, Read
 from windlass.tools.files.failures import Missing, shown, unusable
+from windlass.tools.files.glob import glob_filter
 from windlass.tools.files.place import Place, kind, walk
 from windlass.tools.files.safe_path import Root, is_state, names_in
 
@@ -119,8 +119,7 @@ def _no_codec(encoding: str) -> ToolError:
 
 def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced: int = 0) -> dict[str, Any]:
     limit = max(1, arguments.max_entries >> reduced)
-    wanted = _glob(arguments.glob) if arguments.glob else None
-    by_path = arguments.glob is not None and "/" in arguments.glob
+    wanted = glob_filter(arguments.glob)
     with root.locate(arguments.path) as top:
         found = top.stat()
         if found is None:
@@ -136,9 +135,7 @@ def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced
         entries = (
             _entry(place, found)
             for place, found in walk(top, enter)
-            if place is not top
-            and not is_state(place.name)
-            and (wanted is None or wanted.fullmatch(place.path.removeprefix(start) if by_path else place.name))
+            if place is not top and not is_state(place.name) and wanted(place.path.removeprefix(start))
         )
         some = list(islice(entries, limit + 1))
     return {
@@ -156,26 +153,3 @@ def _entry(place: Place, found: os.stat_result) -> dict[str, Any]:
         "bytes": found.st_size if what == "file" else 0,
         "modified": iso(found.st_mtime),
     }
-
-
-def _glob(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a name, `**/` is any number of folders, `[a-z]` and `[!a-z]` are sets."""
-    regex, rest = "", pattern
-    while rest:
-        if rest.startswith("**/"):
-            regex, rest = regex + "(?:.*/)?", rest[3:]
-        elif rest.startswith("**"):
-            regex, rest = regex + ".*", rest[2:]
-        elif rest[0] == "*":
-            regex, rest = regex + "[^/]*", rest[1:]
-        elif rest[0] == "?":
-            regex, rest = regex + "[^/]", rest[1:]
-        elif chosen := re.match(r"\[([!^]?)(\]?[^\]/]*)\]", rest):
-            inner = re.sub(r"([\\\[\]&~|])", r"\\\1", chosen[2])
-            regex, rest = f"{regex}[{'^/' if chosen[1] else ''}{inner}]", rest[chosen.end() :]
-        else:
-            regex, rest = regex + re.escape(rest[0]), rest[1:]
-    try:
-        return re.compile(regex, re.DOTALL)
-    except re.error:
-        raise ToolError(f"{shown(pattern)} is not a pattern", category=Category.CONFIGURATION) from None

@@ -28,6 +28,7 @@ __all__ = [
     "kind",
     "mark",
     "read_chunks",
+    "size_of",
     "walk",
     "write_chunks",
 ]
@@ -114,6 +115,11 @@ def walk(
                 yield from walk(Place(fd, name, path), enter, depth + 1)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
+
+
+def size_of(place: Place) -> int:
+    """Bytes of the files in an entry and all beneath it."""
+    return sum(found.st_size for _, found in walk(place) if stat.S_ISREG(found.st_mode))
 
 
 def mark(place: Place) -> str | None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from windlass.tools.arguments import Arguments
 
-__all__ = ["Applied", "Deleted", "Edited", "Listed", "Moved", "Seen", "Written"]
+__all__ = ["Applied", "Copied", "Deleted", "Edited", "Found", "Listed", "Moved", "Patched", "Seen", "Written"]
 
 PathText = Annotated[str, Field(description="Relative to the working directory")]
 Digest = Annotated[str, Field(description="Of the content, in hexadecimal digits")]
@@ -62,6 +62,56 @@ class Deleted(Arguments):
     path: PathText
     deleted: bool
     type: Kind | None
+
+
+class Copied(Arguments):
+    source: PathText = Field(alias="from")
+    to: PathText
+    type: Kind
+    entries: int = Field(description="Files, links and folders, itself included")
+    bytes: int = Field(description="Of all files")
+    replaced: bool
+
+
+class PatchedFile(Arguments):
+    path: PathText
+    change: Literal["created", "modified", "deleted", "renamed", "copied"]
+    source: PathText | None = Field(alias="from", description="Where it was before, or is copied from")
+    hunks: int
+    offset: int = Field(description="How many lines a hunk stood away from where it said, at most")
+    fuzz: int = Field(description="Lines of context that a hunk went without, at most")
+    bytes: int = Field(description="Of the whole file")
+    sha256: Digest | None
+
+
+class Patched(Arguments):
+    files: list[PatchedFile]
+
+
+class Match(Arguments):
+    path: PathText
+    line: int = Field(description="From 1")
+    text: str
+    cut: bool = Field(description="Whether the line is longer than what is shown")
+    before: list[str]
+    after: list[str]
+
+
+class Skipped(Arguments):
+    binary: int
+    large: int = Field(description="Files of more than 16 MiB")
+    unreadable: int
+
+
+class Found(Arguments):
+    path: PathText
+    matches: list[Match]
+    files: int = Field(description="How many were read")
+    skipped: Skipped
+    truncated: bool = Field(description="Whether there may be more")
+    limit: Literal["max_matches", "max_files", "max_bytes", "text"] | None = Field(
+        description="Which limit ended the search; `text` is 4 MiB of lines given back"
+    )
 
 
 class WrittenChange(Written):

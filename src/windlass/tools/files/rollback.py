@@ -18,12 +18,13 @@ from pathlib import Path
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import explain, shown
+from windlass.tools.files.kept import MOST_KEPT
 from windlass.tools.files.kernel import rename_new
+from windlass.tools.files.log import DONE, OPEN, Change, Note, cross_out, locked, put_away, read_log, retire
 from windlass.tools.files.place import Place, copy, directory, discard, mark
 from windlass.tools.files.safe_path import Root
-from windlass.tools.files.undo import DONE, OPEN, Change, Note, cross_out, locked, read_log, retire
 
-__all__ = ["roll_back", "roll_back_in", "seal"]
+__all__ = ["dropped", "roll_back", "roll_back_in", "seal"]
 
 
 def roll_back(scratch: Path, workdir: Path, *, sealed: bool = False) -> list[str]:
@@ -43,13 +44,13 @@ def seal(scratch: Path) -> None:
     if not (scratch / OPEN).is_dir():
         return
     with locked(scratch) as home:
-        retire(home, DONE)
+        put_away(home)
         os.rename(OPEN, DONE, src_dir_fd=home.fd, dst_dir_fd=home.fd)
         home.sync()
 
 
-def roll_back_in(root: Root, home: Place, name: str) -> list[str]:
-    """`roll_back` for those who hold the lock already."""
+def roll_back_in(root: Root, home: Place, name: str, keep_as: str = "") -> list[str]:
+    """`roll_back` for those who hold the lock already. With `keep_as`, the log stays, under that name."""
     folder = Place(home.fd, name, name)
     if folder.stat() is None:
         return []
@@ -57,6 +58,8 @@ def roll_back_in(root: Root, home: Place, name: str) -> list[str]:
     problems: list[str] = []
     with directory(folder) as fd:
         log = read_log(fd)
+        if name != OPEN and log.end is not None and "dropped" in log.end:
+            raise dropped(log.end["dropped"])
         for offset, line in reversed(log.lines):
             try:
                 if isinstance(line, Change):
@@ -80,8 +83,21 @@ def roll_back_in(root: Root, home: Place, name: str) -> list[str]:
                 "put these paths right by hand and delete that folder, then: windlass resume",
             ),
         )
-    retire(home, name)
+    if keep_as:
+        folder.rename(Place(home.fd, keep_as, keep_as))
+        home.sync()
+    else:
+        retire(home, name)
     return undone
+
+
+def dropped(size: int) -> ToolError:
+    """Nothing can be put back that nobody kept."""
+    return ToolError(
+        f"it cannot be taken back: it replaced or deleted {size >> 20} MiB, and up to {MOST_KEPT >> 20} MiB are kept",
+        category=Category.RESOURCE,
+        advice=("take the files from a backup or from version control",),
+    )
 
 
 def _path(line: Change | Note) -> str:

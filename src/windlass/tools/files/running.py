@@ -19,12 +19,15 @@ from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call
 from windlass.tools.arguments import Arguments
+from windlass.tools.files.ahead import look_ahead
 from windlass.tools.files.arguments import problems
 from windlass.tools.files.failures import explain, shown
+from windlass.tools.files.log import OPEN, locked, put_away, recorded
 from windlass.tools.files.place import Place
+from windlass.tools.files.retrace import undo_steps
 from windlass.tools.files.rollback import roll_back, roll_back_in
 from windlass.tools.files.safe_path import Root
-from windlass.tools.files.undo import DONE, OPEN, Undo, begin, locked, recorded, retire
+from windlass.tools.files.undo import Undo, begin
 
 __all__ = ["Changing", "Looking"]
 
@@ -125,11 +128,23 @@ class Looking(_FileTool):
 class Changing(_FileTool):
     """A tool that changes files: all it does is done, or none of it."""
 
+    take_back = staticmethod(undo_steps)
+    """For the engine, when a person wants a step's changes taken back after its end. All file tools share it."""
+
     def __init__(
-        self, name: str, description: str, model: type[Arguments], change: Change, result: type[Arguments]
+        self,
+        name: str,
+        description: str,
+        model: type[Arguments],
+        change: Change,
+        result: type[Arguments],
+        *,
+        floor: int = 0,
     ) -> None:
+        """`floor`: bytes of a file system that stay free, whatever is asked for."""
         super().__init__(name, description, model, result)
         self._change = change
+        self._floor = floor
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return Effect.REPEATABLE
@@ -142,9 +157,10 @@ class Changing(_FileTool):
             earlier = recorded(root, home, request, call.attempt)
             if earlier is not None:
                 return earlier
-            retire(home, DONE)
+            put_away(home)
             try:
-                with begin(root, home, request=request, attempt=call.attempt, check=check) as undo:
+                look_ahead(root, given, self._floor)
+                with begin(root, home, request=request, attempt=call.attempt, check=check, floor=self._floor) as undo:
                     result = self._change(root, undo, given)
                     undo.seal(result)
                     return result

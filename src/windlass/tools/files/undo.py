@@ -1,117 +1,43 @@
-"""What a step has changed so far, written down before it changes, so that all of it can be taken back.
-
-A step's scratch folder holds at most one of each:
-
-- `undo/`: the log of a step under way, or of one whose engine died. `log` has one JSON line per change,
-  fsynced before the change it covers; `0`, `1`, … are what was there before, as hard links where the file
-  system allows it, else as copies.
-- `undo.done/`: the same of a step that ended well, with its result as the last line.
+"""What a step changes, written down before it changes, so that all of it can be taken back.
 
 `Undo` makes the changes, and knows three: put a finished temporary entry in place, move an entry, remove one
 (plus making folders). All are a single rename, so other readers see the old or the new state and nothing
-between. `rollback.py` reads the log and takes the changes back.
-
-A sealed log also closes the gap between a step's end and the journal's word for it: should the engine die
-there, the next attempt finds its own work done, and returns the recorded result instead of doing it twice.
+between. What it writes is described in `log.py`; `rollback.py` reads it and takes the changes back.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
+from windlass.tools.files.kept import number_change
 from windlass.tools.files.kernel import rename_new
-from windlass.tools.files.place import Place, copy, directory, discard, mark
+from windlass.tools.files.log import DONE, OPEN, Change, mark_at
+from windlass.tools.files.place import Place, copy, directory, discard, mark, size_of
 from windlass.tools.files.safe_path import Root
 
-__all__ = [
-    "DONE",
-    "OPEN",
-    "Change",
-    "Log",
-    "Undo",
-    "begin",
-    "cross_out",
-    "locked",
-    "read_log",
-    "recorded",
-    "retire",
-]
-
-OPEN, DONE = "undo", "undo.done"
-_UNDONE = b"-"
-"""Stands for the first byte of a line that has been taken back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One line of the log: an entry is about to become another."""
-
-    path: str
-    was: str | None
-    """The backup of what is there before; None when nothing is."""
-    now: str | None
-    """The mark of what will be there; None when nothing will."""
-    source: str | None = None
-    """Where it comes from, when it has to go back there."""
-
-
-Note = Mapping[str, str]
-"""A smaller line: `{"made": folder}`, `{"temp": path}`, `{"void": …}` when the line before did not happen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """A log as it is read back."""
-
-    token: str
-    """Names the temporary entries of this log's rollback."""
-    request: str
-    attempt: int
-    lines: list[tuple[int, Change | Note]]
-    """What is to be taken back, in the order it was written, each with its offset in the file."""
-    end: Mapping[str, Any] | None
-    """`{"result": …, "left": {path: mark}}` of a sealed log."""
+__all__ = ["Undo", "begin"]
 
 
 @contextmanager
-def locked(scratch: Path) -> Iterator[Place]:
-    """The scratch folder, ours alone: an attempt that is frozen or slow to die still holds it."""
-    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ToolError(
-                "another attempt of this step is still working on its files",
-                category=Category.TRANSIENT,
-                advice=("wait for it to end, or end its process",),
-            ) from None
-        yield Place(fd, ".", str(scratch))
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def begin(root: Root, home: Place, *, request: str, attempt: int, check: Callable[[], None]) -> Iterator[Undo]:
-    """Start a log. `check` raises when the step shall stop; see `Undo.check`."""
+def begin(
+    root: Root, home: Place, *, request: str, attempt: int, check: Callable[[], None], floor: int = 0
+) -> Iterator[Undo]:
+    """Start a log. `check` raises when the step shall stop; see `Undo.check`. `floor`: bytes to be left free."""
     os.mkdir(OPEN, 0o700, dir_fd=home.fd)
     with directory(Place(home.fd, OPEN, OPEN)) as fd:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         log = os.open("log", flags, 0o600, dir_fd=fd)
         try:
-            undo = Undo(root, home, fd, log, check)
+            undo = Undo(root, home, fd, log, check, floor)
             undo.write({"token": token_hex(8), "request": request, "attempt": attempt})
             os.fsync(fd)
             home.sync()
@@ -123,9 +49,11 @@ def begin(root: Root, home: Place, *, request: str, attempt: int, check: Callabl
 class Undo:
     """Changes beneath a root that can all be taken back."""
 
-    def __init__(self, root: Root, home: Place, fd: int, log: int, check: Callable[[], None]) -> None:
+    def __init__(self, root: Root, home: Place, fd: int, log: int, check: Callable[[], None], floor: int = 0) -> None:
         self.check = check
         """Asked before every change and every chunk of a copy: raises when the step shall stop."""
+        self.floor = floor
+        """Bytes of each file system that are not to be written to."""
         self._root, self._home, self._fd, self._log = root, home, fd, log
         self._backups = 0
         self._touched: dict[str, None] = {}
@@ -185,12 +113,22 @@ class Undo:
     def seal(self, result: Any) -> None:
         """The step ended well: from here on its changes are for good, and will not be made again."""
         self.check()
-        left = {path: _mark_at(self._root, path) for path in self._touched}
-        self.write({"result": result, "left": left})
+        left = {path: mark_at(self._root, path) for path in self._touched}
+        size = sum(size_of(backup) for backup in self._all_backups())
+        order, fits = number_change(Path(self._home.path), size)
+        end = {"result": result, "left": left, "order": order}
+        self.write(end if fits else {**end, "dropped": size})
         fault_point("files.ended")
         os.rename(OPEN, DONE, src_dir_fd=self._home.fd, dst_dir_fd=self._home.fd)
         self._home.sync()
         fault_point("files.sealed")
+        if not fits:
+            for backup in self._all_backups():
+                with suppress(PermissionError):  # as in `retire`
+                    discard(backup)
+
+    def _all_backups(self) -> list[Place]:
+        return [Place(self._fd, str(number), f"{OPEN}/{number}") for number in range(self._backups)]
 
     def _change(self, old: Place, new: Place, change: Change) -> None:
         self.check()
@@ -240,83 +178,3 @@ class Undo:
             data = data[os.write(self._log, data) :]
         if durable:
             os.fsync(self._log)
-
-
-def read_log(fd: int) -> Log:
-    """The log in an open undo folder. A torn last line covers a change that had not begun."""
-    try:
-        log = os.open("log", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=fd)
-    except FileNotFoundError:
-        return Log("", "", 0, [], None)
-    with os.fdopen(log, "rb") as file:
-        whole = [line for line in file if line.endswith(b"\n")]
-    offset, lines = 0, list[tuple[int, Change | Note]]()
-    head: dict[str, Any] = {"token": "", "request": "", "attempt": 0}
-    end: dict[str, Any] | None = None
-    for text in whole:
-        line: dict[str, Any] = {} if text.startswith(_UNDONE) else _parse(text)
-        if "token" in line:
-            head = line
-        elif "result" in line:
-            end = line
-        elif "void" in line:
-            lines.pop()
-        elif line:
-            lines.append((offset, Change(**line) if "path" in line else line))
-        offset += len(text)
-    return Log(**head, lines=lines, end=end)
-
-
-def _parse(text: bytes) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        line = None
-    if isinstance(line, dict):
-        return line
-    raise ToolError(
-        "the undo log of this step is damaged: what it changed cannot be taken back",
-        category=Category.CONFIGURATION,
-        advice=("put the files right by hand and delete the step's scratch folder, then: windlass resume",),
-    )
-
-
-def cross_out(fd: int, offset: int) -> None:
-    """Note that a line is taken back. One byte in place: it needs no space on a full disk."""
-    log = os.open("log", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=fd)
-    try:
-        os.pwrite(log, _UNDONE, offset)
-        os.fsync(log)
-    finally:
-        os.close(log)
-
-
-def recorded(root: Root, home: Place, request: str, attempt: int) -> Any:
-    """The result of an earlier attempt that did exactly this, if all is still as it left it; else None."""
-    done = Place(home.fd, DONE, DONE)
-    if done.stat() is None:
-        return None
-    with directory(done) as fd:
-        log = read_log(fd)
-    if log.end is None or log.request != request or log.attempt >= attempt:
-        return None
-    untouched = all(_mark_at(root, path) == left for path, left in log.end["left"].items())
-    return log.end["result"] if untouched else None
-
-
-def retire(home: Place, name: str) -> None:
-    """Drop a log: out of the way first, so that a crash cannot leave half of one to be read."""
-    log = Place(home.fd, name, name)
-    if log.stat() is None:
-        return
-    gone = log.beside(f"undo.gone-{token_hex(8)}")
-    log.rename(gone)
-    home.sync()
-    with suppress(PermissionError):
-        # Another user's files in a deleted tree are not ours to delete; who cleans the scratch will see.
-        discard(gone)
-
-
-def _mark_at(root: Root, path: str) -> str | None:
-    with root.known(path) as place:
-        return mark(place) if place else None

@@ -1,0 +1,211 @@
+"""Taking back what finished steps changed, because a person wants it.
+
+All logs of the steps are gathered, those of their agents' and programs' calls included, and looked at newest first:
+if anything no longer is as the step left it, nothing is touched and the files are named. Then each log is renamed to
+`undo.back-…`, taken back, and renamed to `undo.undone-…`. So an undo that is killed goes on when it is asked for
+again, and one that is done stays known as such, with what it did, until the execution is cleaned.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.errors import Category, ToolError
+from windlass.faults import fault_point
+from windlass.tools.files.failures import explain, shown
+from windlass.tools.files.kept import owner_of
+from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, locked, mark_at, read_log
+from windlass.tools.files.place import DIRECTORY, Place, mark
+from windlass.tools.files.rollback import dropped, roll_back_in
+from windlass.tools.files.safe_path import Root
+
+__all__ = ["undo_steps"]
+
+_BACK, _UNDONE = "undo.back-", "undo.undone-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    scratch: Path
+    name: str
+    """Of the log's folder in it."""
+    log: Log
+    """Whole, with what is taken back already."""
+    age: tuple[int, int]
+    """Grows with every change of the execution."""
+
+    @property
+    def step(self) -> str:
+        return owner_of(self.scratch.name)
+
+    @property
+    def begun(self) -> bool:
+        """It is being taken back already, or was never finished: what stands there is nobody's last word."""
+        return self.name == OPEN or self.name.startswith(_BACK)
+
+    @property
+    def undone(self) -> bool:
+        return self.name.startswith(_UNDONE)
+
+    @property
+    def left(self) -> dict[str, str | None]:
+        return dict(self.log.end["left"]) if self.log.end is not None else {}
+
+
+def undo_steps(folder: Path, steps: Collection[str], workdir: Path) -> list[dict[str, str]]:
+    """Take back what the file tools changed for these steps of the execution in `folder`: what was done, newest first.
+
+    Done again it changes nothing and says the same; nothing at all when these steps changed no file. Raises ToolError
+    and leaves everything as it is when a file was changed since, or when too much was replaced to be kept.
+    """
+    if not (folder / "steps").is_dir():
+        return []
+    try:
+        with Root(workdir) as root, _alone(folder / "steps"):
+            found = sorted(_logs(folder / "steps"), key=lambda one: one.age, reverse=True)
+            ours = [one for one in found if one.step in steps]
+            todo = [one for one in ours if not one.undone]
+            _refuse_conflicts(root, todo, [one for one in found if one.step not in steps])
+            for one in todo:
+                _take_back(root, one)
+    except OSError as error:
+        raise explain(error, "taking back") from error
+    told: dict[str, dict[str, str]] = {}
+    for one in reversed(ours):
+        for change in _told(one):
+            told.setdefault(change["path"], change)
+    return list(told.values())[::-1]
+
+
+@contextmanager
+def _alone(steps: Path) -> Iterator[None]:
+    fd = os.open(steps, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ToolError("somebody else is taking back a step of this execution", category=Category.TRANSIENT) from None
+    finally:
+        os.close(fd)
+
+
+def _logs(steps: Path) -> Iterator[_Found]:
+    for scratch in sorted(path for path in steps.iterdir() if path.is_dir() and not path.is_symlink()):
+        for entry in sorted(path for path in scratch.iterdir() if path.name.startswith("undo")):
+            if entry.name in (OPEN, DONE) or entry.name.startswith((PAST, _BACK, _UNDONE)):
+                with _opened(entry) as fd:
+                    log, age = read_log(fd, whole=True), _age(fd)
+                number = int(log.end.get("order", 0)) if log.end is not None else 0
+                if entry.name == OPEN:
+                    number = 1 << 62  # nothing came after what was never finished
+                yield _Found(scratch, entry.name, log, (number, age))
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    fd = os.open(folder, DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _age(fd: int) -> int:
+    try:
+        return os.stat("log", dir_fd=fd, follow_symlinks=False).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _refuse_conflicts(root: Root, todo: list[_Found], others: list[_Found]) -> None:
+    """Raise if a path is not as its step left it, as far as can be known before newer changes are taken back."""
+    expected: dict[str, str | None] = {}
+    """What will stand there when the newer ones are taken back."""
+    unsure: set[str] = set()
+    """Paths of newer changes, whose surroundings they changed, too."""
+    above: set[str] = set()
+    problems: list[str] = []
+    for one in todo:
+        if not one.begun and one.log.end is not None and "dropped" in one.log.end:
+            raise dropped(one.log.end["dropped"])
+        for path, left in () if one.begun else one.left.items():
+            if path in expected:
+                stands = expected[path]
+            elif path in above or unsure.intersection(_ancestors(path)) or path in unsure:
+                continue
+            else:
+                stands = mark_at(root, path)
+            if stands != left:
+                problems.append(_changed(path, one, others))
+        for path in _paths(one.log):
+            unsure.add(path)
+            above.update(_ancestors(path))
+            expected.pop(path, None)
+        if not one.begun:
+            expected.update(_before(one))
+    if problems:
+        raise ToolError(
+            "nothing was taken back: " + "; ".join(dict.fromkeys(problems)),
+            category=Category.CONFIGURATION,
+            advice=("take back the later change first, or put these files right by hand",),
+        )
+
+
+def _paths(log: Log) -> list[str]:
+    changes = [line for _, line in log.lines if isinstance(line, Change)]
+    return [path for change in changes for path in (change.path, change.source) if path]
+
+
+def _ancestors(path: str) -> list[str]:
+    names = path.split("/")
+    return ["/".join(names[:length]) for length in range(1, len(names))]
+
+
+def _before(one: _Found) -> dict[str, str | None]:
+    """What stood at each path of a log before it."""
+    before: dict[str, str | None] = {}
+    with _opened(one.scratch / one.name) as fd:
+        for _, line in one.log.lines:
+            if isinstance(line, Change):
+                before.setdefault(line.path, mark(Place(fd, line.was, line.was)) if line.was is not None else None)
+                if line.source:
+                    before.setdefault(line.source, line.now)
+    return before
+
+
+def _changed(path: str, one: _Found, others: list[_Found]) -> str:
+    later = next((other for other in others if other.age > one.age and not other.undone and path in other.left), None)
+    who = f"by step {later.step}" if later is not None else "by somebody else"
+    return f"{shown(path)} was changed {who} since step {one.step}"
+
+
+def _take_back(root: Root, one: _Found) -> None:
+    with locked(one.scratch) as home:
+        undone = f"{_UNDONE}{one.log.token or 0}"
+        name = one.name
+        if not one.begun:
+            name = f"{_BACK}{one.log.token or 0}"
+            os.rename(one.name, name, src_dir_fd=home.fd, dst_dir_fd=home.fd)
+            home.sync()
+        fault_point("files.retraced")
+        roll_back_in(root, home, name, keep_as=undone)
+
+
+def _told(one: _Found) -> list[dict[str, str]]:
+    """What taking back a log does, as a person reads it, in the order in which it was done."""
+    told: dict[str, dict[str, str]] = {}
+    moved: set[str] = set()
+    for _, line in one.log.lines:
+        if not isinstance(line, Change) or line.path in told or line.path in moved:
+            continue
+        if line.source:
+            moved.add(line.source)
+            told[line.path] = {"path": line.path, "undone": "moved back", "to": line.source}
+        else:
+            told[line.path] = {"path": line.path, "undone": "removed" if line.was is None else "restored"}
+    return list(told.values())
