@@ -1,0 +1,116 @@
+"""From an answer to a result: a bounded body, the few headers that are of use, and nothing that was confidential."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pydantic import Field
+
+from windlass.errors import ToolError
+from windlass.tools.arguments import Arguments
+from windlass.tools.net.exchange import Answered
+from windlass.tools.net.failures import TooMuch, category_of_status, wait_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Downloaded", "Response", "failed", "head_of", "read"]
+
+_SHOWN = re.compile(
+    r"accept-ranges|allow|cache-control|content-(?:disposition|language|length|type)|date|etag|expires|last-modified|"
+    r"link|location|(?:x-)?ratelimit-(?:limit|remaining|reset)|retry-after|x-request-id|x-total-count"
+)
+
+
+class Response(Arguments):
+    status: int
+    url: str
+    """Who answered, after all redirects."""
+    headers: dict[str, str]
+    json_: Any = Field(default=None, alias="json")
+    """The body, when it is JSON."""
+    text: str | None = None
+    """The body, when it is text."""
+    base64: str | None = None
+    """The body, when it is neither."""
+    bytes: int
+    """Of the body that was read, decompressed."""
+    truncated: bool
+    redirects: list[str]
+    """The addresses that led to `url`."""
+
+
+class Downloaded(Arguments):
+    status: int
+    url: str
+    headers: dict[str, str]
+    path: str
+    """Where it is: from the working directory, or in full for an artifact."""
+    artifact: bool
+    bytes: int
+    sha256: str
+    redirects: list[str]
+
+
+async def read(response: httpx2.Response, most: int, secrets: list[str]) -> tuple[bytes, bool]:
+    """The body up to so many bytes, with what was confidential blotted out; and whether there was more."""
+    kept = bytearray()
+    truncated = False
+    try:
+        async for chunk in response.aiter_bytes():
+            room = most - len(kept)
+            kept += chunk[:room]
+            if len(chunk) > room:
+                truncated = True
+                break
+    except TooMuch:
+        truncated = True
+    data = bytes(kept)
+    for secret in secrets:
+        data = data.replace(secret.encode(), b"[secret]")
+    return data, truncated
+
+
+def head_of(answered: Answered, secrets: list[str]) -> dict[str, Any]:
+    def clean(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "[secret]")
+        return text
+
+    headers = answered.response.headers
+    shown = {name: _line(clean(value)) for name, value in headers.items() if _SHOWN.fullmatch(name)}
+    return {
+        "status": answered.response.status_code,
+        "url": clean(answered.address.url),
+        "headers": shown,
+        "redirects": [clean(url) for url in answered.redirects],
+    }
+
+
+def failed(what: str, result: Mapping[str, Any], reason: str, now: Callable[[], float]) -> ToolError:
+    """The failure that a status means, with the answer beside it."""
+    status = result["status"]
+    category = category_of_status(status)
+    told = result.get("text")
+    if told is None and result.get("json") is not None:
+        told = msgspec.json.encode(result["json"]).decode()
+    said = f": {' '.join(told[:2000].split())[:300]}" if told else ""
+    wait = wait_of(result["headers"].get("retry-after"), now) if category == "transient" else None
+    advice = {
+        "permission": ("check the credentials: auth_env names the variable that holds a token",),
+        "logic": ("correct the request; `ok` names further statuses that mean success",),
+    }.get(category, ())
+    return ToolError(
+        f"{what}: status {status} {_line(reason)[:60]}".rstrip() + said,
+        category=category,
+        advice=advice,
+        retry_after=wait,
+        output=dict(result),
+    )
+
+
+def _line(text: str) -> str:
+    return "".join(char for char in text[:1000] if char.isprintable())

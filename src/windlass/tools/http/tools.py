@@ -1,0 +1,123 @@
+"""The `http.*` tools: each a name, a method and what recovery may repeat."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from windlass.plan.model import Effect
+from windlass.ports import Call, Tool
+from windlass.settings import NetworkSettings
+from windlass.tools.arguments import Arguments
+from windlass.tools.crafted import Act, Crafted
+from windlass.tools.http.arguments import Download, Fetch, Send
+from windlass.tools.http.download import keep
+from windlass.tools.http.requests import ask_of, secrets_of
+from windlass.tools.http.results import Downloaded, Response, failed, head_of, read
+from windlass.tools.http.text import body_of
+from windlass.tools.net.exchange import exchange
+from windlass.tools.net.failures import in_time
+from windlass.tools.net.guard import Guard, Resolver, system_resolver
+from windlass.tools.net.names import read_address
+from windlass.tools.net.transport import Line
+
+__all__ = ["http_tools"]
+
+MOST_OF_A_REFUSAL = 64 * 1024
+"""Bytes of an answer that says no."""
+
+
+def http_tools(
+    network: NetworkSettings,
+    now: Callable[[], float],
+    *,
+    resolve: Resolver = system_resolver,
+    tls: ssl.SSLContext | None = None,
+) -> list[Tool]:
+    """One of each; they share their connections. `tls` holds certificates other than the system's."""
+    line = Line(Guard(network, resolve), tls=tls)
+
+    def tool(method: str, description: str, model: type[Arguments], effect: Effect) -> HttpTool:
+        return HttpTool(
+            f"http.{method.lower()}", description, model, _asking(method, line, now), effect, Response, line
+        )
+
+    download = HttpTool(
+        "http.download",
+        "Fetch a file into the working directory or to the artifacts, with its sha256",
+        Download,
+        _downloading(line, now),
+        Effect.REPEATABLE,
+        Downloaded,
+        line,
+    )
+    return [
+        tool("GET", "Fetch a page or ask an API", Fetch, Effect.NONE),
+        tool("HEAD", "Ask for the headers of something on the web", Fetch, Effect.NONE),
+        tool("POST", "Send something to an API, which may do something each time", Send, Effect.ONCE),
+        tool("PUT", "Put something where an API keeps it", Send, Effect.REPEATABLE),
+        tool("PATCH", "Change something that an API keeps", Send, Effect.ONCE),
+        tool("DELETE", "Delete something that an API keeps", Send, Effect.REPEATABLE),
+        download,
+    ]
+
+
+class HttpTool(Crafted):
+    """A tool that shares a line with others."""
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        model: type[Arguments],
+        act: Act,
+        effect: Effect,
+        result: type[Arguments],
+        line: Line,
+    ) -> None:
+        super().__init__(name, description, model, act, effect=effect, result=result, circuit=_circuit)
+        self._line = line
+
+    async def close(self) -> None:
+        """Let go of the connections; a later use opens new ones."""
+        await self._line.close()
+
+
+def _circuit(given: Any) -> str:
+    """A host that is down says nothing about the others."""
+    address = read_address(given.url)
+    return f"http:{address.host}:{address.port}"
+
+
+def _asking(method: str, line: Line, now: Callable[[], float]) -> Act:
+    async def act(given: Fetch, call: Call) -> dict[str, Any]:
+        ask = ask_of(method, given, call)
+        secrets = secrets_of(ask)
+        what = f"{method} {read_address(given.url).shown}"
+        async with in_time(given.timeout, what), exchange(line, ask) as answered:
+            response = answered.response
+            data, truncated = await read(response, given.max_bytes, secrets)
+            kind = response.headers.get("content-type", "")
+            result = head_of(answered, secrets) | body_of(data, truncated, kind, given.encoding)
+        if not given.good(response.status_code):
+            raise failed(what, result, response.reason_phrase, now)
+        return result
+
+    return act
+
+
+def _downloading(line: Line, now: Callable[[], float]) -> Act:
+    async def act(given: Download, call: Call) -> dict[str, Any]:
+        ask = ask_of("GET", given, call)
+        secrets = secrets_of(ask)
+        what = f"download of {read_address(given.url).shown}"
+        async with in_time(given.timeout, what), exchange(line, ask) as answered:
+            head, response = head_of(answered, secrets), answered.response
+            if given.good(response.status_code):
+                return head | await keep(answered, given, call)
+            data, truncated = await read(response, MOST_OF_A_REFUSAL, secrets)
+            refusal = head | body_of(data, truncated, response.headers.get("content-type", ""), None)
+        raise failed(what, refusal, response.reason_phrase, now)
+
+    return act
