@@ -35,15 +35,7 @@ class Listener(Protocol):
     def question(self, step: StepState, digest: str, tool: str, input: Any, text: str = "") -> ev.ApprovalAsked: ...
 
 
-_AT_ONCE = (
-    ev.AgentBegan,
-    ev.AgentSession,
-    ev.UsageReported,
-    ev.RuntimeFellBack,
-    ev.BudgetWarned,
-    ev.CallFinished,
-    ev.CallFailed,
-)
+_AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned)
 """What must not be lost or is waited for; the rest may wait a moment for company."""
 
 
@@ -63,8 +55,8 @@ class AttemptContact:
     def state(self) -> State:
         return self._driver.state
 
-    def tell(self, event: ev.Event) -> None:
-        self._driver.hear(event, soon=isinstance(event, _AT_ONCE))
+    def tell(self, event: ev.Event, *, soon: bool | None = None) -> None:
+        self._driver.hear(event, soon=isinstance(event, _AT_ONCE) if soon is None else soon)
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
         return await self._gates.use(tool, arguments, call, self.tools)

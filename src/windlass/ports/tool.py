@@ -50,8 +50,8 @@ class Contact(Protocol):
         """The tools of this execution."""
         ...
 
-    def tell(self, event: Event) -> None:
-        """Something happened; it is written down within a moment."""
+    def tell(self, event: Event, *, soon: bool | None = None) -> None:
+        """Something happened; it is written down within a moment, at once with `soon`. By default the kind decides."""
         ...
 
     async def record(self, event: Event) -> None:

@@ -6,6 +6,7 @@ Crafted("http.get", "Fetch a page or an API", Get, get, effect=Effect.NONE, resu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from windlass.errors import Category, ToolError
@@ -43,11 +44,11 @@ class Crafted:
         self._health, self._estimate, self._check = health, estimate, check
         self._circuit = circuit
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         return self._model.model_json_schema()
 
-    @property
+    @cached_property
     def returns(self) -> dict[str, Any] | None:
         return self._result.model_json_schema() if self._result is not None else None
 

@@ -59,7 +59,7 @@ class Calls:
     async def make(self, asked: GuestCall, before: CallRecord | None) -> Delivery:
         """Make it. `before` is what is known of it from before a stop, which came before its end."""
         try:
-            value = await self._through_the_gates(asked, before)
+            value, effect = await self._through_the_gates(asked, before)
         except _Refused as refused:
             return self._failed(asked, refused.failure, refused.seen)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # it must end as a recorded failure
@@ -67,15 +67,17 @@ class Calls:
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error
             return self._failed(asked, raised(error))
-        at = self.clock.now()
-        self.contact.tell(ev.CallFinished(at, self.contact.step.id, self.call.attempt, self.name(asked.number), value))
+        at, step, name = self.clock.now(), self.contact.step.id, self.name(asked.number)
+        # Who only looked can look again; what was done is to be on disk as soon as it can be.
+        done = effect is not Effect.NONE
+        self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, value), soon=done)
         return Delivery(asked.number, at, value)
 
     def take_over(self, asked: GuestCall, before: CallRecord) -> Delivery:
         """It worked on a way that was left: its result stands, and is written down where it belongs now."""
         at, step, name = self.clock.now(), self.contact.step.id, self.name(asked.number)
         self.contact.tell(self._started(asked, Effect(before.effect)))
-        self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, before.output))
+        self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, before.output), soon=True)
         return Delivery(asked.number, at, before.output)
 
     def _failed(self, asked: GuestCall, failure: Failure, seen: str = "") -> Delivery:
@@ -84,17 +86,17 @@ class Calls:
         seen = seen or f"{asked.tool} failed ({failure.category})"
         self.failures[asked.number] = located
         step, name = self.contact.step.id, self.name(asked.number)
-        self.contact.tell(ev.CallFailed(at, step, self.call.attempt, name, located, seen))
+        self.contact.tell(ev.CallFailed(at, step, self.call.attempt, name, located, seen), soon=True)
         return Delivery(asked.number, at, error=GuestError(seen, str(failure.category)))
 
-    async def _through_the_gates(self, asked: GuestCall, before: CallRecord | None) -> Any:
+    async def _through_the_gates(self, asked: GuestCall, before: CallRecord | None) -> tuple[Any, Effect]:
         tool = self._tool(asked)
         effect = self.origin.caller.effect(asked.tool, asked.arguments)
         await self._approved(asked, effect, before)
         if is_program(tool):
-            return await self._act(tool, asked, effect)  # what it calls passes by here itself
+            return await self._act(tool, asked, effect), effect  # what it calls passes by here itself
         async with self.tree.working():
-            return await self._act(tool, asked, effect)
+            return await self._act(tool, asked, effect), effect
 
     def _tool(self, asked: GuestCall) -> Tool:
         tool = self.origin.caller.tool(asked.tool) if asked.tool in self.granted else None
