@@ -43,6 +43,10 @@ class Shelf(Protocol):
         """Every one that can be used, by name; a project's own stands before one for all projects."""
         ...
 
+    def stamp(self) -> object:
+        """Another one as soon as a tool was saved or deleted, by whomever. Quick."""
+        ...
+
     def problems(self) -> list[str]:
         """Files that are there and cannot be used, and why."""
         ...

@@ -108,10 +108,12 @@ class ComposedTools:
         self._shelf, self._desk, self._policy = shelf, desk, policy
         self._seen: list[Composed] = []
         self._seen_at = float("-inf")
+        self._stamp: object = None
 
     def __call__(self) -> list[Composed]:
-        # The registry asks for each name; the folder is looked at again after a moment.
-        if time.monotonic() - self._seen_at > FRESH:
+        # The registry asks for each name. What somebody wrote into a file as it stood is seen after a moment.
+        stamp = self._shelf.stamp()
+        if stamp != self._stamp or time.monotonic() - self._seen_at > FRESH:
             self._seen = [Composed(kept, self._desk, self._policy, self._shelf) for kept in self._shelf.all()]
-            self._seen_at = time.monotonic()
+            self._seen_at, self._stamp = time.monotonic(), stamp
         return self._seen

@@ -63,6 +63,13 @@ class Folder:
             self._read = {}
             return Found({}, [f"{self.path}: {_reason(error)}"])
 
+    def stamp(self) -> int | None:
+        """Another one when files came or went."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return None
+
     def holds(self, name: str) -> bool:
         """Whether there is anything of that name, be it damaged."""
         return any(os.path.lexists(self.path / f"{name}{ending}") for ending in _LIMITS)

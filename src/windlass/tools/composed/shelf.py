@@ -29,6 +29,9 @@ class ComposedShelf:
     def all(self) -> list[ComposedTool]:
         return self._look()[0]
 
+    def stamp(self) -> object:
+        return tuple(folder.stamp() for folder in self._folders)
+
     def problems(self) -> list[str]:
         troubles = [folder.uses.trouble for folder in self._folders]
         return [*self._look()[1], *(trouble for trouble in troubles if trouble)]
