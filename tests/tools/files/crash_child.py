@@ -73,7 +73,9 @@ def limited_attempt(base: Path, folder: Path, limit: int, tool: str, arguments: 
     _report(world, tool, arguments, report)
 
 
-def unprivileged_attempt(base: Path, folder: Path, tool: str, arguments: Any, report: Path) -> None:
+def unprivileged_attempt(base: Path, folder: Path, tool: str, arguments: Any, report: Path, fault: str = "") -> None:
+    if fault:
+        _arm(fault)
     world = World.there(base, folder)
     asyncio.run(world.do("list", {}))  # imports what it needs while it may
     if os.geteuid() == 0:

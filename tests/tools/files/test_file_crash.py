@@ -274,12 +274,41 @@ def test_what_is_protected_is_refused_and_says_who_refuses(ours: World) -> None:
         ("files.write", {"path": "locked/f", "content": "x"}),
         ("files.delete", {"path": "locked/f"}),
         ("files.move", {"from": "locked/f", "to": "f"}),
+        ("files.copy", {"from": "note.txt", "to": "locked/new"}),
+        ("files.copy", {"from": "note.txt", "to": "locked/f", "overwrite": True}),
+        ("files.copy", {"from": "hidden", "to": "shown"}),
+        ("files.patch", {"patch": "--- protected\n+++ protected\n@@ -1 +1 @@\n-p\n\\ No\n+q\n"}),
+        ("files.patch", {"patch": PATCH.replace("p/q/new.txt", "locked/new.txt")}),
     ]
     for tool, arguments in calls:
         said = unprivileged(ours, tool, arguments)
         assert said.get("category") == "permission", (tool, arguments, said)
     if before is not None:
         assert ours.inside() == before
+
+
+def test_h2_what_the_last_change_of_a_step_may_not_do_is_known_before_its_first(ours: World) -> None:
+    ours.write("protected", "p").chmod(0o444)
+    ours.write("locked/f", "f")
+    give_away(ours)
+    (ours.root / "locked").chmod(0o555)
+    first = {"do": "write", "path": "made/first", "content": "x"}
+    for last in (
+        {"do": "write", "path": "protected", "content": ""},
+        {"do": "edit", "path": "protected", "edits": [{"old": "p", "new": "q"}]},
+        {"do": "write", "path": "locked/deep/new", "content": ""},
+        {"do": "move", "from": "locked/f", "to": "f"},
+        {"do": "delete", "path": "locked/f"},
+    ):
+        # Killed at the first thing that is done at all, it would not come to its refusal.
+        report = ours.base / "report.json"
+        step = ("files.apply", {"changes": [first, last]})
+        assert in_child(unprivileged_attempt, ours.base, ours.folder, *step, report, "files.made") == 0
+        said = json.loads(report.read_text())
+        assert said["category"] == "permission", (last, said)
+        assert said["message"].startswith(f"change 2 of 2 ({last['do']})")
+    after_all = [{"do": "delete", "path": "protected"}, {"do": "write", "path": "protected", "content": "new"}]
+    assert len(unprivileged(ours, "files.apply", {"changes": after_all})["changes"]) == 2
 
 
 def test_a_write_protected_tree_can_be_deleted_and_its_backup_is_dropped_when_it_is_too_large(ours: World) -> None:
