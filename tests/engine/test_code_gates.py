@@ -15,6 +15,7 @@ from windlass import Call, ToolError
 from windlass.core import events as ev
 from windlass.ports import GuestCall, Program, ProgramRun, Sandbox, Tool, Turn
 from windlass.sandbox.programs import WasmSandbox
+from windlass.testing import MemoryJournal
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -258,3 +259,28 @@ SEES = """
 const other = "oth" + "er";
 return [steps.one.output, typeof steps[other], inputs.who, Number(args.n), item, index, "{{ inputs.who }}"];
 """
+
+
+async def test_g2_a_call_that_changes_something_waits_for_a_slow_disk(project: Project, sandbox: Sandbox) -> None:
+    """Calls are made while a commit is under way: that one does not have them, and they wait for the next."""
+    early: list[str] = []
+
+    class Slow(MemoryJournal):
+        async def append(self, *given: Any, **more: Any) -> None:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await super().append(*given, **more)
+
+    @windlass.tool
+    async def change(text: str, call: Call) -> str:
+        begun = [event.input["text"] for event in of(await world.events(call.execution), ev.CallStarted)]
+        early.extend([text] if text not in begun else [])
+        return text
+
+    world = CodeWorld(project, sandbox, [change], Slow())
+    source = """
+    const chain = async (name) => { for (let n = 0; n < 10; n++) await tools.change({text: `${name}${n}`}); };
+    await Promise.all(["a", "b", "c", "d"].map(chain));
+    """
+    assert (await world.step(source)).status == "completed"
+    assert early == []

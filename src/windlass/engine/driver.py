@@ -107,9 +107,11 @@ class Driver:
         try:
             while True:
                 launches = self._decide()
+                # What they told is in this batch; what is told during the commit is in the next.
+                witnesses, self._witnesses = self._witnesses, []
                 if self._batch:
                     await self._commit()
-                self._tell_witnesses()
+                _tell(witnesses)
                 for started, step in launches:
                     self._launch(started, step)
                 if self.state.status is not ExecutionStatus.RUNNING:
@@ -189,12 +191,6 @@ class Driver:
             self.acknowledged.set_result(None)
         self._shown = shown
         self._world.committed(state.id, batch)
-
-    def _tell_witnesses(self) -> None:
-        witnesses, self._witnesses = self._witnesses, []
-        for witness in witnesses:
-            if not witness.done():
-                witness.set_result(None)
 
     # -- attempts --------------------------------------------------------------------------------
 
@@ -379,6 +375,12 @@ class Driver:
         else:
             failure = end.outcome.failure.located(end.step)
             self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value))
+
+
+def _tell(witnesses: list[asyncio.Future[None]]) -> None:
+    for witness in witnesses:
+        if not witness.done():
+            witness.set_result(None)
 
 
 def _same(one: ev.OutputWritten, other: ev.OutputWritten) -> bool:
