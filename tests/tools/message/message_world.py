@@ -175,6 +175,8 @@ class Request:
 class WebServer:
     answer: str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     """Or `hang up`, or `hang`."""
+    answers: list[str] = field(default_factory=list)
+    """What the first requests are answered with, before `answer`."""
     requests: list[Request] = field(default_factory=list)
     port: int = 0
 
@@ -192,10 +194,11 @@ class WebServer:
                 headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
                 self.requests.append(Request(first.split()[1], headers, body))
-                if self.answer == "hang":
+                answer = self.answers.pop(0) if self.answers else self.answer
+                if answer == "hang":
                     await asyncio.Event().wait()
-                if self.answer != "hang up":
-                    writer.write(self.answer.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1).encode())
+                if answer != "hang up":
+                    writer.write(answer.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1).encode())
                     await writer.drain()
             except (ConnectionError, asyncio.IncompleteReadError):
                 self.requests.append(Request("(lost)", {}, b""))

@@ -8,6 +8,7 @@ import json
 import logging
 
 import pytest
+from apprise.plugins.ntfy import NotifyNtfy
 from message_world import WebServer, World
 
 from windlass.errors import Category
@@ -88,6 +89,31 @@ async def test_h1_without_a_word_of_the_service_nobody_knows_and_it_is_not_sent_
             assert (failure.final, failure.kind) == (True, "outcome-unknown")
             assert "nobody knows" in failure.message
         assert len(web.requests) == 1
+
+
+REFUSED, GATEWAY = answer("403 Forbidden"), answer("502 Bad Gateway")
+SEVERAL = {
+    "one has it": ([answer("200 OK", "{}"), REFUSED], "has arrived"),
+    "of one nobody knows": (["hang up", REFUSED], "nobody knows"),
+    "of the other nobody knows": ([REFUSED, "hang up"], "nobody knows"),
+    "one is behind a gateway": ([GATEWAY, REFUSED], "nobody knows"),
+    "none has it": ([REFUSED, REFUSED], ""),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+async def test_h1_of_several_recipients_of_a_chat_service_the_least_that_is_known_counts(
+    name: str, world: World, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NotifyNtfy, "request_rate_per_sec", 0)  # it would wait for seconds between the two
+    web.answers, words = list(SEVERAL[name][0]), SEVERAL[name][1]
+    world.services["chat"] = {"url": f"ntfy://localhost:{web.port}/one/two"}
+    failure = await world.failing("message.send", service="chat", text="x")
+    assert len(web.requests) == 2
+    assert words in failure.message
+    assert failure.final is bool(words)
+    if not words:
+        assert failure.category is Category.PERMISSION
 
 
 async def test_h1_a_service_that_hangs_leaves_it_unknown(world: World, web: WebServer) -> None:

@@ -11,7 +11,7 @@ from windlass.errors import Category, ToolError
 from windlass.tools.message.arguments import Send
 from windlass.tools.message.attachments import Attachment
 from windlass.tools.message.ear import Heard, listening
-from windlass.tools.message.http_failures import of_status
+from windlass.tools.message.http_failures import GATEWAYS, of_status
 from windlass.tools.message.once import OutcomeUnknown
 from windlass.tools.message.services import Service
 from windlass.tools.threads import in_thread
@@ -99,13 +99,17 @@ def _notify(to: Channel, given: Send, attached: Sequence[Attachment]) -> tuple[b
 
 
 def _why(to: Channel, heard: Heard, clean: Callable[[str], str]) -> ToolError:
-    said = "; ".join(heard.texts(logging.WARNING)) or "it said no more"
+    """What its log says. A service may have several recipients: the least that is known of any counts for all."""
+    warned, details = heard.texts(logging.WARNING), heard.texts(logging.DEBUG)
+    said = "; ".join(warned) or "it said no more"
     message = f"message service {to.service!r} ({to.kind}) did not confirm the message: {clean(said)[:_SHOWN]}"
     if any(text.startswith("Sent ") for text in heard.texts(logging.INFO, logging.INFO)):
         return OutcomeUnknown(f"{message}; a part of it, or some of its recipients, has arrived")
-    statuses = [int(found[1]) for text in heard.texts(logging.WARNING) if (found := _STATUS.search(text))]
-    if statuses:
-        return of_status(statuses[-1], message)
-    if any(_NEVER_CONNECTED.search(text) for text in heard.texts(logging.DEBUG)):
+    broken = [text for text in details if "Exception: " in text]
+    unconnected = [text for text in broken if _NEVER_CONNECTED.search(text)]
+    statuses = [int(found[1]) for text in warned if (found := _STATUS.search(text))]
+    if len(unconnected) < len(broken) or heard.full or not (statuses or unconnected):
+        return OutcomeUnknown(f"{message}; nobody knows whether it has arrived")
+    if not statuses:
         return ToolError(message, category=Category.TRANSIENT)
-    return OutcomeUnknown(f"{message}; nobody knows whether it has arrived")
+    return of_status(next((status for status in statuses if status in GATEWAYS), statuses[-1]), message)

@@ -12,18 +12,19 @@ import base64
 import binascii
 import html
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote
 
 from windlass.errors import Category, ToolError
 from windlass.redact import Redactor
 
-__all__ = ["Screen", "body_problems", "line_problems"]
+__all__ = ["Screen", "body_problems", "line_problems", "too_large"]
 
-_LINE_ENDS = {"Cc", "Zl", "Zp", "Cs"}
-"""What ends or garbles a line: control characters, line and paragraph separators, halves of characters."""
-_UNFILLED = re.compile(r"\{\{.{0,500}?\}\}|\{%.{0,500}?%\}", re.DOTALL)
+_BREAKS_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, line and paragraph separators, halves of characters."""
+_BREAKS_A_BODY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+"""The same, but for tabs and line breaks."""
+_UNFILLED = re.compile(r"\{\{[^{}]{0,200}\}\}|\{%[^{}]{0,200}%\}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}={0,2}")
 _PARTS = re.compile(r"[/?&=@:#;,]+")
 _LONG_PART = 16
@@ -31,7 +32,7 @@ _LONG_PART = 16
 
 def line_problems(name: str, text: str, *, literal: bool = False) -> list[str]:
     """What is wrong with a text of one line, as a header holds it."""
-    if any(unicodedata.category(character) in _LINE_ENDS for character in text):
+    if _BREAKS_A_LINE.search(text) is not None:
         return [f"{name}: has a line break or another control character in it; it must be one plain line"]
     return _unfilled(name, text, literal)
 
@@ -39,7 +40,7 @@ def line_problems(name: str, text: str, *, literal: bool = False) -> list[str]:
 def body_problems(name: str, text: str, *, literal: bool = False) -> list[str]:
     if not text.strip():
         return [f"{name}: is empty"]
-    if any(c not in "\t\n\r" and unicodedata.category(c) in ("Cc", "Cs") for c in text):
+    if _BREAKS_A_BODY.search(text) is not None:
         return [f"{name}: has a control character in it; only tabs and line breaks may stand in a message"]
     return _unfilled(name, text, literal)
 

@@ -14,12 +14,17 @@ from threading import Lock
 
 __all__ = ["Heard", "listening"]
 
-MOST = 200
+MOST = 2000
 """Records that are kept of one call."""
 
 
 class Heard(list[tuple[int, str]]):
     """Level and text, in order."""
+
+    @property
+    def full(self) -> bool:
+        """There may have been more."""
+        return len(self) >= MOST
 
     def texts(self, lowest: int, highest: int = logging.CRITICAL) -> list[str]:
         return [text for level, text in self if lowest <= level <= highest]
@@ -38,7 +43,7 @@ class _Ear(logging.Filter):
         heard = _heard.get()
         if heard is None:
             return record.levelno >= self._lowest  # somebody else's use of apprise: as it was before
-        if len(heard) < MOST:
+        if not heard.full:
             heard.append((record.levelno, record.getMessage()))
         return False
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from email.header import Header
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
-from email.utils import format_datetime
+from typing import TYPE_CHECKING
 
 from windlass.tools.message.arguments import Email
 from windlass.tools.message.attachments import Attachment
 
+if TYPE_CHECKING:
+    from email.headerregistry import Address
+
 __all__ = ["compose"]
 
-_POLICY = SMTP.clone(cte_type="7bit")
 _SHORT = 65
 """Characters that fit in one line, with the name of the header."""
 
 
 def compose(given: Email, sender: Address, message_id: str, at: float, attached: Sequence[Attachment]) -> bytes:
     """The whole mail. Who gets a blind copy is said to the server only."""
-    mail = EmailMessage(policy=_POLICY)
+    from email.message import EmailMessage
+    from email.policy import SMTP
+    from email.utils import format_datetime
+
+    mail = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
     mail["From"] = sender
     for header, addresses in (("To", given.to), ("Cc", given.cc)):
         if addresses:
@@ -45,6 +47,8 @@ def compose(given: Email, sender: Address, message_id: str, at: float, attached:
 def _subject(text: str) -> bytes:
     """The header, made by hand: an EmailMessage reads encoded words in what it is given, and a line break that is
     hidden in one would end the header. Here they are text like any other."""
+    from email.header import Header
+
     plain = text.isascii() and "=?" not in text and len(text) <= _SHORT
     encoded = text if plain else Header(text, "utf-8", header_name="Subject").encode(linesep="\r\n")
     return f"Subject: {encoded}\r\n".encode("ascii")

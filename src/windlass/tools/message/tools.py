@@ -15,7 +15,7 @@ from windlass.ports import Call, Terms, Tool
 from windlass.settings.tools import MessageSettings
 from windlass.tools.crafted import Crafted
 from windlass.tools.message import chat, health, smtp, webhook
-from windlass.tools.message.addresses import Recipients, ascii_address, sender_of
+from windlass.tools.message.addresses import Recipients, address_problem, sender_of
 from windlass.tools.message.arguments import Email, EmailSent, Send, Sent, Webhook, WebhookSent
 from windlass.tools.message.attachments import Attachment, load
 from windlass.tools.message.book import Book
@@ -94,7 +94,7 @@ class _Messages:
     def email_problems(self, given: Email) -> list[str]:
         found = _listed(self.services.problem(given.service, "smtp"))
         for address in given.everybody:
-            if (why := ascii_address(address)) is not None:
+            if (why := address_problem(address)) is not None:
                 found.append(f"{address[:80]!r} {why}")
         if not given.subject.strip():
             found.append("subject: is empty")
