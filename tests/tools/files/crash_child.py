@@ -18,9 +18,9 @@ from file_world import TOOLS, World
 
 import windlass.faults
 from windlass.errors import ToolError
-from windlass.tools.files import roll_back
+from windlass.tools.files import roll_back, undo_steps
 
-__all__ = ["attempt", "in_child", "limited_attempt", "roll_back_there", "unprivileged_attempt"]
+__all__ = ["attempt", "in_child", "limited_attempt", "roll_back_there", "undo_there", "unprivileged_attempt"]
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["crash_child"])
@@ -55,6 +55,12 @@ def roll_back_there(base: Path, folder: Path, fault: str) -> None:
     _arm(fault)
     world = World.there(base, folder)
     roll_back(world.scratch, world.root)
+
+
+def undo_there(base: Path, folder: Path, fault: str) -> None:
+    _arm(fault)
+    world = World.there(base, folder)
+    undo_steps(world.folder, ["s"], world.root)
 
 
 def _report(world: World, tool: str, arguments: dict[str, Any], report: Path) -> None:

@@ -124,36 +124,50 @@ def _age(fd: int) -> int:
 
 def _refuse_conflicts(root: Root, todo: list[_Found], others: list[_Found]) -> None:
     """Raise if a path is not as its step left it, as far as can be known before newer changes are taken back."""
-    expected: dict[str, str | None] = {}
-    """What will stand there when the newer ones are taken back."""
-    unsure: set[str] = set()
-    """Paths of newer changes, whose surroundings they changed, too."""
-    above: set[str] = set()
+    forecast = _Forecast(root)
     problems: list[str] = []
     for one in todo:
         if not one.begun and one.log.end is not None and "dropped" in one.log.end:
             raise dropped(one.log.end["dropped"])
-        for path, left in () if one.begun else one.left.items():
-            if path in expected:
-                stands = expected[path]
-            elif path in above or unsure.intersection(_ancestors(path)) or path in unsure:
-                continue
-            else:
-                stands = mark_at(root, path)
-            if stands != left:
-                problems.append(_changed(path, one, others))
-        for path in _paths(one.log):
-            unsure.add(path)
-            above.update(_ancestors(path))
-            expected.pop(path, None)
         if not one.begun:
-            expected.update(_before(one))
+            wrong = [path for path, left in one.left.items() if not forecast.fits(path, left)]
+            problems += [_changed(path, one, others) for path in wrong]
+        forecast.take_back(one)
     if problems:
         raise ToolError(
             "nothing was taken back: " + "; ".join(dict.fromkeys(problems)),
             category=Category.CONFIGURATION,
             advice=("take back the later change first, or put these files right by hand",),
         )
+
+
+class _Forecast:
+    """What will stand where when newer changes are taken back, as far as it is known."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._known: dict[str, str | None] = {}
+        self._touched: set[str] = set()
+        self._above: set[str] = set()
+        """The folders around them, whose marks they changed, too."""
+
+    def fits(self, path: str, mark: str | None) -> bool:
+        if path in self._known:
+            return self._known[path] == mark
+        if path in self._touched or path in self._above or not self._touched.isdisjoint(_ancestors(path)):
+            return True  # not known: the rollback looks again
+        return mark_at(self._root, path) == mark
+
+    def take_back(self, one: _Found) -> None:
+        for path in _paths(one.log):
+            for stale in (path, *_ancestors(path)):
+                self._known.pop(stale, None)
+            if path in self._above:
+                self._known = {p: mark for p, mark in self._known.items() if not p.startswith(f"{path}/")}
+            self._touched.add(path)
+            self._above.update(_ancestors(path))
+        if not one.begun:
+            self._known.update(_before(one))
 
 
 def _paths(log: Log) -> list[str]:
@@ -167,14 +181,23 @@ def _ancestors(path: str) -> list[str]:
 
 
 def _before(one: _Found) -> dict[str, str | None]:
-    """What stood at each path of a log before it."""
+    """What stood at the paths of a log before it; not those that it came to in folders that it had changed before."""
     before: dict[str, str | None] = {}
+    touched: set[str] = set()
+    above: set[str] = set()
     with _opened(one.scratch / one.name) as fd:
         for _, line in one.log.lines:
-            if isinstance(line, Change):
-                before.setdefault(line.path, mark(Place(fd, line.was, line.was)) if line.was is not None else None)
-                if line.source:
-                    before.setdefault(line.source, line.now)
+            if not isinstance(line, Change):
+                continue
+            stood = {line.path: mark(Place(fd, line.was, line.was)) if line.was is not None else None}
+            if line.source:
+                stood[line.source] = line.now
+            for path, was in stood.items():
+                if path not in touched and path not in above and touched.isdisjoint(_ancestors(path)):
+                    before[path] = was
+            for path in stood:
+                touched.add(path)
+                above.update(_ancestors(path))
     return before
 
 
