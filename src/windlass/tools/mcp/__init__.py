@@ -2,8 +2,8 @@
 
 From the outside in: `places` finds the servers that the user has named, `toolset.McpTools` is what the assembly makes
 of them, `tool` one of their tools, `line` keeps one server warm, `connection` is one conversation with it, `wire` and
-`over_http` carry it. `described`, `names`, `results` and `failures` turn what strangers send into what is used here:
-bounded, cleaned, checked. `shelf` remembers what tools a server has, so that knowing them need not start it.
+`over_http` carry it. `mending`, `described`, `names`, `results` and `failures` turn what strangers send into what is
+used here: bounded, cleaned, checked. `shelf` remembers what tools a server has, so that knowing them need not start it.
 
 Nothing here decides whether a tool may be used, or when it is tried again: the gates and the engine do.
 """

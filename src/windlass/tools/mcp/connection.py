@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from windlass.errors import Category, Failure, ToolError
 from windlass.tools.mcp.failures import failure_of, library_missing
+from windlass.tools.mcp.mending import Mending
 from windlass.tools.mcp.over_http import Refusal, refusal
 from windlass.tools.mcp.server import Server
 from windlass.tools.mcp.text import clean
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from windlass.redact import Redactor
 
-__all__ = ["Connection", "Way", "load_library"]
+__all__ = ["MOST_TOOLS", "Connection", "Way", "load_library"]
 
 MOST_PAGES = 50
 MOST_TOOLS = 1_000
@@ -46,6 +47,9 @@ class Way(Protocol):
     def open(self) -> AbstractAsyncContextManager[tuple[Any, Any]]:
         """A transport of the library's."""
         ...
+
+    flood: str
+    """Why we stopped listening to it, if we did: it said too much."""
 
     def words(self) -> str:
         """How it ended, for people; empty when there is nothing to say."""
@@ -126,7 +130,8 @@ class Connection:
         if self._ended.is_set():
             await asyncio.wait({self._task}, timeout=PARTING)
             if words := self._redactor.text(clean(self._way.words(), 600)):
-                found = msgspec.structs.replace(found, message=f"{found.message} ({words})")
+                category = Category.RESOURCE if self._way.flood else found.category
+                found = msgspec.structs.replace(found, message=f"{found.message} ({words})", category=category)
         return found
 
     async def ping(self) -> None:
@@ -177,7 +182,7 @@ class Connection:
 
         us = Implementation(name="windlass", version=__version__)
         async with Client(
-            self._way.open(), client_info=us, message_handler=self._hear, cache=None, mode=self._mode
+            self._mended(), client_info=us, message_handler=self._hear, cache=None, mode=self._mode
         ) as client:
             await self._list(client)
             self.note_heard()
@@ -195,6 +200,11 @@ class Connection:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
 
+    @asynccontextmanager
+    async def _mended(self) -> AsyncIterator[tuple[Any, Any]]:
+        async with self._way.open() as (read, write):
+            yield Mending(read), write
+
     async def _wake_at_end(self) -> None:
         await self._ended.wait()
         self._stir.set()
@@ -209,9 +219,9 @@ class Connection:
                 page = await client.list_tools(cursor=cursor)
                 found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
                 cursor = page.next_cursor
-                if cursor is None or len(found) >= MOST_TOOLS:
+                if cursor is None or len(found) > MOST_TOOLS:
                     break
-        self._tell(found[:MOST_TOOLS])
+        self._tell(found)
 
     async def _hear(self, message: Any) -> None:
         from mcp_types import ToolListChangedNotification

@@ -12,6 +12,7 @@ from typing import Any
 
 from windlass.plan.model import Effect
 from windlass.schemas import unusable
+from windlass.tools.mcp.mending import MENDED
 from windlass.tools.mcp.text import clean
 
 __all__ = ["Described", "describe"]
@@ -53,9 +54,10 @@ def describe(raw: Any) -> tuple[Described | None, list[str]]:
     if isinstance(running, Mapping) and running.get("taskSupport") == "required":
         return None, [f"{shown} runs only as an MCP task, which is not done here; it is left out"]
     schema = raw.get("inputSchema")
-    if isinstance(schema, dict) and "type" not in schema:
-        schema = {"type": "object", **schema}
-    if reasons := unusable(schema):
+    if isinstance(schema, dict) and schema.get("$comment") == MENDED:
+        problems.append(f"{shown} does not say which arguments it takes, so that they are not checked")
+        schema = _OPEN
+    elif reasons := unusable(schema):
         problems.append(f"the schema of {shown}'s arguments cannot be used, so that they are not checked: {reasons[0]}")
         schema = _OPEN
     returns = raw.get("outputSchema")

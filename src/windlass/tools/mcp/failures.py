@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from windlass.errors import Category, Failure, ToolError, WindlassError, classify
 from windlass.redact import Redactor
@@ -18,6 +19,7 @@ _UNAVAILABLE = frozenset({408, 425, 429})
 _CLOSED, _TIMEOUT, _INTERNAL = -32000, -32001, -32603
 _BEYOND_US = frozenset({-32021, -32022, -32042})
 """It speaks no version that we speak, or needs something of its client that we do not do: questions to a person."""
+_NO_ADDRESS = frozenset({"InvalidURL", "UnsupportedProtocol", "LocalProtocolError"})
 _SESSION_OVER = "Session terminated"
 
 
@@ -44,7 +46,8 @@ def failure_of(error: BaseException, server: Server, redactor: Redactor, noted: 
     if isinstance(cause, MCPError):
         return _of_code(cause.code, words, said, server)
     if type(cause).__module__.startswith(("httpx2", "httpcore2")):
-        return Failure(Category.TRANSIENT, f"{said} ({server.told.url} cannot be reached)", advice=_look(server))
+        category = Category.CONFIGURATION if type(cause).__name__ in _NO_ADDRESS else Category.TRANSIENT
+        return Failure(category, f"{said} (nobody is reached at {_host(server)})", advice=_look(server))
     if type(cause).__name__ == "ValidationError":
         return Failure(Category.LOGIC, f"MCP server {server.name}, {doing}: its answer does not keep to the protocol")
     return Failure(classify(cause).category, said, advice=_look(server))
@@ -69,6 +72,11 @@ def _of_code(code: int, words: str, said: str, server: Server) -> Failure:
     if code in _BEYOND_US:
         return Failure(Category.CONFIGURATION, f"{said} (it needs something that Windlass does not do for servers)")
     return Failure(Category.LOGIC, said)
+
+
+def _host(server: Server) -> str:
+    """Without what may be a secret: people put keys into addresses."""
+    return urlsplit(server.told.url or "").netloc.rpartition("@")[2] or "this address"
 
 
 def _look(server: Server) -> tuple[str, ...]:

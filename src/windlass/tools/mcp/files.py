@@ -48,12 +48,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def _text(path: Path) -> str:
     # Without O_NONBLOCK, to open a pipe that nobody writes to would wait for ever.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+        os.close(fd)
+        wrong = f"larger than {MOST_BYTES >> 20} MiB" if stat.S_ISREG(found.st_mode) else "not a regular file"
+        raise Unreadable(f"it is {wrong}")
     with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise Unreadable("it is not a regular file")
-        if found.st_size > MOST_BYTES:
-            raise Unreadable(f"it has {found.st_size:,} bytes; {MOST_BYTES:,} are the most")
         return file.read(MOST_BYTES).decode("utf-8-sig")
 
 

@@ -37,8 +37,8 @@ class Line:
         idle: float,
     ) -> None:
         """`way` makes a new way to the server; `tell` is told its tools; `idle` is how long it is kept unused."""
-        self.server = server
-        self._way, self._redactor, self._tell, self._idle = way, redactor, tell, idle
+        self.server, self.redactor = server, redactor
+        self._way, self._tell, self._idle = way, tell, idle
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._busy = 0
@@ -127,7 +127,7 @@ class Line:
         return await self._opened(self._way(), "legacy")
 
     async def _opened(self, way: Way, mode: str) -> Connection:
-        connection = Connection(self.server, way, self._redactor, self._tell, mode)
+        connection = Connection(self.server, way, self.redactor, self._tell, mode)
         try:
             await connection.open(self.server.told.timeout)
         except BaseException:

@@ -42,7 +42,7 @@ class OverHttp:
 
     def __init__(self, url: str, headers: Mapping[str, str], clients: HttpClients | None) -> None:
         self._url, self._headers, self._clients = url, headers, clients or _plain_client
-        self.ended = asyncio.Event()
+        self.ended, self.flood = asyncio.Event(), ""
 
     def words(self) -> str:
         return ""
@@ -69,8 +69,8 @@ def _plain_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
 async def _look(response: httpx2.Response) -> None:
     """Note a refusal, and see to it that no answer is larger than a message may be."""
     noted = refusal.get()
-    if noted is not None and response.status_code >= 400:
-        noted.status = response.status_code
+    if noted is not None:
+        noted.status = response.status_code if response.status_code >= 400 else None
         after = response.headers.get("retry-after", "")
         noted.retry_after = min(float(after), 86400.0) if after.isdecimal() and len(after) < 9 else None
     if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.errors import Category, Failure, ToolError
 from windlass.ports import Call
+from windlass.redact import Redactor
 from windlass.schemas import misfits
 from windlass.tools.mcp.described import Described
 from windlass.tools.mcp.text import clean, shortened
@@ -32,7 +33,7 @@ MOST_FILES = 20
 MOST_ERROR = 2_000
 
 
-def value_of(result: CallToolResult, name: str, tool: Described, call: Call) -> Any:
+def value_of(result: CallToolResult, name: str, tool: Described, call: Call, redactor: Redactor) -> Any:
     """Raises ToolError if the tool says that it failed, or gave what it should not."""
     found = _Found(name, call)
     for block in result.content:
@@ -40,11 +41,11 @@ def value_of(result: CallToolResult, name: str, tool: Described, call: Call) -> 
     text = "\n".join(found.texts)
     if result.is_error:
         said = clean(text, MOST_ERROR) or "it says that it failed, and not why"
-        raise ToolError(f"{name}: {said}", category=Category.LOGIC)
+        raise ToolError(f"{name}: {redactor.text(said)}", category=Category.LOGIC)
     data = result.structured_content
     if data is None:
         return _worded(text, found)
-    if len(json.dumps(data)) > MOST_DATA:
+    if _size(data) > MOST_DATA:
         message = f"{name} gave structured content of more than {MOST_DATA >> 20} MiB: ask it for less"
         raise ToolError.of(Failure(Category.RESOURCE, message, final=True))
     if tool.returns is not None and (wrong := misfits(tool.returns, data)):
@@ -54,6 +55,14 @@ def value_of(result: CallToolResult, name: str, tool: Described, call: Call) -> 
     for file in found.files:
         call.output("note", f"{name} left a file: {file['path']}\n")
     return data
+
+
+def _size(data: Any) -> int:
+    try:
+        return len(json.dumps(data, allow_nan=False))
+    except ValueError as error:
+        message = "it gave a number that JSON does not know (not finite)"
+        raise ToolError.of(Failure(Category.LOGIC, message, final=True)) from error
 
 
 def _worded(text: str, found: _Found) -> Any:

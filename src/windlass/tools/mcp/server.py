@@ -55,7 +55,10 @@ class Server:
             found[header] = environ[variable]
         return found
 
+    def _trusted_with(self) -> list[str]:
+        return [*self.told.env_allow, *self.told.headers_env.values()]
+
     def redactor(self, environ: Mapping[str, str]) -> Redactor:
         """Blots out what it was trusted with, should it repeat that in its errors."""
-        secrets = {name: environ[name] for name in self.told.headers_env.values() if name in environ}
+        secrets = {name: environ[name] for name in self._trusted_with() if name in environ}
         return Redactor({**environ, **self.told.env}, {**secrets, **self.headers})

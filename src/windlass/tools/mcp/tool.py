@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Terms
+from windlass.redact import Redactor
 from windlass.schemas import misfits
 from windlass.tools.mcp.described import Described
 from windlass.tools.mcp.line import Line
@@ -55,27 +56,28 @@ class McpTool:
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         if wrong := self.validate(arguments):
             raise ToolError(f"{self.name}: {'; '.join(wrong)}", category=Category.CONFIGURATION)
-        progress = _Progress(call)
+        progress = _Progress(call, self._line.redactor)
         given = dict(arguments)
 
         async def act(client: Client) -> CallToolResult:
             return await _called(client, self._tool.original, given, progress)
 
         result = await self._line.use(f"using {clean(self._tool.original, 80, lines=False)}", act)
-        return value_of(result, self.name, self._tool, call)
+        return value_of(result, self.name, self._tool, call, self._line.redactor)
 
 
 class _Progress:
     """What a server says while it works, as notes."""
 
-    def __init__(self, call: Call) -> None:
-        self._call, self._count = call, 0
+    def __init__(self, call: Call, redactor: Redactor) -> None:
+        self._call, self._redactor, self._count = call, redactor, 0
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         self._count += 1
         if self._count <= MOST_NOTES:
             share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
-            self._call.output("note", f"{share} {clean(message or '', MOST_NOTE, lines=False)}".rstrip() + "\n")
+            words = self._redactor.text(clean(message or "", MOST_NOTE, lines=False))
+            self._call.output("note", f"{share} {words}".rstrip() + "\n")
 
 
 async def _called(client: Client, name: str, arguments: dict[str, Any], progress: _Progress) -> CallToolResult:

@@ -16,7 +16,7 @@ from windlass.errors import ToolError
 from windlass.ports import Health, Tool
 from windlass.process import Process, Supervisor
 from windlass.process.pipes import PIPE
-from windlass.tools.mcp.connection import Way
+from windlass.tools.mcp.connection import MOST_TOOLS, Way
 from windlass.tools.mcp.described import Described, describe
 from windlass.tools.mcp.line import Line
 from windlass.tools.mcp.names import distinct
@@ -163,7 +163,9 @@ class McpTools:
         """What the server itself says its tools are."""
         described: dict[str, Described] = {}
         problems: list[str] = []
-        for raw in raws:
+        if len(raws) > MOST_TOOLS:
+            problems.append(f"MCP server {server.name} has more than {MOST_TOOLS:,} tools; the rest is left out")
+        for raw in raws[:MOST_TOOLS]:
             tool, wrong = describe(raw)
             problems += [f"MCP server {server.name}: {one}" for one in wrong]
             if tool is not None:

@@ -7,6 +7,7 @@ warnings where they should not; a flood of it, or a line without end, ends the w
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,6 @@ class Wire:
         self._spawn = spawn
         self.ended = asyncio.Event()
         self.flood = ""
-        """Why we stopped listening, if we did."""
         self.exit: processes.Exit | None = None
         self.stderr = b""
         """The last of it."""
@@ -96,12 +96,13 @@ class Wire:
 
         wanted = True
         async for line in self._lines(process):
+            message: Any
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
                 self._garbage += len(line)
-                continue
-            if wanted:
+                message = _unanswered(line)
+            if wanted and message is not None:
                 try:
                     await heard.send(SessionMessage(message))
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -138,3 +139,18 @@ class Wire:
     async def _drain(self, process: processes.Process) -> None:
         while chunk := await process.stderr.read(CHUNK):
             self.stderr = (self.stderr + chunk)[-4096:]
+
+
+def _unanswered(line: bytes) -> Any:
+    """For an answer that is none: an error in its place, so that nobody waits for it for ever."""
+    from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    number = found.get("id") if isinstance(found, dict) and "method" not in found else None
+    if not isinstance(number, int | str):
+        return None
+    error = ErrorData(code=PARSE_ERROR, message="its answer is no valid message")
+    return JSONRPCError(jsonrpc="2.0", id=number, error=error)
