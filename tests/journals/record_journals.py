@@ -167,6 +167,24 @@ await tools.files.write({path: `${args.name}.txt`, content: `hello ${args.name} 
 return `${args.name}.txt`;
 """
 
+UNDO = """
+name: undo
+description: steps whose changes of files are taken back afterwards, one of them of several items
+inputs: {names: [ann, bob]}
+steps:
+  - id: write
+    tool: files.write
+    with: {path: wörd.txt, content: after}
+  - id: each
+    foreach: inputs.names
+    tool: files.write
+    with: {path: "{{ item }}.txt", content: "{{ item }}"}
+  - id: move
+    needs: [write]
+    tool: files.move
+    with: {from: wörd.txt, to: moved/wörd.txt}
+"""
+
 AGENTS = {
     "name": "agents",
     "budget": {"usd": 0.5},
@@ -291,6 +309,13 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     run(f"approve {recorder.newest} work --note 'no longer needed'", code=0)
     run(f"resume {recorder.newest}", code=1)
     yield "code"
+
+    (recorder.folder / "wörd.txt").write_text("before")
+    recorder.write(UNDO)
+    run("run plan.yaml", code=0)
+    for step in ("move", "write", "each"):
+        run(f"undo {recorder.newest} {step}", code=0)
+    yield "undo"
 
     for name, on_overrun in (("agents", "ask"), ("agents-warned", "proceed")):
         asyncio.run(play_agents(recorder.folder / ".windlass", recorder.folder, on_overrun))

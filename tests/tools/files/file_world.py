@@ -12,6 +12,7 @@ import pytest
 
 from windlass.errors import Failure, ToolError
 from windlass.ports import Call
+from windlass.schemas import misfits
 from windlass.tools.files import file_tools
 
 __all__ = ["SECRET", "TOOLS", "World", "snapshot"]
@@ -79,8 +80,10 @@ class World:
         )
 
     async def do(self, tool: str, arguments: dict[str, Any], **about: Any) -> Any:
-        result = await TOOLS[f"files.{tool}"].execute(arguments, self.call(**about))
+        used = TOOLS[f"files.{tool}"]
+        result = await used.execute(arguments, self.call(**about))
         json.dumps(result).encode()  # plain JSON data, always
+        assert misfits(getattr(used, "returns", {}), result) == []
         return result
 
     async def either(self, tool: str, arguments: dict[str, Any], **about: Any) -> Any | Failure:
