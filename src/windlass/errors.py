@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "CUT_OFF",
     "Ambiguous",
     "CannotResume",
     "Category",
@@ -50,6 +51,10 @@ class Category(StrEnum):
     """Something ran out: worth a retry that uses less."""
     LOGIC = "logic"
     """The request makes no sense as it stands: the same call would fail again."""
+
+
+CUT_OFF = "cut_off"
+"""The `kind` of a failure that says nothing about whether it took effect: what must not be repeated is asked about."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,15 +15,17 @@ from typer.testing import CliRunner
 
 from windlass import errors
 from windlass.assembly import Workshop, built_in_tools
+from windlass.assembly.code import programs
 from windlass.cli.app import app
 from windlass.cli.session import exit_code
+from windlass.core.decide import Policy
 from windlass.core.state import State
 from windlass.core.transitions import EXECUTION_MOVES, STEP_MOVES, ExecutionStatus
 from windlass.errors import Category, WindlassError
 from windlass.plan.model import Approve, Effect, Importance, Limits, Plan, Retry, Step
 from windlass.plan.template import _env
+from windlass.process import Supervisor
 from windlass.settings import Settings
-from windlass.tools.registry import Registry
 from windlass.trust import Trust
 
 PAGES = pages()
@@ -81,7 +83,8 @@ def test_every_plan_in_the_docs_passes_the_checks(block: Block, project: Any) ->
             project.file(other.file, other.text)
     plan = project.file("plan.yaml", block.text)
     trust = Trust(plan.parent / "user", lambda _folder, _files: True)
-    workshop = Workshop(Registry(built_in_tools()), trust)
+    tools = programs(Policy(), plan.parent, Supervisor(), built_in_tools()).registry
+    workshop = Workshop(tools, trust)
     assert workshop.read(plan, plan.parent).warnings == ()
 
 

@@ -10,14 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.errors import Failure
+from windlass.errors import CUT_OFF, Failure
 from windlass.plan.model import Effect
 
-__all__ = ["CUT_OFF", "CallRecord", "ProgramLog", "ProgramRecord"]
-
-CUT_OFF = "cut_off"
-"""The kind of a failure that says nothing about whether the call took effect: it was ended from outside."""
-
+__all__ = ["CallRecord", "ProgramLog", "ProgramRecord"]
 
 @dataclass(slots=True)
 class ProgramRecord:

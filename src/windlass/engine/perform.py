@@ -10,7 +10,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from windlass.core.state import StepState
 from windlass.engine.contact import AttemptContact
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.intake import Intake
-from windlass.errors import Category, Failure, ToolError, classify
+from windlass.errors import CUT_OFF, Category, Failure, ToolError, classify
 from windlass.ports import Call, Contact, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
 
@@ -156,7 +156,9 @@ class Performer:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error  # told to stop, it did: that is no failure of the step
-            return _as_failure(classify(error), getattr(error, "output", None) if type(error) is ToolError else None)
+            failure = classify(error)
+            told = _as_failure(failure, getattr(error, "output", None) if type(error) is ToolError else None)
+            return replace(told, cut_off=failure.kind == CUT_OFF)
 
     async def _in_time(self, timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
         limit = asyncio.timeout(timeout)

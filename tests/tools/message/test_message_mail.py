@@ -96,7 +96,7 @@ async def test_h1_without_an_answer_to_the_whole_mail_nobody_knows_and_it_is_not
     server.refuse["END"] = end
     failure = await world.failing("message.email")
     assert failure.final
-    assert failure.kind == "outcome-unknown"
+    assert failure.kind == "cut_off"
     assert "nobody knows" in failure.message
     server.refuse.clear()
     again = await world.failing("message.email")

@@ -46,8 +46,8 @@ async def test_h1_two_steps_and_two_contents_are_two_messages(world: World, serv
 
 async def test_h1_a_repetition_that_a_person_wants_has_the_same_message_id(world: World, server: MailServer) -> None:
     server.refuse["END"] = "hang up"
-    assert (await world.failing("message.email")).kind == "outcome-unknown"
-    assert (await world.failing("message.email", attempt=1)).kind == "outcome-unknown"
+    assert (await world.failing("message.email")).kind == "cut_off"
+    assert (await world.failing("message.email", attempt=1)).kind == "cut_off"
     server.refuse.clear()
     result = await world.email(attempt=2)
     one, other = server.mails
@@ -57,9 +57,9 @@ async def test_h1_a_repetition_that_a_person_wants_has_the_same_message_id(world
 
 async def test_h1_a_late_attempt_does_not_overtake_a_newer_one(world: World, server: MailServer) -> None:
     server.refuse["END"] = "hang up"
-    assert (await world.failing("message.email", attempt=2)).kind == "outcome-unknown"
+    assert (await world.failing("message.email", attempt=2)).kind == "cut_off"
     server.refuse.clear()
-    assert (await world.failing("message.email", attempt=1)).kind == "outcome-unknown"
+    assert (await world.failing("message.email", attempt=1)).kind == "cut_off"
     assert len(server.mails) == 1
 
 
@@ -112,7 +112,7 @@ async def test_h1_processes_with_the_same_effect_id_send_it_once(world: World, s
     ends = [json.loads((await done)[0]) for done in [asyncio.ensure_future(c.communicate(b"\n")) for c in children]]
     assert len(server.mails) == 1
     assert sum(end.get("repeated") is False for end in ends) == 1
-    assert all(end.get("repeated") is not None or end["kind"] == "outcome-unknown" for end in ends), ends
+    assert all(end.get("repeated") is not None or end["kind"] == "cut_off" for end in ends), ends
 
 
 async def _child(what: str, told: dict[str, Any], cwd: Path | None = None, **env: str) -> asyncio.subprocess.Process:

@@ -86,7 +86,7 @@ async def test_h1_without_a_word_of_the_service_nobody_knows_and_it_is_not_sent_
         web.requests.clear()
         for _ in range(2):
             failure = await world.failing(tool, **told)
-            assert (failure.final, failure.kind) == (True, "outcome-unknown")
+            assert (failure.final, failure.kind) == (True, "cut_off")
             assert "nobody knows" in failure.message
         assert len(web.requests) == 1
 

@@ -7,9 +7,8 @@ import math
 
 import msgspec
 
-from windlass.core.program import CUT_OFF
 from windlass.engine.gates import TookTooLong
-from windlass.errors import Category, Failure, classify
+from windlass.errors import CUT_OFF, Category, Failure, classify
 from windlass.ports import ProgramError, Trouble
 from windlass.process import ProcessLost
 

@@ -22,16 +22,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from windlass.clock import iso
-from windlass.errors import Category, Failure, ToolError
+from windlass.errors import CUT_OFF, Category, Failure, ToolError
 from windlass.faults import fault_point
 from windlass.ports import Call
 from windlass.tools.message.book import Book, Entry
 
-__all__ = ["UNKNOWN", "OutcomeUnknown", "Parcel"]
-
-UNKNOWN = "outcome-unknown"
-"""The `kind` of a failure of which nobody knows whether it took effect."""
-
+__all__ = ["OutcomeUnknown", "Parcel"]
 
 class OutcomeUnknown(ToolError):
     """It was handed over, and nobody knows what came of it."""
@@ -40,7 +36,7 @@ class OutcomeUnknown(ToolError):
         super().__init__(message)
         told = advice or ("ask the recipient, or look at the service, whether it has arrived",)
         # Trying again unasked could send it twice.
-        self.failure = Failure(Category.TRANSIENT, message, advice=told, kind=UNKNOWN, final=True)
+        self.failure = Failure(Category.TRANSIENT, message, advice=told, kind=CUT_OFF, final=True)
 
 
 class Parcel:
