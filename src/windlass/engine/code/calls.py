@@ -2,7 +2,8 @@
 
 A call that changes something is on disk as begun before it begins, together with every result that came before it; a
 result is told to the journal before the program sees it. What only looks is not waited for: lost with a crash, it is
-looked at again. So whatever happened in the world, the journal knows of it, and the journal is what a program is made again from.
+looked at again. So whatever happened in the world, the journal knows of it, and the journal is what a program is made
+again from.
 """
 
 from __future__ import annotations
