@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -26,6 +27,13 @@ _SHORTEST = 6
 
 
 def ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
+    try:
+        return _ask_of(method, given, call)
+    except UnicodeEncodeError:
+        raise ToolError("what is to be sent is not valid Unicode text", category=Category.LOGIC) from None
+
+
+def _ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
     headers = dict(given.headers)
     if given.auth_env is not None:
         headers["authorization"] = f"Bearer {_token(given.auth_env, call)}"
@@ -43,10 +51,14 @@ def ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
 
 
 def secrets_of(ask: Ask) -> list[str]:
-    """What was sent that no answer may show, the longest first."""
+    """What was sent that no answer may show, in the spellings that answers may have, the longest first."""
     found = [value for name, value in ask.headers.items() if _SECRET.search(name) and name != "idempotency-key"]
     found += [part for value in found for part in re.split(r"[\s;,=]+", value)]
-    return sorted({value for value in found if len(value) >= _SHORTEST}, key=len, reverse=True)
+    told = {value for value in found if len(value) >= _SHORTEST}
+    spelled = {
+        form for value in told for form in (value, json.dumps(value)[1:-1], value.replace("/", "\\/"), quote(value))
+    }
+    return sorted(spelled, key=len, reverse=True)
 
 
 def _token(name: str, call: Call) -> str:
@@ -66,7 +78,7 @@ def _body(given: Send) -> tuple[bytes | None, str | None]:
     if "json_" in given.model_fields_set:
         return msgspec.json.encode(given.json_), "application/json"
     if given.text is not None:
-        return _utf8(given.text), "text/plain; charset=utf-8"
+        return given.text.encode(), "text/plain; charset=utf-8"
     if given.form is not None:
         return _pairs(given.form).encode(), "application/x-www-form-urlencoded"
     if given.base64 is not None:
@@ -75,13 +87,6 @@ def _body(given: Send) -> tuple[bytes | None, str | None]:
         except (binascii.Error, ValueError) as error:
             raise ToolError(f"`base64` is not base64: {error}", category=Category.LOGIC) from None
     return None, None
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise ToolError("`text` is not valid Unicode text", category=Category.LOGIC) from None
 
 
 def _with_query(url: str, params: Mapping[str, Plain | list[Plain]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +24,8 @@ _SHOWN = re.compile(
     r"accept-ranges|allow|cache-control|content-(?:disposition|language|length|type)|date|etag|expires|last-modified|"
     r"link|location|(?:x-)?ratelimit-(?:limit|remaining|reset)|retry-after|x-request-id|x-total-count"
 )
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+"""In our own words: those of the other side may hold anything."""
 
 
 class Response(Arguments):
@@ -90,7 +93,7 @@ def head_of(answered: Answered, secrets: list[str]) -> dict[str, Any]:
     }
 
 
-def failed(what: str, result: Mapping[str, Any], reason: str, now: Callable[[], float]) -> ToolError:
+def failed(what: str, result: Mapping[str, Any], now: Callable[[], float]) -> ToolError:
     """The failure that a status means, with the answer beside it."""
     status = result["status"]
     category = category_of_status(status)
@@ -104,7 +107,7 @@ def failed(what: str, result: Mapping[str, Any], reason: str, now: Callable[[], 
         "logic": ("correct the request; `ok` names further statuses that mean success",),
     }.get(category, ())
     return ToolError(
-        f"{what}: status {status} {_line(reason)[:60]}".rstrip() + said,
+        f"{what}: status {status} {_PHRASES.get(status, '')}".rstrip() + said,
         category=category,
         advice=advice,
         retry_after=wait,

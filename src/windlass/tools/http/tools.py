@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.plan.model import Effect
@@ -20,7 +20,7 @@ from windlass.tools.net.exchange import exchange
 from windlass.tools.net.failures import in_time
 from windlass.tools.net.guard import Guard, Resolver, system_resolver
 from windlass.tools.net.names import read_address
-from windlass.tools.net.transport import Line
+from windlass.tools.net.transport import Line, installed
 
 __all__ = ["http_tools"]
 
@@ -76,18 +76,20 @@ class HttpTool(Crafted):
         result: type[Arguments],
         line: Line,
     ) -> None:
-        super().__init__(name, description, model, act, effect=effect, result=result, circuit=_circuit)
+        super().__init__(name, description, model, act, effect=effect, result=result, health=installed)
         self._line = line
+
+    def circuit(self, arguments: Mapping[str, Any]) -> str | None:
+        """A host that is down says nothing about the others; arguments that are wrong say nothing about any."""
+        try:
+            address = read_address(str(arguments.get("url")))
+        except ValueError:
+            return None
+        return f"http:{address.host}:{address.port}"
 
     async def close(self) -> None:
         """Let go of the connections; a later use opens new ones."""
         await self._line.close()
-
-
-def _circuit(given: Any) -> str:
-    """A host that is down says nothing about the others."""
-    address = read_address(given.url)
-    return f"http:{address.host}:{address.port}"
 
 
 def _asking(method: str, line: Line, now: Callable[[], float]) -> Act:
@@ -97,11 +99,13 @@ def _asking(method: str, line: Line, now: Callable[[], float]) -> Act:
         what = f"{method} {read_address(given.url).shown}"
         async with in_time(given.timeout, what), exchange(line, ask) as answered:
             response = answered.response
-            data, truncated = await read(response, given.max_bytes, secrets)
+            good = given.good(response.status_code)
+            most = given.max_bytes if good else min(given.max_bytes, MOST_OF_A_REFUSAL)
+            data, truncated = await read(response, most, secrets)
             kind = response.headers.get("content-type", "")
             result = head_of(answered, secrets) | body_of(data, truncated, kind, given.encoding)
-        if not given.good(response.status_code):
-            raise failed(what, result, response.reason_phrase, now)
+        if not good:
+            raise failed(what, result, now)
         return result
 
     return act
@@ -118,6 +122,6 @@ def _downloading(line: Line, now: Callable[[], float]) -> Act:
                 return head | await keep(answered, given, call)
             data, truncated = await read(response, MOST_OF_A_REFUSAL, secrets)
             refusal = head | body_of(data, truncated, response.headers.get("content-type", ""), None)
-        raise failed(what, refusal, response.reason_phrase, now)
+        raise failed(what, refusal, now)
 
     return act

@@ -55,7 +55,8 @@ def in_words(what: str) -> Iterator[None]:
         happened = "no connection" if isinstance(error, httpcore2.ConnectError) else "the connection broke"
         raise failed(f"{happened}: {str(error)[:200] or 'it was closed'}") from error
     except httpcore2.LocalProtocolError as error:
-        raise failed(f"the request cannot be sent: {error}", Category.LOGIC, "correct its headers") from error
+        # The library's own words would repeat the header that it does not like.
+        raise failed("the request cannot be sent as it is", Category.LOGIC, "correct its headers") from error
     except (httpcore2.RemoteProtocolError, httpx2.RemoteProtocolError) as error:
         raise failed(f"the answer is not proper HTTP: {str(error)[:200]}") from error
     except httpx2.DecodingError as error:

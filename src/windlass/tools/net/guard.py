@@ -17,6 +17,7 @@ from windlass.settings import NetworkSettings
 from windlass.tools.net.names import Address, Ip, host_of, literal, read_address
 from windlass.tools.net.ranges import LOOSE, plain, why_not_public
 from windlass.tools.net.rules import Rule, read_rules
+from windlass.tools.threads import in_thread
 
 __all__ = ["Guard", "Refused", "Resolver", "Target", "system_resolver"]
 
@@ -48,7 +49,8 @@ class Refused(ToolError):
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # In threads of our own: a name server that hangs must not take those that others wait for.
+    found = await in_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

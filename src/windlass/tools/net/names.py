@@ -57,8 +57,8 @@ class Address:
 def read_address(text: str) -> Address:
     if len(text) > MAX_ADDRESS:
         raise ValueError(f"the address is {len(text)} characters long; the limit is {MAX_ADDRESS}")
-    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
-        raise ValueError("the address has a control character in it")
+    if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 or 0xD800 <= ord(char) < 0xE000 for char in text):
+        raise ValueError("the address has a control character in it, or half of one")
     if text != text.strip():
         raise ValueError("the address begins or ends with a space")
     found = _ADDRESS.fullmatch(text)

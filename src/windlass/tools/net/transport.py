@@ -7,14 +7,16 @@ import ssl
 from typing import TYPE_CHECKING
 
 from windlass.errors import Category, ToolError
+from windlass.ports import Health
 from windlass.tools.net.guard import Guard
 from windlass.version import __version__
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Line", "open_client"]
+__all__ = ["Line", "installed", "open_client"]
 
+INSTALL = "pip install 'windlass[web]'"
 CONNECTIONS = 64
 PATIENCE = 60.0
 """Seconds without a sign of life; how long all of it may take is for the tool to say."""
@@ -36,7 +38,7 @@ def open_client(guard: Guard, *, tls: ssl.SSLContext | None = None) -> httpx2.As
         raise ToolError(
             f"the web cannot be reached: {error.name} is not installed",
             category=Category.CONFIGURATION,
-            advice=("pip install 'windlass[web]'",),
+            advice=(INSTALL,),
         ) from error
     return httpx2.AsyncClient(
         transport=GuardedTransport(guard, tls, CONNECTIONS),
@@ -46,6 +48,15 @@ def open_client(guard: Guard, *, tls: ssl.SSLContext | None = None) -> httpx2.As
         trust_env=False,
         follow_redirects=False,
     )
+
+
+async def installed() -> Health:
+    """Whether there is a client at all; no network is needed to tell."""
+    from importlib.util import find_spec
+
+    if find_spec("httpx2") is None:
+        return Health(False, "httpx2 is not installed", INSTALL)
+    return Health(True)
 
 
 class Line:

@@ -18,7 +18,7 @@ from windlass.tools.crafted import Crafted
 from windlass.tools.net.exchange import Ask, exchange
 from windlass.tools.net.failures import TooMuch, category_of_status, in_time, wait_of
 from windlass.tools.net.guard import Guard, Resolver, system_resolver
-from windlass.tools.net.transport import Line
+from windlass.tools.net.transport import Line, installed
 from windlass.tools.search.clean import clean
 from windlass.tools.search.duckduckgo import DuckDuckGo
 from windlass.tools.search.providers import MAX_ANSWER, Brave, Provider, Searxng, Tavily, key_of
@@ -80,6 +80,9 @@ class SearchTool(Crafted):
                     key_of(provider.needs, provider.name, self._env)
             except ToolError as error:
                 return Health(False, str(error), error.failure.advice[0])
+        found = await installed()
+        if not found.ok:
+            return found
         return Health(True, f"asks {', '.join(provider.name for provider in self._providers)}")
 
     async def _search(self, wanted: Search, call: Call) -> dict[str, Any]:
