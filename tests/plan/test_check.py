@@ -27,6 +27,9 @@ class Catalogue:
     def names(self) -> list[str]:
         return ["shell", "files.write"]
 
+    def knows(self, name: str) -> bool:
+        return name in self.names()
+
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         if name == "files.write" and "path" not in arguments:
             return ["`path` is missing"]

@@ -39,6 +39,9 @@ class Catalogue:
     def names(self) -> list[str]:
         return self._names
 
+    def knows(self, name: str) -> bool:
+        return name in self.names()
+
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         self.asked.append(arguments)
         return ["this is no program"] if "syntax error" in arguments.get("source", "") else []

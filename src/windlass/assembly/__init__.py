@@ -10,6 +10,7 @@ from typing import Any
 from windlass.assembly.agents import agent_tool, policy_of, runtimes
 from windlass.assembly.code import programs
 from windlass.assembly.nature import Nature
+from windlass.assembly.workbench import Workbench, built_in_tools
 from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
 from windlass.engine.engine import Engine
@@ -27,8 +28,6 @@ from windlass.journal.sqlite import SqliteJournal
 from windlass.ports import Runner, Tool
 from windlass.process import Supervisor
 from windlass.settings import Settings, find_home, load_settings, user_folder
-from windlass.tools.files import file_tools
-from windlass.tools.shell import Shell
 from windlass.trust import Ask, Trust
 
 __all__ = ["Workshop", "built_in_tools", "child_environment", "open_engine"]
@@ -50,10 +49,6 @@ _CHILDREN_SEE = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ]
-
-
-def built_in_tools() -> list[Tool]:
-    return [Shell(), *file_tools()]
 
 
 def child_environment(settings: Settings, env: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -92,10 +87,13 @@ def open_engine(
     gates = Gates(book, terms, folder / "places" if kept else None)
     available = runtimes(settings, folder, supervisor, runners, gates.book)
     agents = agent_tool(settings, policy, available, ledger, trust)
-    code = programs(policy, folder, supervisor, [*built_in_tools(), agents, *tools])
+    env = child_environment(settings)
+    bench = Workbench(settings, folder, supervisor, env, trust.has)
+    enabled = [tool for tool in bench.tools if terms.enabled(tool.name)]
+    code = programs(policy, folder, supervisor, [*enabled, agents, *tools], bench.more, bench.mcp.find)
     registry = nature.tools = code.registry
-    env, executions = child_environment(settings), folder / "executions"
-    performer = Performer(registry, supervisor, env, executions, settings.grace, gates, Intake(settings.load, folder))
+    intake = Intake(settings.load, folder)
+    performer = Performer(registry, supervisor, env, folder / "executions", settings.grace, gates, intake)
     return Engine(
         journal,
         performer,
@@ -107,6 +105,7 @@ def open_engine(
         agents=agents,
         sandbox=code.sandbox,
         shelf=code.shelf,
+        bench=bench,
         workshop=Workshop(registry, trust),
         archive=CheckpointFolder(folder / "executions", settings.checkpoints_kept),
         checkpoint_each_step=settings.checkpoint_each_step,

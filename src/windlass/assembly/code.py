@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,11 +35,19 @@ def cache_folder() -> Path:
     return Path(base) / "windlass"
 
 
-def programs(policy: Policy, home: Path, supervisor: Supervisor, tools: Iterable[Tool]) -> Programs:
-    """No worker is started before a program needs one."""
+def programs(
+    policy: Policy,
+    home: Path,
+    supervisor: Supervisor,
+    tools: Iterable[Tool],
+    more: Callable[[], Sequence[Tool]] = tuple,
+    unlisted: Callable[[str], Tool | None] = lambda name: None,
+) -> Programs:
+    """No worker is started before a program needs one. `more` and `unlisted`: see the registry."""
     sandbox = WasmSandbox(supervisor, cache_folder())
     desk = Desk(sandbox, SystemClock())
     fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
     folder = "composed-tools"
-    shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: [tool.name for tool in fixed])
-    return Programs(sandbox, shelf, Registry(fixed, ComposedTools(shelf, desk, policy)))
+    shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: [*(tool.name for tool in fixed), "mcp"])
+    composed = ComposedTools(shelf, desk, policy)
+    return Programs(sandbox, shelf, Registry(fixed, lambda: [*composed(), *more()], unlisted))

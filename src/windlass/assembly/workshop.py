@@ -77,6 +77,9 @@ class _Catalog:
     def names(self) -> list[str]:
         return self._registry.names()
 
+    def knows(self, name: str) -> bool:
+        return self._registry.knows(name)
+
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         tool = self._registry.get(AGENT) if name == AGENT else None
         if isinstance(tool, AgentTool):

@@ -42,10 +42,20 @@ from windlass.ids import new_id
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import bind_inputs, check_plan
 from windlass.plan.model import Plan
-from windlass.ports import Archive, Charge, Journal, Ledger, Sandbox, Shelf, Tool
+from windlass.ports import Archive, Charge, Health, Journal, Ledger, Sandbox, Shelf, Tool
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
+
+
+class Bench(Protocol):
+    """The tools that come with the engine, as far as they can be ill or have to be let go of."""
+
+    def problems(self) -> list[str]: ...
+
+    async def check(self) -> dict[str, Health]: ...
+
+    async def close(self) -> None: ...
 
 
 class Workshop(Protocol):
@@ -76,6 +86,7 @@ class Engine(Control):
         agents: AgentTool | None = None,
         sandbox: Sandbox | None = None,
         shelf: Shelf | None = None,
+        bench: Bench | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
         checkpoint_each_step: bool = False,
@@ -87,6 +98,8 @@ class Engine(Control):
         self.sandbox = sandbox
         self.shelf = shelf
         """The composed tools."""
+        self.bench = bench
+        """The tools that come with the engine."""
         if agents is not None:
             agents.bury = self.bury_the_dead
         self.settings = settings or Settings()
@@ -135,8 +148,9 @@ class Engine(Control):
         await self._keeper.close()
         if self.agents is not None:
             await self.agents.close()
-        if self.sandbox is not None:
-            await self.sandbox.close()
+        for part in (self.sandbox, self.bench):
+            if part is not None:
+                await part.close()
         await self.performer.processes.close()
         self.performer.gates.close()
         await self.ledger.close()

@@ -45,6 +45,10 @@ class ToolCatalog(Protocol):
 
     def names(self) -> list[str]: ...
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a tool, listed or not."""
+        ...
+
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Everything wrong with a known tool's arguments."""
         ...
@@ -288,7 +292,7 @@ class _Meaning:
             self._check_agent(index, step)
         elif name == CODE and step.is_code:
             self._check_code(index, step)
-        elif name not in self._tool_names:
+        elif name not in self._tool_names and not self._tools.knows(name):
             hint = self._report.did_you_mean(name, self._tool_names)
             field = "run" if step.run is not None else "tool"
             self._problem(index, f"there is no tool `{name}`", (field,), hint)

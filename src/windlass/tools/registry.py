@@ -16,11 +16,21 @@ def _no_more() -> Sequence[Tool]:
     return ()
 
 
+def _nobody(name: str) -> Tool | None:
+    return None
+
+
 class Registry:
-    def __init__(self, tools: Iterable[Tool] = (), more: Callable[[], Sequence[Tool]] = _no_more) -> None:
-        """`more` gives tools that come and go while the engine is open; none of them takes the name of another."""
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        more: Callable[[], Sequence[Tool]] = _no_more,
+        unlisted: Callable[[str], Tool | None] = _nobody,
+    ) -> None:
+        """`more` gives tools that come and go while the engine is open; none of them takes the name of another.
+        `unlisted` finds one by a name that nobody lists."""
         self._tools: dict[str, Tool] = {}
-        self._more = more
+        self._more, self._unlisted = more, unlisted
         for tool in tools:
             self.add(tool)
 
@@ -34,15 +44,18 @@ class Registry:
 
     def extended(self, tools: Iterable[Tool]) -> Registry:
         """These tools and some more, for one execution."""
-        return Registry([*self._tools.values(), *tools], self._more)
+        return Registry([*self._tools.values(), *tools], self._more, self._unlisted)
 
     def fixed(self) -> list[str]:
         """Names that are taken for good."""
         return sorted(self._tools)
 
     def get(self, name: str) -> Tool | None:
-        found = self._tools.get(name)
-        return found if found is not None else next((tool for tool in self._more() if tool.name == name), None)
+        found = self._tools.get(name) or next((tool for tool in self._more() if tool.name == name), None)
+        return found if found is not None else self._unlisted(name)
+
+    def knows(self, name: str) -> bool:
+        return self.get(name) is not None
 
     def nearest(self, name: str) -> str | None:
         return next(iter(difflib.get_close_matches(name, self.names(), 1)), None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from windlass.errors import Category, Failure, ToolError
-from windlass.tools.mcp.failures import failure_of, library_missing
+from windlass.tools.mcp.failures import failure_of, library_missing, unless_done
 from windlass.tools.mcp.mending import Mending
 from windlass.tools.mcp.over_http import Refusal, refusal
 from windlass.tools.mcp.server import Server
@@ -124,15 +124,15 @@ class Connection:
             error = self._error or ConnectionError("it ended before it answered")
             raise ToolError.of(await self.failure(error, "starting it", self._noted)) from error
 
-    async def failure(self, error: BaseException, doing: str, noted: Refusal) -> Failure:
-        """What the error means, with what is known of its end, if it has ended."""
+    async def failure(self, error: BaseException, doing: str, noted: Refusal, *, asked: bool = False) -> Failure:
+        """What the error means, with what is known of its end, if it has ended. `asked`: it may have begun to act."""
         found = failure_of(error, self._server, self._redactor, noted, doing)
         if self._ended.is_set():
             await asyncio.wait({self._task}, timeout=PARTING)
             if words := self._redactor.text(clean(self._way.words(), 600)):
                 category = Category.RESOURCE if self._way.flood else found.category
                 found = msgspec.structs.replace(found, message=f"{found.message} ({words})", category=category)
-        return found
+        return unless_done(found, noted) if asked else found
 
     async def ping(self) -> None:
         """Raises what is wrong."""

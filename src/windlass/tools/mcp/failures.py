@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from windlass.errors import Category, Failure, ToolError, WindlassError, classify
+import msgspec
+
+from windlass.errors import CUT_OFF, Category, Failure, ToolError, WindlassError, classify
 from windlass.redact import Redactor
 from windlass.tools.mcp.over_http import Refusal
 from windlass.tools.mcp.server import Server
 from windlass.tools.mcp.text import clean
 
-__all__ = ["MOST_WORDS", "failure_of", "library_missing"]
+__all__ = ["MOST_WORDS", "failure_of", "library_missing", "unless_done"]
 
 MOST_WORDS = 2_000
 """Characters of a server's own words in an error."""
 _UNAVAILABLE = frozenset({408, 425, 429})
+_NOTHING_DONE = frozenset({408, 413, 425, 429, 503})
+"""Refusals that come before anything is done."""
 _CLOSED, _TIMEOUT, _INTERNAL = -32000, -32001, -32603
 _BEYOND_US = frozenset({-32021, -32022, -32042})
 """It speaks no version that we speak, or needs something of its client that we do not do: questions to a person."""
@@ -51,6 +55,14 @@ def failure_of(error: BaseException, server: Server, redactor: Redactor, noted: 
     if type(cause).__name__ == "ValidationError":
         return Failure(Category.LOGIC, f"MCP server {server.name}, {doing}: its answer does not keep to the protocol")
     return Failure(classify(cause).category, said, advice=_look(server))
+
+
+def unless_done(failure: Failure, noted: Refusal) -> Failure:
+    """The same of a use that was on its way: the server may have done what it was asked, but for some refusals."""
+    worth_a_retry = failure.category in (Category.TRANSIENT, Category.RESOURCE)
+    if worth_a_retry and noted.status not in _NOTHING_DONE:
+        return msgspec.structs.replace(failure, kind=CUT_OFF)
+    return failure
 
 
 def _of_status(noted: Refusal, said: str, server: Server) -> Failure | None:

@@ -63,7 +63,7 @@ class Line:
                 raise
             except Exception as error:  # the library's, the transport's, the protocol's: all have words and a category
                 connection.suspect = True
-                raise ToolError.of(await connection.failure(error, doing, noted)) from error
+                raise ToolError.of(await connection.failure(error, doing, noted, asked=True)) from error
             connection.note_heard()
             return found
         finally:

@@ -24,6 +24,7 @@ from windlass.tools.mcp.over_http import HttpClients, OverHttp
 from windlass.tools.mcp.server import Server
 from windlass.tools.mcp.shelf import Shelf
 from windlass.tools.mcp.tool import McpTool
+from windlass.tools.mcp.unseen import Unseen
 from windlass.tools.mcp.wire import Wire
 
 __all__ = ["McpTools"]
@@ -72,6 +73,15 @@ class McpTools:
     def __call__(self) -> Sequence[Tool]:
         """The tools that are known so far."""
         return self._all
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name: a known one, or one that a server may have which nobody has asked yet."""
+        known = next((tool for tool in self._all if tool.name == name), None)
+        kind, _, rest = name.partition(".")
+        server = rest.partition(".")[0]
+        if known is not None or kind != "mcp" or server not in self._servers or server in self._tools:
+            return known
+        return Unseen(name, self.ensure, self.find, self.problems)
 
     def servers(self) -> list[Server]:
         return list(self._servers.values())
