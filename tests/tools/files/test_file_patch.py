@@ -276,7 +276,7 @@ async def test_h2_a_hunk_that_does_not_fit_is_named_with_what_stands_there_inste
 async def test_h2_too_many_files_and_too_large_ones_are_refused(world: World) -> None:
     many = "".join(diff("", "x\n", f"many/{number}") for number in range(1001))
     assert (await world.fail("patch", {"patch": many})).category is Category.RESOURCE
-    make_large(world.root / "big", (64 << 20) + 1)
+    make_large(world.root / "big", (16 << 20) + 1)
     failure = await world.fail("patch", {"patch": diff("x\n", "y\n", "big")})
     assert failure.category is Category.RESOURCE
     assert "too large" in failure.message

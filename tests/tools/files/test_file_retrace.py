@@ -250,3 +250,12 @@ async def test_h2_random_calls_of_a_step_are_all_taken_back(anywhere: World, see
         )
     undo(anywhere)
     assert anywhere.inside() == before, seed
+
+
+async def test_h2_a_damaged_log_stands_in_the_way_of_its_own_step_alone(world: World) -> None:
+    await world.do("write", {"path": "note.txt", "content": "1"}, step="good")
+    await world.do("write", {"path": "other", "content": "2"}, step="bad.1")
+    log = world.folder / "steps/bad.1/undo.done/log"
+    log.write_bytes(b"\0\n" + log.read_bytes())
+    assert "damaged" in refusal(world, "bad").message
+    assert undo(world, "good")

@@ -15,7 +15,7 @@ from typing import Any
 from windlass.errors import Category, ToolError
 from windlass.tools.files.ahead import Survey, Target
 from windlass.tools.files.arguments import Patch
-from windlass.tools.files.change import MAX_EDIT, make_parents, replace_content
+from windlass.tools.files.change import make_parents, replace_content
 from windlass.tools.files.diff_text import FileDiff, read_diff
 from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.fitting import Fitted, fit
@@ -25,6 +25,9 @@ from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.undo import Undo
 
 __all__ = ["patch"]
+
+
+LARGEST, LARGEST_TOGETHER = 16 << 20, 64 << 20
 
 
 @dataclass(slots=True)
@@ -89,17 +92,26 @@ def _read(root: Root, undo: Undo, path: str | None, files: dict[str, _File]) -> 
         with root.locate(path or "") as place:
             name = place.path  # behind a link, its target
             found = regular(place, path or "")
-            if found is not None and found.st_size > MAX_EDIT:
-                raise ToolError(
-                    f"{shown(name)} is too large to patch: {found.st_size >> 20} MiB",
-                    category=Category.RESOURCE,
-                    advice=(f"files up to {MAX_EDIT >> 20} MiB can be patched",),
-                )
             if found is not None and name not in files:
+                _bound(name, found.st_size, files)
                 data = b"".join(read_chunks(place, undo.check))
     except Missing:
         """Not even its folder is there."""
     return files.setdefault(name, _File(name, found, data))
+
+
+def _bound(name: str, size: int, files: dict[str, _File]) -> None:
+    """All of it is held in memory, and that of one file line by line."""
+    read = sum(len(file.data or b"") for file in files.values())
+    if size > LARGEST or read + size > LARGEST_TOGETHER:
+        raise ToolError(
+            f"{shown(name)} is too large to patch: {size >> 20} MiB, besides {read >> 20} MiB of other files",
+            category=Category.RESOURCE,
+            advice=(
+                f"files up to {LARGEST >> 20} MiB can be patched, {LARGEST_TOGETHER >> 20} MiB together",
+                "for a larger one, use a shell step",
+            ),
+        )
 
 
 def _mode(file: _File, executable: bool | None) -> int | None:

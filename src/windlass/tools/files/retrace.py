@@ -67,7 +67,7 @@ def undo_steps(folder: Path, steps: Collection[str], workdir: Path) -> list[dict
         return []
     try:
         with Root(workdir) as root, _alone(folder / "steps"):
-            found = sorted(_logs(folder / "steps"), key=lambda one: one.age, reverse=True)
+            found = sorted(_logs(folder / "steps", steps), key=lambda one: one.age, reverse=True)
             ours = [one for one in found if one.step in steps]
             todo = [one for one in ours if not one.undone]
             _refuse_conflicts(root, todo, [one for one in found if one.step not in steps])
@@ -94,16 +94,26 @@ def _alone(steps: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _logs(steps: Path) -> Iterator[_Found]:
+def _logs(steps: Path, wanted: Collection[str]) -> Iterator[_Found]:
     for scratch in sorted(path for path in steps.iterdir() if path.is_dir() and not path.is_symlink()):
-        for entry in sorted(path for path in scratch.iterdir() if path.name.startswith("undo")):
-            if entry.name in (OPEN, DONE) or entry.name.startswith((PAST, _BACK, _UNDONE)):
-                with _opened(entry) as fd:
-                    log, age = read_log(fd, whole=True), _age(fd)
-                number = int(log.end.get("order", 0)) if log.end is not None else 0
-                if entry.name == OPEN:
-                    number = 1 << 62  # nothing came after what was never finished
-                yield _Found(scratch, entry.name, log, (number, age))
+        try:
+            yield from [_found(path) for path in sorted(scratch.iterdir()) if _is_log(path.name)]
+        except ToolError:
+            if owner_of(scratch.name) in wanted:  # the others only help to say who changed a file
+                raise
+
+
+def _is_log(name: str) -> bool:
+    return name in (OPEN, DONE) or name.startswith((PAST, _BACK, _UNDONE))
+
+
+def _found(folder: Path) -> _Found:
+    with _opened(folder) as fd:
+        log, age = read_log(fd, whole=True), _age(fd)
+    number = int(log.end.get("order", 0)) if log.end is not None else 0
+    if folder.name == OPEN:
+        number = 1 << 62  # nothing came after what was never finished
+    return _Found(folder.parent, folder.name, log, (number, age))
 
 
 @contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from windlass.tools.files.arguments import Search
@@ -68,6 +69,15 @@ def _files(top: Place, arguments: Search, check: Callable[[], None]) -> Iterator
             yield place
 
 
+def _lines(text: str, start: int) -> Iterator[tuple[str, int]]:
+    """One line after the other, each with where the next begins: a list of all would be larger than the text."""
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end].removesuffix("\r"), end + 1
+        start = end + 1
+
+
 class _Hunt:
     def __init__(self, arguments: Search, find: Find, check: Callable[[], None], reduced: int) -> None:
         self._arguments, self._find, self._check = arguments, find, check
@@ -88,15 +98,16 @@ class _Hunt:
         self.files += 1
         if not data or (self._arguments.plain and not self._arguments.ignore_case and not self._worth(data)):
             return
-        lines = [line.removesuffix("\r") for line in data.decode("utf-8", "replace").split("\n")]
-        if lines[-1] == "":
-            lines.pop()
-        for number, line in enumerate(lines):
+        text = data.decode("utf-8", "replace")
+        before: deque[str] = deque(maxlen=self._arguments.context)
+        for number, (line, behind) in enumerate(_lines(text, 0), 1):
             if number % 1000 == 0:
                 self._check()
             end = self._find(line)
             if end >= 0:
-                self._note(place, lines, number, end)
+                after = [follows for follows, _ in islice(_lines(text, behind), self._arguments.context)]
+                self._note(place, number, line, end, list(before), after)
+            before.append(line)
 
     def _worth(self, data: bytes) -> bool:
         """Whether a plain text is in the file at all: one look instead of one a line."""
@@ -131,13 +142,11 @@ class _Hunt:
         self._bytes -= len(data)
         return data
 
-    def _note(self, place: Place, lines: list[str], number: int, end: int) -> None:
-        context, longest = self._arguments.context, self._arguments.max_line
-        line = lines[number]
+    def _note(self, place: Place, number: int, line: str, end: int, before: list[str], after: list[str]) -> None:
+        longest = self._arguments.max_line
         start = max(0, min(end, len(line)) - longest)
         shown = line[start : start + longest]
-        before = [text[:longest] for text in lines[max(0, number - context) : number]]
-        after = [text[:longest] for text in lines[number + 1 : number + 1 + context]]
+        before, after = ([text[:longest] for text in lines] for lines in (before, after))
         self._text -= len(shown) + sum(map(len, before)) + sum(map(len, after)) + len(place.path)
         if len(self.matches) >= self._most:
             raise _Enough("max_matches")
@@ -146,7 +155,7 @@ class _Hunt:
         self.matches.append(
             {
                 "path": place.text,
-                "line": number + 1,
+                "line": number,
                 "text": shown,
                 "cut": len(shown) < len(line),
                 "before": before,
