@@ -30,7 +30,7 @@ def guard(names: Names | None = None, **lists: tuple[str, ...]) -> Guard:
         ("http://bücher.example/", "http://xn--bcher-kva.example/", "xn--bcher-kva.example", 80),
         ("http://BÜCHER.example/", "http://xn--bcher-kva.example/", "xn--bcher-kva.example", 80),
         ("http://[2606:4700::1111]:81/", "http://[2606:4700::1111]:81/", "2606:4700::1111", 81),
-        ("http://my_host.example/a b", "http://my_host.example/a b", "my_host.example", 80),
+        ("http://my_host.example/a b", "http://my_host.example/a%20b", "my_host.example", 80),
     ],
 )
 def test_h2_an_address_is_read_in_one_way_and_written_anew(url: str, meant: str, host: str, port: int) -> None:

@@ -57,6 +57,7 @@ PIECES = [
 @example("http://example.com:80@evil.test/")
 @example("http://example.com#@evil.test/")
 @example("http://example.com\\@evil.test/")
+@example("http://example.com/ #")
 @example("https://example.com:443")
 @example("http://[::ffff:127.0.0.1]:8080/")
 @example("http://bücher.example/ä?ö")

@@ -75,7 +75,7 @@ def read_address(text: str) -> Address:
     port = int(parts["port"]) if parts["port"] else _PORTS[scheme]
     if not 0 < port < 65536:
         raise ValueError(f"there is no port {port}")
-    rest = found["rest"]
+    rest = found["rest"].replace(" ", "%20")
     return Address(scheme, host_of(parts["host"]), port, rest if rest.startswith("/") else f"/{rest}")
 
 
