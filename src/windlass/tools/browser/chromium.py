@@ -1,0 +1,191 @@
+"""Chromium as a process that we own: found, started without a window, and ended with everything that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import deque
+from collections.abc import Mapping
+from typing import Self
+
+from windlass.errors import Category, ToolError
+from windlass.ports import Health
+from windlass.process import Process, SpawnError, Supervisor
+from windlass.settings import BrowserSettings
+from windlass.tools.browser.folders import Folder
+from windlass.tools.threads import in_thread
+
+__all__ = ["Chromium", "find", "health"]
+
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
+START = 60.0
+"""Seconds in which it has to say where it listens."""
+LAST_WORDS = 8
+"""Lines of its output that a failure shows."""
+FLAGS = (
+    "--headless=new",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--no-startup-window",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-sync",
+    "--disable-breakpad",
+    "--disable-crash-reporter",
+    "--metrics-recording-only",
+    "--password-store=basic",
+    "--use-mock-keychain",
+    "--mute-audio",
+    "--hide-scrollbars",
+    "--disable-quic",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,AutofillServerCommunication",
+    # Each execution has a door of its own. Nobody listens at this one, and so the browser itself reaches nothing.
+    "--proxy-server=socks5://127.0.0.1:9",
+    "--proxy-bypass-list=<-loopback>",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--js-flags=--max-old-space-size=512",
+    "--remote-debugging-address=127.0.0.1",
+    "--remote-debugging-port=0",
+)
+_SPOKEN = "DevTools listening on "
+
+
+def find(settings: BrowserSettings, env: Mapping[str, str]) -> str:
+    """Its path, or what to do to have one."""
+    path = env.get("PATH", os.defpath)
+    names = (settings.path,) if settings.path is not None else NAMES
+    found = next((found for name in names if (found := shutil.which(name, path=path))), None)
+    if found is None:
+        missing = f"there is no program {settings.path}" if settings.path else "no Chromium is installed"
+        raise ToolError(
+            f"the browser cannot be started: {missing}",
+            category=Category.CONFIGURATION,
+            advice=("apt install chromium", "or name one in your settings: browser.path"),
+        )
+    return found
+
+
+class Chromium:
+    """One that runs."""
+
+    def __init__(self, process: Process, folder: Folder) -> None:
+        self.process, self.folder = process, folder
+        self.endpoint = ""
+        """The address of its controls."""
+        self._said: deque[str] = deque(maxlen=LAST_WORDS)
+        self._listening = asyncio.Event()
+        self._readers = [asyncio.ensure_future(self._read(stream)) for stream in (process.stderr, process.stdout)]
+
+    @classmethod
+    async def start(cls, program: str, supervisor: Supervisor, env: Mapping[str, str]) -> Self:
+        folder = Folder()
+        try:
+            process = await supervisor.spawn(_command(program, folder), cwd=str(folder.home), env=_env(env, folder))
+        except SpawnError as error:
+            folder.remove()
+            raise ToolError(error.message, category=error.category, advice=error.advice) from error
+        except BaseException:
+            folder.remove()
+            raise
+        started = cls(process, folder)
+        try:
+            await started._until_it_listens()
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(started.stop()))
+            raise
+        return started
+
+    @property
+    def port(self) -> int:
+        return int(self.endpoint.split("/")[2].rpartition(":")[2])
+
+    async def stop(self) -> None:
+        """End all of it, and remove what it had on disk."""
+        await self.process.stop(0)
+        await asyncio.gather(*self._readers)
+        await in_thread(self.folder.remove)
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        """To its end, or it would stop at a full pipe."""
+        while not stream.at_eof():
+            try:
+                line = await stream.readline()
+            except ValueError:
+                continue  # a line that is too long for anybody to look at
+            text = line.decode(errors="replace").strip()
+            self._said.append(text[:300])
+            if text.startswith(_SPOKEN) and not self.endpoint:
+                self.endpoint = text.removeprefix(_SPOKEN)
+                self._listening.set()
+
+    async def _until_it_listens(self) -> None:
+        listening = asyncio.ensure_future(self._listening.wait())
+        ended = asyncio.ensure_future(self.process.wait())
+        try:
+            done, _ = await asyncio.wait({listening, ended}, timeout=START, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            listening.cancel()
+            ended.cancel()
+        if self.endpoint:
+            return
+        await asyncio.wait(self._readers, timeout=1.0)
+        said = "; ".join(self._said)
+        if ended not in done:
+            raise ToolError(
+                f"the browser does not say where it listens after {START:g} s: {said}", category=Category.TRANSIENT
+            )
+        sandbox = "sandbox" in said.lower()
+        raise ToolError(
+            f"the browser ended as it started: {said}",
+            category=Category.CONFIGURATION if sandbox else Category.TRANSIENT,
+            advice=("allow user namespaces: sysctl kernel.unprivileged_userns_clone=1",) if sandbox else (),
+        )
+
+
+async def health(settings: BrowserSettings, env: Mapping[str, str], supervisor: Supervisor) -> Health:
+    """Whether there is a browser and the library that drives it, and which."""
+    from importlib.util import find_spec
+
+    if find_spec("playwright") is None:
+        return Health(False, "playwright is not installed", "pip install 'windlass[browser]'")
+    try:
+        program = find(settings, env)
+        version = await _version(program, supervisor, env)
+    except ToolError as error:
+        return Health(False, str(error), error.failure.advice[0] if error.failure.advice else "")
+    sandbox = "; as root, it has no sandbox of its own" if os.geteuid() == 0 else ""
+    return Health(True, f"{version} at {program}{sandbox}")
+
+
+async def _version(program: str, supervisor: Supervisor, env: Mapping[str, str]) -> str:
+    try:
+        process = await supervisor.spawn([program, "--version"], cwd="/", env=dict(env))
+        async with asyncio.timeout(START):
+            ended = await process.wait()
+    except SpawnError as error:
+        raise ToolError(error.message, category=error.category, advice=error.advice) from error
+    except TimeoutError:
+        await process.stop(0)
+        raise ToolError(f"{program} --version gives no answer", category=Category.TRANSIENT) from None
+    said = (await process.stdout.read(1000)).decode(errors="replace").strip()
+    if ended.code != 0 or not said:
+        raise ToolError(f"{program} --version does not work", category=Category.CONFIGURATION)
+    return said.splitlines()[0]
+
+
+def _command(program: str, folder: Folder) -> list[str]:
+    # As root it cannot build its sandbox, and says so by ending.
+    rootly = ("--no-sandbox",) if os.geteuid() == 0 else ()
+    return [program, *FLAGS, *rootly, f"--user-data-dir={folder.path / 'profile'}"]
+
+
+def _env(env: Mapping[str, str], folder: Folder) -> dict[str, str]:
+    """Nothing of the user's: a home of its own, no proxies, no display, no bus."""
+    kept = {name: env[name] for name in ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH") if name in env}
+    return {"PATH": os.defpath, **kept, "HOME": str(folder.home), "TMPDIR": str(folder.path)}

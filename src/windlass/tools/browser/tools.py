@@ -1,0 +1,181 @@
+"""The `browser.*` tools: each a name, what recovery may repeat, and what it does to a page.
+
+To look at a page has no effect. To open one, to fill a field or to keep a file ends the same when it is done twice. A
+click or a key may send something off, so it is never repeated unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from windlass.plan.model import Effect
+from windlass.ports import Call, Health, Tool
+from windlass.process import Supervisor
+from windlass.settings import BrowserSettings, NetworkSettings
+from windlass.tools.arguments import Arguments
+from windlass.tools.browser import acts, chromium, keeps, looks
+from windlass.tools.browser import arguments as told
+from windlass.tools.browser import results as given
+from windlass.tools.browser.failures import in_words
+from windlass.tools.browser.pool import Pool
+from windlass.tools.browser.session import Tab
+from windlass.tools.browser.sessions import IDLE, LINGER, Sessions
+from windlass.tools.crafted import Crafted
+from windlass.tools.net.guard import Guard, Resolver, system_resolver
+from windlass.tools.net.names import read_address
+
+__all__ = ["BrowserTools"]
+
+Work = Callable[[Tab, Any, Call, float], Awaitable[dict[str, Any]]]
+LONGEST = 2048
+"""Characters of an address or a title."""
+
+
+class BrowserTools:
+    """The tools of one engine, which share one browser. Close it with the engine, before its supervisor."""
+
+    def __init__(
+        self,
+        settings: BrowserSettings,
+        network: NetworkSettings,
+        supervisor: Supervisor,
+        env: Mapping[str, str],
+        *,
+        resolve: Resolver = system_resolver,
+        idle: float = IDLE,
+        linger: float = LINGER,
+    ) -> None:
+        """`env` is where PATH is found. `idle`: seconds after which an execution's pages are closed; `linger`: seconds
+        that the browser then stays."""
+        self._settings, self._supervisor, self._env = settings, supervisor, env
+        self._guard = Guard(network, resolve)
+        self._sessions = Sessions(
+            Pool(settings, supervisor, env), self._guard, settings.pages, idle=idle, linger=linger
+        )
+
+    def tools(self) -> list[Tool]:
+        none, again, once = Effect.NONE, Effect.REPEATABLE, Effect.ONCE
+        opening = Crafted(
+            "browser.open",
+            "Open a web page in a browser; the other browser tools then work on it",
+            told.Open,
+            self._open,
+            effect=again,
+            result=given.Opened,
+            health=self.health,
+            circuit=_host,
+        )
+        closing = Crafted(
+            "browser.close",
+            "Close a page, or all pages of this execution",
+            told.Close,
+            self._close,
+            effect=again,
+            result=given.Closed,
+            health=self.health,
+            circuit=_nothing,
+        )
+        return [
+            opening,
+            self._tool("click", "Click on something in the page", told.Click, acts.click, once),
+            self._tool("fill", "Fill a field of the page", told.Fill, acts.fill, again),
+            self._tool("select", "Select options of a list in the page", told.Select, acts.select, again),
+            self._tool("press", "Press a key in the page", told.Press, acts.press, once),
+            self._tool("wait", "Wait until the page shows something, or does not any more", told.Wait, acts.wait, none),
+            self._tool("text", "The text of the page, or of a part of it", told.Read, looks.text, none, given.Texted),
+            self._tool("tables", "The tables of the page, as rows", told.Read, looks.tables, none, given.Tabled),
+            self._tool("links", "The links of the page", told.Links, looks.links, none, given.Listed),
+            self._tool(
+                "screenshot", "Keep a picture of the page", told.Screenshot, keeps.screenshot, again, given.Kept
+            ),
+            self._tool("pdf", "Keep the page as a PDF", told.Pdf, keeps.pdf, again, given.Kept),
+            self._tool(
+                "download",
+                "Click on something and keep the file that comes",
+                told.Click,
+                keeps.download,
+                once,
+                given.Kept,
+            ),
+            closing,
+        ]
+
+    async def close(self) -> None:
+        """Close all pages and the browser. A later use starts a new one."""
+        await self._sessions.close()
+
+    async def health(self) -> Health:
+        return await chromium.health(self._settings, self._env, self._supervisor)
+
+    def _tool(
+        self,
+        name: str,
+        description: str,
+        model: type[Arguments],
+        work: Work,
+        effect: Effect,
+        result: type[Arguments] = given.Shown,
+    ) -> Tool:
+        async def act(args: Any, call: Call) -> dict[str, Any]:
+            seconds = self._seconds(args)
+            async with self._sessions.found(call.execution, args.page) as tab, tab.turn:
+                try:
+                    return await self._told(tab, await work(tab, args, call, seconds), call, seconds)
+                except asyncio.CancelledError:
+                    if effect is not Effect.NONE:
+                        # What waits in the browser for its element to come would still be done when it does.
+                        await asyncio.shield(asyncio.ensure_future(tab.close()))
+                    raise
+
+        return Crafted(
+            f"browser.{name}",
+            description,
+            model,
+            act,
+            effect=effect,
+            result=result,
+            health=self.health,
+            circuit=_nothing,
+        )
+
+    async def _open(self, args: told.Open, call: Call) -> dict[str, Any]:
+        seconds = self._seconds(args)
+        target = await self._guard.check(args.url)
+        async with self._sessions.opened(call.execution, args.page, seconds) as tab, tab.turn:
+            return await self._told(tab, await acts.go(tab, args, target, seconds), call, seconds)
+
+    async def _close(self, args: told.Close, call: Call) -> dict[str, Any]:
+        return {"closed": await self._sessions.end(call.execution, args.page)}
+
+    async def _told(self, tab: Tab, found: dict[str, Any], call: Call, seconds: float) -> dict[str, Any]:
+        """What was found, and where the page is now."""
+        async with in_words(tab, "did not tell its title", seconds):
+            title = "" if tab.page.is_closed() else await tab.page.title()
+        notes = tab.session.notes()
+        result = {
+            "page": tab.name,
+            "url": tab.page.url[:LONGEST],
+            "title": title[:LONGEST],
+            "notes": notes,
+            **found,
+        }
+        secrets = sorted(tab.session.secrets, key=len, reverse=True)
+        clean: dict[str, Any] = acts.without(result, secrets) if secrets else result
+        for note in clean["notes"]:
+            call.output("note", f"{note}\n")
+        return clean
+
+    def _seconds(self, args: Any) -> float:
+        return min(args.timeout or self._settings.timeout, self._settings.timeout)
+
+
+def _host(args: told.Open) -> str:
+    """A host that is down says nothing about the others."""
+    address = read_address(args.url)
+    return f"browser:{address.host}:{address.port}"
+
+
+def _nothing(args: Any) -> None:
+    """A page that is not as expected says nothing about the next one."""

@@ -1,0 +1,206 @@
+"""Every `browser.*` tool on a real Chromium and real servers (H2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from browser_world import Web, page
+from loopback import Asked, reply, serve
+
+from windlass.errors import Category
+from windlass.plan.model import Effect
+
+FORM = """
+<form action=/sent>
+  <input name=who id=who><select name=size id=size><option value=s>Small<option value=l>Large</select>
+  <button>Send it</button>
+</form>
+<p>First&nbsp;&nbsp; line</p><div hidden>secret</div><p>Last line</p>
+<table><tr><th>Name<th>Age</tr><tr><td>Ana<td>31</tr></table>
+<table><tr><td>only</td></tr></table>
+<a href="/there?x=1">Over there</a> <a href="https://example.com/">Away</a>
+"""
+
+
+def sent(asked: Asked) -> bytes:
+    return page(f"you sent {asked.target.partition('?')[2]}")
+
+
+async def test_h2_a_form_is_filled_and_sent_and_the_next_page_is_read(web: Web) -> None:
+    async with serve({"/": page(FORM), "/sent": sent}) as server:
+        opened = await web.use("open", url=server.url("/"))
+        assert (opened["status"], opened["title"], opened["page"]) == (200, "A title", "main")
+        await web.use("fill", selector="#who", value="Ana")
+        await web.use("select", selector="#size", options=["Large"])
+        clicked = await web.use("click", text="Send it")
+        await web.use("wait", text="you sent")
+        assert await web.text() == "you sent who=Ana&size=l"
+        assert clicked["url"].startswith(server.url("/"))
+
+
+async def test_h2_text_is_what_a_person_sees_and_bounded(web: Web) -> None:
+    async with serve({"/": page(FORM), "/huge": page("ä" * 3_000_000)}) as server:
+        await web.use("open", url=server.url("/"))
+        whole = await web.use("text")
+        assert "First line\n\nLast line" in whole["text"]
+        assert "secret" not in whole["text"]
+        assert await web.text(selector="table >> nth=1") == "only"
+        short = await web.use("text", max_bytes=10)
+        assert (len(short["text"].encode()), short["truncated"]) == (10, True)
+        await web.use("open", url=server.url("/huge"))
+        huge = await web.use("text")
+        assert (len(huge["text"].encode()), huge["truncated"]) == (1024 * 1024, True)
+
+
+async def test_h2_tables_are_rows_and_links_are_whole_addresses(web: Web) -> None:
+    async with serve({"/": page(FORM)}) as server:
+        await web.use("open", url=server.url("/"))
+        assert (await web.use("tables"))["tables"] == [[["Name", "Age"], ["Ana", "31"]], [["only"]]]
+        links = await web.use("links")
+        assert links["links"] == [
+            {"text": "Over there", "url": server.url("/there?x=1")},
+            {"text": "Away", "url": "https://example.com/"},
+        ]
+        assert (await web.use("links", most=1))["truncated"] is True
+        assert (await web.use("links", selector="form"))["links"] == []
+
+
+async def test_h2_keys_are_pressed_where_the_focus_is_or_in_a_field(web: Web) -> None:
+    body = "<input id=i onkeydown=\"document.title = event.key\"><p onclick=''>x</p>"
+    async with serve({"/": page(body)}) as server:
+        await web.use("open", url=server.url("/"))
+        assert (await web.use("press", selector="#i", key="ArrowDown"))["title"] == "ArrowDown"
+        assert (await web.use("press", key="b"))["title"] == "b"
+
+
+async def test_h2_waiting_knows_text_selectors_addresses_rest_and_what_is_gone(web: Web) -> None:
+    body = """<p id=old>Working</p><script>
+    const go = () => { old.remove(); document.body.append('Ready'); history.pushState({}, '', '/done'); }
+    addEventListener('click', go)</script>"""
+    async with serve({"/": page(body)}) as server:
+        await web.use("open", url=server.url("/"), selector="#old", text="Working", until="idle")
+        await web.use("click", selector="#old")
+        await web.use("wait", text="Ready")
+        await web.use("wait", selector="#old", gone=True)
+        await web.use("wait", url="**/done")
+        await web.use("wait", idle=True)
+        assert (await web.use("wait", text="Working", gone=True))["url"] == server.url("/done")
+
+
+async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(make_web: Callable[..., Web]) -> None:
+    web = make_web(timeout=1)
+    async with serve({"/": page("<p>Still</p> working <p>Still</p>")}) as server:
+        await web.use("open", url=server.url("/?key=hidden"))
+        failure = await web.failure("wait", text="Ready")
+        shows = "it shows: Still working Still"
+        assert failure.message == f"{server.url('/?…')} did not show the text 'Ready' within 1 s; {shows}"
+        assert failure.category is Category.TRANSIENT
+        failure = await web.failure("click", selector="#button", timeout=0.5)
+        assert "had nothing to click at '#button' within 0.5 s" in failure.message
+        failure = await web.failure("click", selector="p", timeout=60)
+        assert failure.category is Category.LOGIC
+        assert "fits 2 elements" in failure.message
+
+
+async def test_h2_pictures_and_pdfs_are_artifacts_with_names_of_their_own(web: Web) -> None:
+    async with serve({"/": page("<h1>Hello</h1><div style='height: 30000px'></div>")}) as server:
+        await web.use("open", url=server.url("/"))
+        first = await web.use("screenshot")
+        second = await web.use("screenshot", full=True)
+        third = await web.use("screenshot", selector="h1", name="../../h1")
+        assert [result["path"] for result in (first, second, third)] == [
+            "artifacts/e-1/a/screenshot.png",
+            "artifacts/e-1/a/screenshot-2.png",
+            "artifacts/e-1/a/h1.png",
+        ]
+        for result in (first, second, third):
+            data = web.file(result).read_bytes()
+            assert data.startswith(b"\x89PNG")
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (result["bytes"], result["sha256"])
+            assert web.file(result).stat().st_mode & 0o777 == 0o600
+        height = int.from_bytes(web.file(second).read_bytes()[20:24], "big")
+        assert height == 16_384, "only the upper part of a page that is too tall"
+        assert any("pixels tall" in note for note in second["notes"])
+        pdf = await web.use("pdf")
+        assert web.file(pdf).read_bytes().startswith(b"%PDF")
+
+
+async def test_h2_a_download_is_kept_among_the_artifacts(web: Web) -> None:
+    file = reply(b"\0data" * 1000, content_disposition='attachment; filename="../x y.bin"')
+    async with serve({"/": page("<a href=/file>Get it</a>"), "/file": file}) as server:
+        await web.use("open", url=server.url("/"))
+        result = await web.use("download", text="Get it")
+        assert web.file(result).read_bytes() == b"\0data" * 1000
+        assert web.file(result).parent == web.folder / "home" / "artifacts" / "e-1" / "a"
+        assert result["path"].endswith("y.bin")
+        assert list(web.temporary.glob("windlass-browser-*/files/*")) == []
+
+
+async def test_h2_pages_have_names_and_are_closed_one_by_one_or_together(web: Web) -> None:
+    async with serve({"/a": page("This is A"), "/b": page("This is B")}) as server:
+        await web.use("open", url=server.url("/a"))
+        await web.use("open", url=server.url("/b"), page="other")
+        assert await web.text(page="main") == "This is A"
+        assert await web.text() == "This is B", "the one that was opened last"
+        assert await web.use("close", page="other") == {"closed": 1}
+        failure = await web.failure("text", page="other")
+        assert "'other' is not open; there are: main" in failure.message
+        assert await web.use("close") == {"closed": 1}
+        failure = await web.failure("text")
+        assert failure.message == "this execution has no page open: it was closed with browser.close"
+        assert failure.advice == ("open the page again: put a browser.open before this step",)
+        assert await web.use("close") == {"closed": 0}
+
+
+async def test_h2_a_value_of_the_environment_is_filled_in_and_never_told(web: Web) -> None:
+    web.env["SHOP_PASSWORD"] = "hunter2-and-more"
+    async with serve({"/": page(FORM), "/sent": sent}) as server:
+        await web.use("open", url=server.url("/"))
+        await web.use("fill", selector="#who", value_env="SHOP_PASSWORD")
+        await web.use("click", text="Send it")
+        result = await web.use("wait", text="you sent")
+        assert "who=hunter2-and-more" in server.asked[-1].target + server.asked[-2].target
+        assert "hunter2" not in str(result) + str(await web.use("text")) + str(await web.use("links"))
+        failure = await web.failure("fill", selector="#who", value_env="NOT_THERE")
+        assert failure.category is Category.CONFIGURATION
+
+
+async def test_h2_statuses_are_failures_unless_the_step_expects_them(web: Web) -> None:
+    async with serve({"/gone": page("Not here", 404), "/busy": page("Later", 503, retry_after="7")}) as server:
+        failure = await web.failure("open", url=server.url("/gone"))
+        assert failure.message == f"{server.url('/gone')}: status 404; it shows: Not here"
+        assert failure.category is Category.LOGIC
+        failure = await web.failure("open", url=server.url("/busy"))
+        assert (failure.category, failure.retry_after) == (Category.TRANSIENT, 7.0)
+        assert (await web.use("open", url=server.url("/gone"), ok=[404]))["status"] == 404
+
+
+async def test_h2_wrong_arguments_are_told_before_anything_starts(web: Web) -> None:
+    for name, arguments in {
+        "open": {"url": "file:///etc/passwd"},
+        "click": {"selector": "a", "text": "b"},
+        "fill": {"selector": "a"},
+        "wait": {},
+        "press": {"key": ""},
+        "screenshot": {"full": True, "selector": "a"},
+        "text": {"max_bytes": "2mb"},
+        "close": {"page": "../x"},
+    }.items():
+        assert web.tools[f"browser.{name}"].validate(arguments), name
+    assert list(web.temporary.iterdir()) == []
+
+
+async def test_h2_what_may_send_something_is_never_repeated_unasked(web: Web) -> None:
+    effects = {name.partition(".")[2]: tool.effect({}) for name, tool in web.tools.items()}
+    assert {name for name, effect in effects.items() if effect is Effect.ONCE} == {"click", "press", "download"}
+    assert {name for name, effect in effects.items() if effect is Effect.NONE} == {"text", "tables", "links", "wait"}
+
+
+async def test_h2_health_names_the_browser_or_how_to_get_one(web: Web, make_web: Callable[..., Web]) -> None:
+    health = await web.made.health()
+    assert health.ok
+    assert "Chrom" in health.detail
+    missing = await make_web(path="no-such-browser").made.health()
+    assert not missing.ok
+    assert missing.advice == "apt install chromium"
