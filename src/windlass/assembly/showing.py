@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from windlass.assembly import built_in_tools
 from windlass.clock import iso
 from windlass.engine.code.caller import callable_names
 from windlass.engine.code.composed import Composed
@@ -22,26 +20,24 @@ from windlass.settings import user_folder
 
 __all__ = ["callable_tools", "every_tool", "file_of", "fitting", "kind_of", "tool_data", "whole_data"]
 
-Kind = Literal["built-in", "composed", "own"]
+Kind = Literal["built-in", "composed", "mcp", "own"]
 FOLDER = "composed-tools"
 
 
-def kind_of(tool: Tool) -> Kind:
-    """Ours, one that was composed here, or one that whoever opened the engine has brought along."""
+def kind_of(engine: Engine, tool: Tool) -> Kind:
+    """Ours, an MCP server's, one that was composed here, or one that whoever opened the engine has brought along."""
     if isinstance(tool, Composed):
         return "composed"
-    return "built-in" if tool.name in _ours() else "own"
-
-
-@cache
-def _ours() -> frozenset[str]:
-    return frozenset([AGENT, CODE, CodeSearch().name, *(tool.name for tool in built_in_tools())])
+    if tool.name.startswith("mcp."):
+        return "mcp"
+    ours = engine.bench.names() if engine.bench is not None else frozenset()
+    return "built-in" if tool.name in (AGENT, CODE, CodeSearch().name) or tool.name in ours else "own"
 
 
 def tool_data(engine: Engine, tool: Tool) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": tool.name,
-        "kind": kind_of(tool),
+        "kind": kind_of(engine, tool),
         "description": tool.description,
         "effect": _effect(tool),
         "schema": tool.schema,

@@ -65,6 +65,9 @@ class Workbench:
         """Tools of MCP servers, as far as they are known."""
         return self.mcp()
 
+    def names(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.tools)
+
     def problems(self) -> list[str]:
         return self.mcp.problems()
 

@@ -60,11 +60,30 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
             print_json(told)
         else:
             sys.stdout.write(tool_table(told))
-        for problem in engine.shelf.problems() if engine.shelf is not None else ():
+        shelf = engine.shelf.problems() if engine.shelf is not None else []
+        bench = engine.bench.problems() if engine.bench is not None else []
+        for problem in (*shelf, *bench):
             say(f"warning: {visible(problem)}")
         return 0
 
     raise Stop(with_engine(work, home))
+
+
+@tools_app.command()
+def check(context: typer.Context, as_json: AsJson = False, home: Home = None) -> None:
+    """How every tool is that can be ill, MCP servers included; exit code 1 if one is. Breakers that are not closed."""
+
+    async def work(engine: Engine) -> int:
+        from windlass.cli.tool_check import checked, told_of
+
+        found = await checked(engine)
+        if as_json:
+            print_json(found)
+        else:
+            sys.stdout.write(told_of(found))
+        return 0 if found["ok"] else 1
+
+    raise Stop(with_engine(work, home or context.obj))
 
 
 @tools_app.command()
@@ -197,6 +216,9 @@ def run(
     raise Stop(with_engine(work, home or context.obj, yes=yes, make=True))
 
 
+tools_app.command("try", help="The same as `run`.")(run)
+
+
 @tools_app.command()
 def delete(
     context: typer.Context,
@@ -232,7 +254,7 @@ def _look_for(engine: Engine, name: str, everywhere: bool) -> None:
     from windlass.engine.code.composed import Composed
 
     tool = engine.performer.tools.get(name)
-    if tool is not None and kind_of(tool) != "composed":
+    if tool is not None and kind_of(engine, tool) != "composed":
         raise UsageError(f"{name} is not a composed tool: it cannot be deleted")
     if not everywhere and isinstance(tool, Composed) and tool.kept.everywhere:
         raise UsageError(

@@ -25,6 +25,8 @@ class Health:
     """The command that mends it."""
     back_in: float | None = None
     """Seconds after which it may be well again by itself."""
+    unset: bool = False
+    """Nothing is wrong with it: nobody has set it up."""
 
 
 class Answer(NamedTuple):

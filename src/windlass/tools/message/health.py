@@ -70,7 +70,7 @@ def _is_web(url: str) -> bool:
 async def _all(services: Services, kind: Kind, look: Look, none: str) -> Health:
     fitting = services.of(kind)
     if not fitting:
-        return Health(False, none, _SET_UP)
+        return Health(False, none, _SET_UP, unset=True)
     found = await asyncio.gather(*(_one(service, look) for service in fitting))
     wrong = [health for health in found if not health.ok]
     detail = "; ".join(health.detail for health in wrong or found)
