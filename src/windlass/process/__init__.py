@@ -1,16 +1,20 @@
 """Own a process tree: start it, stream it, end all of it (A8). The map of this package is in `supervisor`."""
 
 from windlass.process.command import SpawnError
+from windlass.process.limits import LimitName, ProcessLimits, Used
 from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
 from windlass.process.ward import Exit, Process, ProcessLost
 
 __all__ = [
     "Containment",
     "Exit",
+    "LimitName",
     "Mechanism",
     "Process",
+    "ProcessLimits",
     "ProcessLost",
     "SpawnError",
     "Supervisor",
+    "Used",
     "containment",
 ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from windlass.errors import Category, WindlassError
+from windlass.process.limits import ProcessLimits
 
 __all__ = ["Command", "SpawnError"]
 
@@ -46,9 +47,12 @@ class Command:
     cwd: bytes
     """Absolute: the process that starts it stands in another directory."""
     env: dict[bytes, bytes]
+    limits: ProcessLimits | None = None
 
     @classmethod
-    def checked(cls, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> Self:
+    def checked(
+        cls, argv: Sequence[str], cwd: str, env: Mapping[str, str], limits: ProcessLimits | None = None
+    ) -> Self:
         """Refuse what no kernel could start."""
         if not argv:
             raise SpawnError(errno.EINVAL, "cannot start an empty command: argv names no program")
@@ -62,6 +66,7 @@ class Command:
             argv=[os.fsencode(argument) for argument in argv],
             cwd=os.fsencode(os.path.abspath(cwd)),
             env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+            limits=limits or None,  # limits that limit nothing are none
         )
 
     def refused(self, number: int, part: str) -> SpawnError:

@@ -19,8 +19,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from windlass.process.command import Command, SpawnError
+from windlass.process.limits import LimitName, Used
 from windlass.process.pipes import Pipe, Stdio
 from windlass.process.ward import Ending, Exit, Process, ProcessLost
 
@@ -54,9 +56,9 @@ class Line:
                 self._socket.close()
                 raise
 
-    def hand_over(self, control: socket.socket, stdio: list[int]) -> None:
-        """Ask for a keeper. ConnectionError: the warden is dead."""
-        socket.send_fds(self._socket, [b"k"], [control.fileno(), *stdio])
+    def hand_over(self, control: socket.socket, stdio: list[int], *, gauged: bool = False) -> None:
+        """Ask for a keeper, with a gauge if there are limits. ConnectionError: the warden is dead."""
+        socket.send_fds(self._socket, [b"g" if gauged else b"k"], [control.fileno(), *stdio])
 
     def autopsy(self) -> str:
         """How the warden died; empty while it lives."""
@@ -98,7 +100,9 @@ class KeptWard:
     async def start(self) -> Process:
         """Tell the keeper what to run, and wait until it runs. Cancelled, it leaves nothing running."""
         command = self._command
-        request = marshal.dumps((command.argv, command.cwd, command.env))
+        limits = command.limits
+        bounds = None if limits is None else (limits.memory, limits.cpu, limits.processes)
+        request = marshal.dumps((command.argv, command.cwd, command.env, bounds))
         try:
             with suppress(ConnectionError):  # the keeper could not be made, or was killed: the follower reads which
                 await asyncio.get_running_loop().sock_sendall(self._control, len(request).to_bytes(8, "big") + request)
@@ -135,8 +139,7 @@ class KeptWard:
                         number, part = text.split()
                         self._refusal = self._command.refused(int(number), part)
                     case "ended":
-                        status, killed = text.split()
-                        outcome = Exit.from_wait_status(int(status), killed=killed == "1")
+                        outcome = _ended(*text.split())
                     case "survivors":
                         self._settle(self._lost(f"SIGKILL does not end these, look at them with: ps -fp {text!r}"))
                     case _:
@@ -176,6 +179,13 @@ class KeptWard:
         return ProcessLost(f"lost {program!r} (pid {self._pid or 'not known yet'}): {mishap}")
 
 
+def _ended(status: str, killed: str, limit: str, cpu: str, memory: str, scope: str) -> Exit:
+    """A keeper's last report."""
+    passed: LimitName | None = cast(LimitName, limit) if limit != "none" else None
+    used = Used(float(cpu), int(memory), "tree" if scope == "tree" else "largest")
+    return Exit.from_wait_status(int(status), killed=killed == "1", limit=passed, used=used)
+
+
 class Keeping:
     """The mechanism where there are subreapers."""
 
@@ -209,7 +219,7 @@ class Keeping:
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    line = self._ask_for_keeper(theirs, stdio.theirs)
+                    line = self._ask_for_keeper(theirs, stdio.theirs, gauged=command.limits is not None)
                 except OSError:
                     ours.close()
                     raise
@@ -223,13 +233,13 @@ class Keeping:
         ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
         return ward
 
-    def _ask_for_keeper(self, control: socket.socket, stdio: list[int]) -> Line:
+    def _ask_for_keeper(self, control: socket.socket, stdio: list[int], *, gauged: bool) -> Line:
         if self._line is None:
             self._line = Line()
         try:
-            self._line.hand_over(control, stdio)
+            self._line.hand_over(control, stdio, gauged=gauged)
         except ConnectionError:  # this warden is dead, and its keepers see to what it had: the next one takes over
             self._line.bury()
             self._line = Line()
-            self._line.hand_over(control, stdio)
+            self._line.hand_over(control, stdio, gauged=gauged)
         return self._line

@@ -3,7 +3,8 @@
 `Supervisor` is what the rest of Windlass uses; `containment` tells `doctor` and the docs how far its ownership reaches
 on this machine. Two mechanisms stand behind it, with one and the same behaviour as far as each can:
 `line.Keeping` (Linux: a warden process and a keeper for each command) and `group.Grouping` (elsewhere).
-This package knows nothing of steps, runners or tools, and has no limits of time: who sets one calls `stop`.
+This package knows nothing of steps, runners or tools, and has no limits of time: who sets one calls `stop`. Limits of
+memory, computing and processes (`limits`) are held where the tree is owned, for only there it is known whole.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Literal, Protocol, Self
 
 from windlass.process.command import Command
 from windlass.process.group import Grouping
+from windlass.process.limits import ProcessLimits
 from windlass.process.line import Keeping
 from windlass.process.pipes import Pipe
 from windlass.process.ward import Process
@@ -107,14 +109,16 @@ class Supervisor:
         env: Mapping[str, str],
         stdin: bytes | Pipe | None = None,
         limit: int = LINE_LIMIT,
+        limits: ProcessLimits | None = None,
     ) -> Process:
         """Start a command with exactly this environment, no descriptors but its standard streams, default signals.
 
         Returns once it runs; raises SpawnError if it cannot be started. Without `stdin` it reads /dev/null;
-        with `PIPE`, what is written to `Process.stdin`. `limit` is the longest line that the readers take. Cancelling
-        this leaves nothing running.
+        with `PIPE`, what is written to `Process.stdin`. `limit` is the longest line that the readers take. `limits`
+        is what the whole tree may use: it is killed when it passes one, and `Exit.limit` says which. Cancelling this
+        leaves nothing running.
         """
-        command = Command.checked(argv, cwd, env)
+        command = Command.checked(argv, cwd, env, limits)
         async with self._starting:
             if self._closed:
                 raise RuntimeError("this Supervisor is closed: it starts nothing any more")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from windlass.errors import Category, WindlassError
+from windlass.process.limits import LimitName, Used
 from windlass.process.pipes import Feed
 
 __all__ = ["Ending", "Exit", "Process", "ProcessLost", "Ward"]
@@ -35,18 +36,26 @@ class Exit:
     signal: int | None
     """The signal's number; None if it ended by itself."""
     killed: bool
-    """It was running when we ordered it to stop."""
+    """It was running when we ordered it to stop, or when it passed a limit."""
+    limit: LimitName | None = None
+    """The limit that it passed, and for which it was killed."""
+    used: Used | None = field(default=None, compare=False)
+    """What its tree used; None where that is not known (process groups, without a limit)."""
 
     @classmethod
-    def from_wait_status(cls, status: int, *, killed: bool) -> Self:
-        return cls.from_returncode(os.waitstatus_to_exitcode(status), killed=killed)
+    def from_wait_status(
+        cls, status: int, *, killed: bool, limit: LimitName | None = None, used: Used | None = None
+    ) -> Self:
+        return cls.from_returncode(os.waitstatus_to_exitcode(status), killed=killed, limit=limit, used=used)
 
     @classmethod
-    def from_returncode(cls, returncode: int, *, killed: bool) -> Self:
+    def from_returncode(
+        cls, returncode: int, *, killed: bool, limit: LimitName | None = None, used: Used | None = None
+    ) -> Self:
         """From Python's convention, in which a negative number is a signal."""
         if returncode < 0:
-            return cls(None, -returncode, killed)
-        return cls(returncode, None, killed)
+            return cls(None, -returncode, killed, limit, used)
+        return cls(returncode, None, killed, limit, used)
 
 
 class Ending:

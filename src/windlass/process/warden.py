@@ -4,7 +4,8 @@
        └────────────── control ──────────┘
 
 - The **line** is a socket pair between engine and warden. One packet on it carries four descriptors (a control
-  socket, and the command's stdin, stdout and stderr) and asks for one keeper.
+  socket, and the command's stdin, stdout and stderr) and asks for one keeper: `k`, or `g` for one with a gauge, which
+  holds the command to its limits (`gauge`).
 - A **keeper** owns one command. It reads the command from its control socket, starts it, waits for every process
   beneath it, obeys `stop`, and reports. Whatever it leaves unsaid, the end of its control socket says.
 - Both are child subreapers: a process whose parent dies becomes the child of its keeper, however often it forked or
@@ -19,12 +20,12 @@ Who dies, and what follows:
 The warden holds a copy of each control socket and closes it last, so the engine reads the end of a control socket
 exactly when the keeper and all of its processes are gone.
 
-What keepers say, one line each: `started PID`, `failed ERRNO PART`, `ended STATUS KILLED`, `survivors PID…`,
-`error TEXT`. What they are told: the length of the request in eight bytes, the request (marshalled argv, cwd, env),
-then any number of `stop GRACE` lines.
+What keepers say, one line each: `started PID`, `failed ERRNO PART`, `ended STATUS KILLED LIMIT CPU MEMORY SCOPE`,
+`survivors PID…`, `error TEXT`. What they are told: the length of the request in eight bytes, the request (marshalled
+argv, cwd, env, limits), then any number of `stop GRACE` lines.
 
 This file is run as a script under `python -I -S`: it may import the standard library and nothing else, and little of
-that, for the first command waits for it. Nothing imports it.
+that, for the first command waits for it. The gauge is loaded when it is first asked for. Nothing imports this file.
 """
 
 from __future__ import annotations
@@ -40,10 +41,15 @@ import subprocess
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windlass.process.gauge import Gauge
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_TIMERSLACK = 29
 
 ROUND = 0.02
 """Seconds between two rounds of killing, when no death of a child calls for one earlier."""
@@ -51,6 +57,8 @@ PATIENCE = 3.0
 """Seconds of killing after which the engine is told who is still there: SIGKILL needs no longer, where it works."""
 SLOW_ROUND = 0.5
 """Seconds between rounds once the engine has been told."""
+COARSE = 3.0
+"""Milliseconds below which a poll is not exact enough."""
 BATCH = 10_000
 """Children waited for in a row: a fork bomb breeds zombies without end, and between batches its living are killed."""
 
@@ -93,6 +101,16 @@ def disregard_signals() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL if number in FAULTS else lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def come_first() -> None:
+    """Run as soon as there is a reason to, whatever else runs: memory is filled faster than a turn comes round.
+
+    Only root may ask for that. For others it is as with every process that sleeps most of the time: soon.
+    """
+    prctl(PR_SET_TIMERSLACK, 1)
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 class Bell:
@@ -187,13 +205,26 @@ def kill(pids: list[int]) -> None:
                 os.killpg(group, signal.SIGKILL)
 
 
+def load_gauge() -> type[Gauge]:
+    """From the file beside this one: nothing is installed for a Python that runs with -I -S."""
+    from importlib.util import module_from_spec, spec_from_file_location  # most wardens never need them
+
+    spec = spec_from_file_location("gauge", os.path.join(os.path.dirname(__file__), "gauge.py"))
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(errno.ENOENT, "gauge.py is not there")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: type[Gauge] = module.Gauge
+    return found
+
+
 # --- the keeper -----------------------------------------------------------------------------------
 
 
 class Keeper:
     """Owns one command, from its start until no process beneath it is left."""
 
-    def __init__(self, control: socket.socket, warden: int) -> None:
+    def __init__(self, control: socket.socket, warden: int, gauge: type[Gauge] | None) -> None:
         self._control = control
         self._warden = warden
         self._orders = b""
@@ -201,6 +232,11 @@ class Keeper:
         self._killed = False
         self._deadline: float | None = None  # from then on everything is killed; None as long as the command may run
         self._told = False
+        self._gauge_type = gauge
+        self._gauge: Gauge | None = None
+        self._limit: str | None = None  # the one that was passed
+        self._cpu = 0.0
+        self._largest = 0
         own_descendants()
         self._bell = Bell()
         self._poll = select.poll()
@@ -213,18 +249,25 @@ class Keeper:
         while self._reap():
             if os.getppid() != self._warden:
                 self._end_by(time.monotonic())
-            for fd, _ in self._poll.poll(self._press_on()):
+            for fd, _ in self._wait(self._press_on()):
                 if fd == self._control.fileno():
                     self._obey()
             self._bell.silence()
         if os.getppid() == self._warden:  # an orphaned keeper's silence tells the engine that the warden was lost
-            say(self._control, "ended", self._status, int(self._killed))
+            say(self._control, "ended", self._status, int(self._killed), *self._use())
+
+    def _wait(self, milliseconds: float | None) -> list[tuple[int, int]]:
+        """What has come in. A poll counts in whole milliseconds, which is too coarse for a gauge near its limit."""
+        if milliseconds is not None and 0 < milliseconds < COARSE:
+            time.sleep(milliseconds / 1000)
+            milliseconds = 0
+        return self._poll.poll(milliseconds)
 
     def _start(self, stdio: list[int]) -> bool:
         request = self._receive(int.from_bytes(self._receive(8), "big"))
         if not request:
             return False  # the engine let go before it had said what to run
-        argv, cwd, env = marshal.loads(request)
+        argv, cwd, env, limits = marshal.loads(request)
         part = "cwd"
         try:
             os.chdir(cwd)
@@ -239,6 +282,9 @@ class Keeper:
         for fd in stdio:
             os.close(fd)  # or the engine would not see the end of the output
         say(self._control, "started", self._command.pid)
+        if limits is not None and self._gauge_type is not None:
+            self._gauge = self._gauge_type(*limits)
+            come_first()
         return True
 
     def _receive(self, size: int) -> bytes:
@@ -254,9 +300,11 @@ class Keeper:
         """Wait for those that have ended. False when no process is left."""
         try:
             for _ in range(BATCH):
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     break
+                self._cpu += usage.ru_utime + usage.ru_stime
+                self._largest = max(self._largest, usage.ru_maxrss * 1024)
                 if pid == self._command.pid:
                     self._status = status
                     if self._deadline is None:
@@ -289,10 +337,25 @@ class Keeper:
     def _end_by(self, deadline: float) -> None:
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
+    def _use(self) -> tuple[str, float, int, str]:
+        """The limit that was passed, and what was used."""
+        seen, scope = (0, "largest") if self._gauge is None else (self._gauge.peak, "tree")
+        return self._limit or "none", self._cpu, max(seen, self._largest), scope
+
+    def _measure(self) -> None:
+        """See to it that a command with limits keeps to them."""
+        if self._gauge is not None and self._gauge.wait() == 0:
+            self._limit = self._gauge.look(self._cpu)
+            if self._limit is not None:
+                self._killed = True
+                self._end_by(time.monotonic())
+
     def _press_on(self) -> float | None:
         """Kill if it is time to. Returns the milliseconds until there is something to do again."""
         if self._deadline is None:
-            return None
+            self._measure()
+        if self._deadline is None:
+            return None if self._gauge is None else self._gauge.wait() * 1000
         overdue = time.monotonic() - self._deadline
         if overdue < 0:
             return min(-overdue, 3600.0) * 1000  # poll takes no more than a month
@@ -317,6 +380,7 @@ class Warden:
         self._keepers: dict[int, socket.socket] = {}  # by pid; our copy of the control socket
         self._bereft: list[socket.socket] = []  # the sockets of dead keepers, open until their strays are dead too
         self._strays_since: float | None = None
+        self._gauge: type[Gauge] | None = None
         disregard_signals()
         own_descendants()
         self._bell = Bell()
@@ -352,6 +416,8 @@ class Warden:
         stdio = fds[1:]
         warden = os.getpid()  # asked here, for the keeper could be told another's if we died at once
         try:
+            if packet == b"g" and self._gauge is None:
+                self._gauge = load_gauge()  # once, here, for all keepers to come
             pid = os.fork()
         except OSError as error:
             say(control, "failed", error.errno, "keeper")
@@ -371,7 +437,7 @@ class Warden:
             # The end of a socket must mean the end of those who own it, so no copy may live on here.
             for inherited in (self._line, *self._keepers.values(), *self._bereft):
                 inherited.close()
-            Keeper(control, warden).run(stdio)
+            Keeper(control, warden, self._gauge).run(stdio)
         except BaseException:  # no frame above may go on running as a second warden
             import traceback  # slow to import, and hardly ever needed
 

@@ -1,0 +1,150 @@
+"""The gauge: how a keeper holds its command to limits. It looks at the whole tree again and again, while there is one.
+
+The kernel's own limits (`setrlimit`) hold for one process at a time, and count what is reserved rather than what is
+used; a tree needs its sum. The gauge looks rarely while there is much room, and the oftener the less there is: the
+next look comes before the tree could have filled the room that is left.
+
+What it sees: memory that is mapped and resident, with pages that processes share counted once when it comes to the
+limit; computing time of the living, and of the dead whom their parents or the keeper waited for. What it does not see:
+files in memory that no one maps (/dev/shm), the kernel's buffers, and children whose parent ignores SIGCHLD after
+their end.
+
+Loaded by the warden from this file when the first command with a limit comes. Standard library alone, as for `warden`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+__all__ = ["Gauge"]
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICK = 1.0 / os.sysconf("SC_CLK_TCK")
+CPUS = os.cpu_count() or 1
+
+GROWTH = min(4 * CPUS, 16) * 1024**3
+"""Bytes a second that a tree may be able to fill: what the kernel can clear, on all processors at once."""
+SPARE = 0.04
+"""The share of the memory limit that may be passed before it is seen."""
+SHORTEST, STEADY, LONGEST = 0.0002, 0.002, 0.02
+"""Seconds between two looks: the fewest while memory grows, the fewest while it does not, and the most."""
+LONGEST_FOR_CPU = 0.25
+"""The same where only computing time is limited, which cannot leap."""
+
+LIVING = frozenset("RSDTtIPK")
+"""States of processes that count as such; a zombie (Z, X) is only a number that its parent has not asked for."""
+
+
+class Seen:
+    """One process, as /proc/PID/stat tells it."""
+
+    __slots__ = ("cpu", "lives", "parent", "pid", "resident", "threads")
+
+    def __init__(self, pid: int, stat: bytes) -> None:
+        fields = stat.rpartition(b")")[2].split()
+        self.pid = pid
+        self.lives = fields[0].decode() in LIVING
+        self.parent = int(fields[1])
+        self.cpu = sum(map(int, fields[11:15])) * TICK  # its own, and that of the children it has waited for
+        self.threads = int(fields[17])
+        self.resident = int(fields[21]) * PAGE
+
+
+class Gauge:
+    def __init__(self, memory: int | None, cpu: float | None, processes: int | None) -> None:
+        self._memory, self._cpu, self._processes = memory, cpu, processes
+        self._next = 0.0
+        self._last = 0
+        self.peak = 0
+        """The most memory of the tree that was seen."""
+
+    def wait(self) -> float:
+        """Seconds until the next look."""
+        return max(0.0, self._next - time.monotonic())
+
+    def look(self, ended: float) -> str | None:
+        """The limit that is passed, if one is. `ended` is the computing time of those whom the keeper waited for."""
+        began = time.monotonic()
+        tree = list(family(os.getpid()))
+        cpu = ended + sum(process.cpu for process in tree)
+        memory = self._resident(tree)
+        self.peak = max(self.peak, memory)
+        now = time.monotonic()
+        # Twice the time that looking takes, at least: it must leave the processors to the command.
+        self._next = now + max(self._pause(memory, cpu), 2 * (now - began))
+        if self._memory is not None and memory > self._memory:
+            return "memory"
+        if self._cpu is not None and cpu > self._cpu:
+            return "cpu"
+        if self._processes is not None and sum(process.lives for process in tree) > self._processes:
+            return "processes"
+        return None
+
+    def _resident(self, tree: list[Seen]) -> int:
+        """The tree's memory. The simple sum counts shared pages for each who shares them: it decides nothing alone."""
+        simple = sum(process.resident for process in tree)
+        if self._memory is None or simple <= self._memory:
+            return simple
+        # What one process alone has beyond the limit needs no walk through its pages, in which it would go on growing.
+        largest = max(process.resident for process in tree)
+        return largest if largest > self._memory else max(largest, sum(map(_share, tree)))
+
+    def _pause(self, memory: int, cpu: float) -> float:
+        pause = LONGEST if self._processes is not None else LONGEST_FOR_CPU
+        if self._memory is not None:
+            room = self._memory * (1 + SPARE) - memory
+            least = SHORTEST if memory > self._last else STEADY
+            pause = min(pause, LONGEST, max(least, room / GROWTH))
+            self._last = memory
+        if self._cpu is not None:
+            pause = min(pause, max(LONGEST / 2, (self._cpu - cpu) / CPUS))
+        return pause
+
+
+def family(root: int) -> Iterator[Seen]:
+    """All beneath a process, parents first. A pid that has passed to a stranger has another parent, and is left out."""
+    known = {root}
+    queue = _children(root, 1)
+    for pid in queue:  # which grows by what is found below
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            seen = Seen(pid, _read(f"/proc/{pid}/stat"))
+            if seen.parent in known:
+                known.add(pid)
+                queue += _children(pid, seen.threads)
+                yield seen
+
+
+def _children(pid: int, threads: int) -> list[int]:
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in [pid] if threads == 1 else os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # this thread has ended
+                found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+    return found
+
+
+def _share(process: Seen) -> int:
+    """Its memory, with each shared page divided among those who share it."""
+    try:
+        rollup = _read(f"/proc/{process.pid}/smaps_rollup")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # it has ended
+    except PermissionError:
+        return process.resident  # it runs as another user: better too much than nothing
+    _, _, after = rollup.partition(b"\nPss:")
+    return int(after.split(maxsplit=1)[0]) * 1024 if after else 0
+
+
+def _read(path: str) -> bytes:
+    """All of a file of /proc. `open` would take three times as long."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(fd, 65536)
+        while len(data) % 4096 == 0 and (more := os.read(fd, 65536)):
+            data += more
+        return data
+    finally:
+        os.close(fd)
