@@ -277,6 +277,7 @@ def test_what_is_protected_is_refused_and_says_who_refuses(ours: World) -> None:
         ("files.copy", {"from": "note.txt", "to": "locked/new"}),
         ("files.copy", {"from": "note.txt", "to": "locked/f", "overwrite": True}),
         ("files.copy", {"from": "hidden", "to": "shown"}),
+        ("files.copy", {"from": "note.txt", "to": "protected", "overwrite": True}),
         ("files.patch", {"patch": "--- protected\n+++ protected\n@@ -1 +1 @@\n-p\n\\ No\n+q\n"}),
         ("files.patch", {"patch": PATCH.replace("p/q/new.txt", "locked/new.txt")}),
     ]

@@ -67,6 +67,10 @@ def diff_of(path: str) -> str:
     return f"--- {quoted(path)}\n+++ {quoted(path)}\n@@ -1 +1 @@\n-{SECRET}\n+hostile\n"
 
 
+def renaming(old: str, new: str) -> str:
+    return f"diff --git a/x b/y\nsimilarity index 100%\nrename from {quoted(old)}\nrename to {quoted(new)}\n"
+
+
 def new_file_of(path: str) -> str:
     return f"--- /dev/null\n+++ {quoted(path)}\n@@ -0,0 +1 @@\n+hostile\n"
 
@@ -178,7 +182,8 @@ async def test_a_hostile_path_is_refused_and_nothing_outside_is_touched(world: W
         ("copy", {"from": "note.txt", "to": path, "overwrite": True}),
         ("copy", {"from": path, "to": "copied", "overwrite": True}),
         ("search", {"pattern": "secret|root:", "path": path}),
-        ("patch", {"patch": f"rename from note.txt\nrename to {path}\n", "strip": 0}),
+        ("patch", {"patch": renaming("note.txt", path)}),
+        ("patch", {"patch": renaming(path, "renamed")}),
         ("patch", {"patch": new_file_of(path), "strip": 0}),
         ("delete", {"path": path, "recursive": True}),
     ]

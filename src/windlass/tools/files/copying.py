@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from windlass.errors import Category, ToolError
-from windlass.tools.files.ahead import Survey, Target
+from windlass.tools.files.ahead import Survey, Target, need_write
 from windlass.tools.files.arguments import Copy
 from windlass.tools.files.change import make_parents, movable
 from windlass.tools.files.failures import Missing, shown, unusable
@@ -34,6 +34,8 @@ def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
                 raise unusable(arguments.to, "is what is to be copied, or inside it", "name another target")
             there = movable(to, arguments.to)
             _refuse(arguments, source, there)
+            if there and kind(there) == "file":
+                need_write(to)
             temporary = undo.temporary(to)
             copy_entry(source, temporary, undo.check)
             if there and kind(found) == "directory":
