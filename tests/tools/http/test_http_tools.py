@@ -20,8 +20,6 @@ import windlass
 from windlass import Effect, Plan, Step
 from windlass.errors import Category, ToolError
 from windlass.ports import circuit_of, health_of
-from windlass.settings import NetworkSettings
-from windlass.tools.http import http_tools
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -344,16 +342,14 @@ async def test_h2_a_step_asks_an_api_and_is_tried_again_when_it_hiccups(project:
         return reply("wait", 503, retry_after="0") if len(server.asked) == 1 else echo(asked)
 
     async with serve({"*": hiccup}) as server:
-        tools = http_tools(NetworkSettings(private=("127.0.0.1",)), lambda: NOW)
+        project.user_file("config.toml", '[network]\nprivate = ["127.0.0.1"]\n')
         steps = [
             Step(id="ask", tool="http.post", with_={"url": server.url("/a"), "json": {"n": 1}}),
             Step(id="keep", tool="http.download", with_={"url": server.url("/b"), "path": "b.json"}, needs=["ask"]),
         ]
-        async with windlass.open(tools=tools, grace=0.2) as engine:
+        async with windlass.open(grace=0.2) as engine:
             execution = await engine.start(Plan(steps=steps))
             first, second = (await execution.result())["steps"]
-        for tool in tools:
-            await tool.close()  # type: ignore[attr-defined]
     assert (first["status"], first["attempts"]) == ("completed", 2)
     assert first["output"]["json"]["headers"]["idempotency-key"] == f"{execution.id}:ask"
     assert server.asked[0].headers["idempotency-key"] == server.asked[1].headers["idempotency-key"]

@@ -259,9 +259,17 @@ def test_h2_questions_that_make_no_sense_are_told(given: dict[str, Any]) -> None
 
 # ── in an engine ─────────────────────────────────────────────────────────────────────────────────────
 
+SETTINGS = """
+[search]
+providers = [{{kind = "searxng", url = "{url}"}}]
+[network]
+private = ["127.0.0.1"]
+"""
+
 
 async def test_h1_an_answer_is_good_for_a_while_and_everybody_shares_the_rate(project: Project) -> None:
     async with serve({"*": searxng(PAGES)}) as server:
+        project.user_file("config.toml", SETTINGS.format(url=server.url("")))
         tool = tool_for(("searxng", server))
         terms = terms_of(tool)
         assert (terms.timeout, terms.rate, terms.cache) == (20.0, Rate(30, 60.0), 3600.0)
@@ -271,25 +279,22 @@ async def test_h1_an_answer_is_good_for_a_while_and_everybody_shares_the_rate(pr
             Step(id="b", tool="search", with_={"query": "cats", "limit": 2}, needs=["a"]),
             Step(id="c", tool="search", with_={"query": "dogs", "limit": 2}, needs=["b"]),
         ]
-        async with windlass.open(tools=[tool], grace=0.2) as engine:
+        async with windlass.open(grace=0.2) as engine:
             ended = (await (await engine.start(Plan(steps=steps))).result())["steps"]
-        await tool.close()
     assert [step["status"] for step in ended] == ["completed"] * 3
     assert ended[0]["output"] == ended[1]["output"]
     assert [query(asked)["q"] for asked in server.asked] == ["cats", "dogs"], "the second of the same was not asked"
 
 
 async def test_h1_more_questions_than_the_rate_allows_wait(project: Project) -> None:
-    project.user_file("config.toml", '[tools.search]\nrate = "1/1h"\n')
     async with serve({"*": searxng(PAGES)}) as server:
-        tool = tool_for(("searxng", server))
+        project.user_file("config.toml", SETTINGS.format(url=server.url("")) + '[tools.search]\nrate = "1/1h"\n')
         steps = [
             Step(id="a", tool="search", with_={"query": "one"}),
             Step(id="b", tool="search", with_={"query": "two"}, needs=["a"], retry={"max": 0}),
         ]
-        async with windlass.open(tools=[tool], grace=0.2) as engine:
+        async with windlass.open(grace=0.2) as engine:
             first, second = (await (await engine.start(Plan(steps=steps))).result())["steps"]
-        await tool.close()
         assert len({query(asked)["q"] for asked in server.asked}) == 1
     assert (first["status"], second["status"]) == ("completed", "failed")
     assert (second["error"]["category"], "the next turn" in second["error"]["message"]) == ("transient", True)
