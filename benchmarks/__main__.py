@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bare import bare_rate
+from benchmarks.gates import gate_costs
 from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
@@ -144,6 +145,13 @@ def lists() -> Iterator[Row]:
         yield Row(what, text, "< 10 ms" if below else "", p99 < below if below else None)
 
 
+def gates() -> Iterator[Row]:
+    for found in gate_costs(FOLDER / "gates"):
+        limit = 0.002 if "cache" in found.what else 0.00015
+        wanted = f"< {limit * 1e6:,.0f} µs"
+        yield Row(f"gates, {found.what}", f"{found.seconds * 1e6:.0f} µs a use", wanted, found.seconds < limit)
+
+
 def sandbox(engines: Sequence[str] = ENGINES) -> Iterator[Row]:
     _prepare(engines)
     for row in figures(FOLDER / "sandbox", FOLDER / "peers", engines):
@@ -210,6 +218,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "opencode": opencode,
     "stream": stream,
     "list": lists,
+    "gates": gates,
     "sandbox": sandbox,
     "peers": peers,
     "hostile": hostile,
