@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import uvicorn
 from mcp_world import HERE, world
@@ -23,10 +23,12 @@ from windlass.clock import SystemClock
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
-from windlass.settings.tools import McpServerSettings
+from windlass.settings.tools import McpServerSettings, NetworkSettings
 from windlass.tools.mcp import Server
 from windlass.tools.mcp.described import Described
 from windlass.tools.mcp.shelf import Shelf
+from windlass.tools.net.guard import Guard
+from windlass.tools.net.transport import open_client
 
 
 @asynccontextmanager
@@ -149,7 +151,7 @@ async def test_c3_what_http_says_decides_the_category(
         assert (caught.value.failure.category, caught.value.failure.retry_after) == (category, retry_after)
 
 
-@pytest.mark.parametrize("kind", ["page", "json", "redirect", "endless"])
+@pytest.mark.parametrize("kind", ["page", "json", "redirect", "endless", "bomb"])
 async def test_an_address_that_is_no_mcp_server_is_told_and_does_not_hold_anything_up(
     tmp_path: Path, kind: str
 ) -> None:
@@ -161,6 +163,9 @@ async def test_an_address_that_is_no_mcp_server_is_told_and_does_not_hold_anythi
                 return JSONResponse({"hello": "world"})
             case "redirect":
                 return Response(status_code=307, headers={"location": "http://169.254.169.254/secrets"})
+            case "bomb":
+                small = gzip.compress(b" " * (64 << 20))
+                return Response(small, headers={"content-encoding": "gzip"}, media_type="application/json")
         return Response(b'"' + b"x" * (20 << 20) + b'"', media_type="application/json")
 
     async with answering(answer) as url, world(tmp_path, at(url, timeout=30.0)) as mcp:
@@ -170,17 +175,12 @@ async def test_an_address_that_is_no_mcp_server_is_told_and_does_not_hold_anythi
 
 
 async def test_the_client_is_made_by_whoever_guards_the_network(tmp_path: Path) -> None:
-    made: list[dict[str, str]] = []
-
-    def guarded(headers: Any) -> httpx2.AsyncClient:
-        made.append(dict(headers))
-
-        def refuse(request: httpx2.Request) -> httpx2.Response:
-            raise ToolError(f"{request.url.host} is not allowed", category=Category.PERMISSION)
-
-        return httpx2.AsyncClient(transport=httpx2.MockTransport(refuse), headers=dict(headers))
-
-    server = Server("web", McpServerSettings(url="https://x.example/mcp"), headers={"X": "y"})
-    async with world(tmp_path, server, http=guarded) as mcp:
-        assert made[0] == {"X": "y"}
-        assert mcp.tools.problems() == ["MCP server web: x.example is not allowed"]
+    async with hosted(tmp_path) as port:
+        server = at(f"http://127.0.0.1:{port}/mcp")
+        async with world(tmp_path, server, http=lambda _: open_client(Guard())) as mcp:
+            (problem,) = mcp.tools.problems()
+            assert "127.0.0.1" in problem
+        guard = Guard(NetworkSettings(private=(f"127.0.0.1:{port}",)))
+        async with world(tmp_path, server, http=lambda _: open_client(guard)) as mcp:
+            assert await mcp.use("mcp.web.add", a=2, b=3) == {"result": 5}
+            assert await mcp.use("mcp.web.work", steps=1) == {"result": "done"}

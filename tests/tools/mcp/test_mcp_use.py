@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_world import odd, raw, run, started, world
 
-from windlass.errors import Category, ToolError
+import windlass
+from windlass import Plan, Step
+from windlass.errors import CUT_OFF, Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import circuit_of, health_of, terms_of
 
@@ -85,12 +87,26 @@ async def test_a_server_that_dies_is_a_transient_failure_with_its_last_words_and
     async with world(tmp_path, odd()) as mcp:
         with pytest.raises(ToolError, match=r"ended with code 3.*these are my last words") as caught:
             await mcp.use("mcp.odd.die", code=3)
-        assert caught.value.failure.category is Category.TRANSIENT
+        assert (caught.value.failure.category, caught.value.failure.kind) == (Category.TRANSIENT, CUT_OFF)
         assert await mcp.use("mcp.odd.add", a=1, b=1) == {"result": 2}
         first, second = started(tmp_path)
         assert gone(first)
         assert not gone(second)
     assert gone(second)
+
+
+async def test_a_use_that_a_death_cuts_off_is_not_repeated_unasked(project: Project, eventually: Any) -> None:
+    plan = Plan(steps=[Step(id="a", tool="mcp.odd.die", with_={"code": 3}, retry={"max": 3, "delay": 0.01})])
+    async with world(project.path, odd()) as mcp:
+        async with windlass.open(tools=mcp.tools(), grace=0.2) as engine:
+            execution = await engine.start(plan)
+
+            async def asked() -> bool:
+                return (await execution.state()).steps["a"].waiting_for == "outcome"
+
+            await eventually(asked)
+            await execution.cancel()
+        assert len(started(project.path)) == 1, "it was not asked a second time"
 
 
 async def test_a_server_that_is_killed_while_idle_is_noticed_before_it_is_used(tmp_path: Path, eventually: Any) -> None:

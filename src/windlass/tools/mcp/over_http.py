@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from windlass.tools.mcp.server import Server
 from windlass.tools.mcp.wire import LONGEST
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpClients", "OverHttp", "Refusal", "refusal"]
 
-HttpClients = Callable[[Mapping[str, str]], "httpx2.AsyncClient"]
-"""Makes the client that a server is spoken to with, given its headers."""
+HttpClients = Callable[[Server], "httpx2.AsyncClient"]
+"""Makes the client that a server is spoken to with: whoever guards the network has a say here."""
 CONNECTING = 30.0
 """Seconds to connect, to send, and for a place among the connections. Answers may take as long as the use may."""
 
@@ -40,8 +41,8 @@ refusal: ContextVar[Refusal | None] = ContextVar("refusal", default=None)
 class OverHttp:
     """The way to one address."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], clients: HttpClients | None) -> None:
-        self._url, self._headers, self._clients = url, headers, clients or _plain_client
+    def __init__(self, server: Server, headers: Mapping[str, str], clients: HttpClients | None) -> None:
+        self._server, self._headers, self._clients = server, headers, clients or _plain_client
         self.ended, self.flood = asyncio.Event(), ""
 
     def words(self) -> str:
@@ -52,18 +53,22 @@ class OverHttp:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[Any, Any]]:
+        import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        client = self._clients(self._headers)
+        url = self._server.told.url or ""
+        client = self._clients(self._server)
+        client.headers.update({"Accept-Encoding": "identity", **self._headers})
+        client.timeout = httpx2.Timeout(CONNECTING, read=None)
         client.event_hooks = {**client.event_hooks, "response": [*client.event_hooks.get("response", ()), _look]}
-        async with client, streamable_http_client(self._url, http_client=client, max_sse_event_size=LONGEST) as streams:
+        async with client, streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST) as streams:
             yield streams
 
 
-def _plain_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+def _plain_client(server: Server) -> httpx2.AsyncClient:
     import httpx2
 
-    return httpx2.AsyncClient(headers=dict(headers), timeout=httpx2.Timeout(CONNECTING, read=None))
+    return httpx2.AsyncClient()
 
 
 async def _look(response: httpx2.Response) -> None:
@@ -73,11 +78,13 @@ async def _look(response: httpx2.Response) -> None:
         noted.status = response.status_code if response.status_code >= 400 else None
         after = response.headers.get("retry-after", "")
         noted.retry_after = min(float(after), 86400.0) if after.isdecimal() and len(after) < 9 else None
-    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        response.stream = _bounded(response.stream)
+    if response.headers.get("content-encoding", "identity") != "identity":
+        response.stream = _bounded(response.stream, 0)  # nobody asked for it, and a little of it may be very much
+    elif not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        response.stream = _bounded(response.stream, LONGEST)
 
 
-def _bounded(stream: Any) -> Any:
+def _bounded(stream: Any, most: int) -> Any:
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -85,8 +92,9 @@ def _bounded(stream: Any) -> Any:
             size = 0
             async for chunk in stream:
                 size += len(chunk)
-                if size > LONGEST:
-                    raise httpx2.StreamError(f"the answer has more than {LONGEST >> 20} MiB")
+                if size > most:
+                    what = f"has more than {most >> 20} MiB" if most else "is compressed, which it must not be"
+                    raise httpx2.StreamError(f"the answer {what}")
                 yield chunk
 
         async def aclose(self) -> None:

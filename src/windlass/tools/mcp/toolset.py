@@ -161,7 +161,7 @@ class McpTools:
 
     def _way(self, server: Server) -> Way:
         if server.told.url is not None:
-            return OverHttp(server.told.url, server.all_headers(self._environ), self._http)
+            return OverHttp(server, server.all_headers(self._environ), self._http)
 
         async def spawn() -> Process:
             env = server.environment(self._env, self._environ)
