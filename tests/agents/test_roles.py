@@ -52,7 +52,19 @@ def test_a_built_in_role_says_what_to_hand_over_and_when_to_stop(tree: Any, name
     [
         ("claude-code", {"Edit", "Write", "NotebookEdit"}),
         ("open-code", {"edit", "write"}),
-        ("cli", {"files.edit", "files.write", "files.apply", "files.move", "files.delete"}),
+        (
+            "cli",
+            {
+                "files.edit",
+                "files.write",
+                "files.apply",
+                "files.move",
+                "files.delete",
+                "files.patch",
+                "files.copy",
+                "http.download",
+            },
+        ),
     ],
 )
 def test_the_built_in_reviewer_cannot_change_files_in_any_runtime(tree: Any, runtime: str, denied: set[str]) -> None:
@@ -215,8 +227,8 @@ def test_tools_of_a_role_and_of_a_step_are_those_of_both(tree: Any) -> None:
         ("[read, bash, edit]", "claude-code", ("Read", "Bash", "Edit")),
         ("[files.read, files.apply]", "claude-code", ("Read", "Write", "Edit")),
         ("Edit, Write", "cli", ("files.edit", "files.write")),
-        ("Grep, Glob", "cli", ("files.list", "files.read")),
-        ("WebFetch, mcp__git__log", "cli", ("mcp__git__log",)),
+        ("Grep, Glob", "cli", ("files.search", "files.list")),
+        ("WebFetch, mcp__git__log", "cli", ("http.get", "mcp__git__log")),
         ("Read, strange", "", ("Read", "strange")),
     ],
 )
@@ -231,8 +243,9 @@ def test_tools_are_offered_by_the_names_of_the_runtime(tree: Any, tools: str, ru
         ("permission: {bash: {'git push *': deny}}", "claude-code", ("Bash(git push *)",)),
         ("permission: {edit: deny}", "claude-code", ("Write", "Edit", "NotebookEdit")),
         ("disallowedTools: Bash", "cli", ("shell",)),
-        ("disallowedTools: Edit", "cli", ("files.edit", "files.apply")),
-        ("disallowedTools: Grep", "cli", ()),
+        ("disallowedTools: Edit", "cli", ("files.edit", "files.apply", "files.patch")),
+        ("disallowedTools: Grep", "cli", ("files.search",)),
+        ("disallowedTools: WebFetch", "cli", ("http.get", "http.*", "browser.*")),
         ("disallowedTools: mcp__git__*", "cli", ("mcp__git__*",)),
         ("disallowedTools: Bash", "", ("Bash", "bash", "shell")),
     ],

@@ -143,7 +143,7 @@ async def test_each_use_has_a_scratch_of_its_own(project: Project) -> None:
 @pytest.mark.parametrize(
     ("tools", "expected"),
     [
-        ("Read, Grep", {"files.read", "files.list"}),
+        ("Read, Grep", {"files.read", "files.search"}),
         ("Bash", {"shell"}),
         ("Bash(git log:*)", {"shell"}),
         ("Glob", {"files.list"}),

@@ -29,15 +29,27 @@ def _deed(words: str, claude_code: str, open_code: str, cli: str = "", deny: str
 
 
 _DEEDS = (
-    _deed("read notebookread files.read", "Read", "read", "files.read"),
+    _deed("read notebookread files.read", "Read", "read", "files.read", "files.search files.copy"),
     _deed("glob ls list files.list", "Glob", "glob list", "files.list"),
-    _deed("grep", "Grep", "grep", "files.list files.read"),
-    _deed("write files.write files.apply", "Write", "write", "files.write", "files.apply files.move files.delete"),
-    _deed("edit multiedit patch apply_patch files.edit files.apply", "Edit", "edit", "files.edit", "files.apply"),
+    _deed("grep files.search", "Grep", "grep", "files.search"),
+    _deed(
+        "write files.write files.apply",
+        "Write",
+        "write",
+        "files.write",
+        "files.apply files.move files.delete files.patch files.copy http.download",
+    ),
+    _deed(
+        "edit multiedit patch apply_patch files.edit files.apply",
+        "Edit",
+        "edit",
+        "files.edit",
+        "files.apply files.patch",
+    ),
     _deed("notebookedit", "NotebookEdit", "edit"),
     _deed("bash shell", "Bash", "bash", "shell"),
-    _deed("webfetch", "WebFetch", "webfetch"),
-    _deed("websearch", "WebSearch", "websearch"),
+    _deed("webfetch http.get", "WebFetch", "webfetch", "http.get", "http.* browser.*"),
+    _deed("websearch search", "WebSearch", "websearch", "search"),
     _deed("task agent", "Task", "task"),
     _deed("todowrite todoread", "TodoWrite", "todowrite"),
     _deed("skill", "Skill", "skill"),
@@ -75,9 +87,7 @@ def to_deny(names: Iterable[str], runtime: str) -> tuple[str, ...]:
         for deed in deeds:
             for target in (runtime,) if runtime in _RUNTIMES else _RUNTIMES:
                 tools = f"{deed.offer[target]} {deed.deny if target == 'cli' else ''}".split()
-                # To read is not to search: who may not search may still read.
-                kept = [] if word.lower() == "grep" and target == "cli" else tools
-                found |= dict.fromkeys(tool + pattern for tool in kept)
+                found |= dict.fromkeys(tool + pattern for tool in tools)
     return tuple(found)
 
 

@@ -50,7 +50,7 @@ def fork_events(
     kept: set[str] = set()
     for step_id in graph.order():
         before = origin.steps.get(step_id)
-        done = before is not None and before.status is StepStatus.COMPLETED
+        done = before is not None and before.status is StepStatus.COMPLETED and not before.undone
         # Something that is to run again must not have a kept result built upon it.
         built_on = all(need in kept for need in graph.needs[step_id])
         if before is not None and done and step_id not in again and built_on:

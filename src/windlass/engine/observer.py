@@ -66,7 +66,8 @@ class Observer:
             entries = await self.journal.read(head.id, after)
             for entry in entries:
                 after = entry.seq
-                still = isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished)
+                stands = isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished)
+                still = stands or (still and isinstance(entry.event, ev.StepUndone))
                 yield entry
             if entries:
                 quiet = silence = 0.0

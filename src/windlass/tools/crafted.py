@@ -62,7 +62,9 @@ class Crafted:
         return wrong or (self._check(self._given(arguments)) if self._check is not None else [])
 
     def circuit(self, arguments: Mapping[str, Any]) -> str | None:
-        return self._circuit(self._given(arguments)) if self._circuit is not None else self.name
+        if self._circuit is None:
+            return self.name
+        return None if self.validate(arguments) else self._circuit(self._given(arguments))
 
     def estimate(self, arguments: Mapping[str, Any]) -> Estimate:
         return self._estimate(self._given(arguments)) if self._estimate is not None else Estimate()
