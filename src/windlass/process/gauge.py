@@ -41,7 +41,7 @@ LIVING = frozenset("RSDTtIPK")
 class Seen:
     """One process, as /proc/PID/stat tells it."""
 
-    __slots__ = ("cpu", "lives", "parent", "pid", "resident", "threads")
+    __slots__ = ("born", "cpu", "lives", "parent", "pid", "resident", "threads")
 
     def __init__(self, pid: int, stat: bytes) -> None:
         fields = stat.rpartition(b")")[2].split()
@@ -50,12 +50,14 @@ class Seen:
         self.parent = int(fields[1])
         self.cpu = sum(map(int, fields[11:15])) * TICK  # its own, and that of the children it has waited for
         self.threads = int(fields[17])
+        self.born = int(fields[19])  # tells it from a later one of that pid
         self.resident = int(fields[21]) * PAGE
 
 
 class Gauge:
     def __init__(self, memory: int | None, cpu: float | None, processes: int | None) -> None:
         self._memory, self._cpu, self._processes = memory, cpu, processes
+        self._pages = Pages()
         self._next = 0.0
         self._last = 0
         self.peak = 0
@@ -70,11 +72,11 @@ class Gauge:
         began = time.monotonic()
         tree = list(family(os.getpid()))
         cpu = ended + sum(process.cpu for process in tree)
-        memory = self._resident(tree)
+        memory = self._pages.of(tree, self._memory)
         self.peak = max(self.peak, memory)
         now = time.monotonic()
-        # Twice the time that looking takes, at least: it must leave the processors to the command.
-        self._next = now + max(self._pause(memory, cpu), 2 * (now - began))
+        # Looking must leave the processors to the command. (Walks are rare by themselves.)
+        self._next = now + max(self._pause(memory, cpu), 2 * (now - began - self._pages.walking))
         if self._memory is not None and memory > self._memory:
             return "memory"
         if self._cpu is not None and cpu > self._cpu:
@@ -82,15 +84,6 @@ class Gauge:
         if self._processes is not None and sum(process.lives for process in tree) > self._processes:
             return "processes"
         return None
-
-    def _resident(self, tree: list[Seen]) -> int:
-        """The tree's memory. The simple sum counts shared pages for each who shares them: it decides nothing alone."""
-        simple = sum(process.resident for process in tree)
-        if self._memory is None or simple <= self._memory:
-            return simple
-        # What one process alone has beyond the limit needs no walk through its pages, in which it would go on growing.
-        largest = max(process.resident for process in tree)
-        return largest if largest > self._memory else max(largest, sum(map(_share, tree)))
 
     def _pause(self, memory: int, cpu: float) -> float:
         pause = LONGEST if self._processes is not None else LONGEST_FOR_CPU
@@ -102,6 +95,53 @@ class Gauge:
         if self._cpu is not None:
             pause = min(pause, max(LONGEST / 2, (self._cpu - cpu) / CPUS))
         return pause
+
+
+class Pages:
+    """The memory of a tree, in which pages that processes share count once.
+
+    The simple sum counts them for each who shares them, and decides nothing alone. The true sum needs a walk through
+    all pages, which takes milliseconds in which the tree grows on. So a walk is made when the simple sum comes to the
+    limit, and from then on what is added to it: what a process gains besides files and shared memory is its own.
+    """
+
+    def __init__(self) -> None:
+        self._walked: dict[tuple[int, int], tuple[int, int]] = {}  # pid and birth: private bytes then, and resident
+        self._sum = 0
+        self._simple = 0
+        self.walking = 0.0
+        """Seconds that the last walk took; 0 if the last look needed none."""
+
+    def of(self, tree: list[Seen], limit: int | None) -> int:
+        self.walking = 0.0
+        simple = sum(process.resident for process in tree)
+        if limit is None or simple <= limit:
+            return simple
+        least = max(max(process.resident for process in tree), self._surely(tree))
+        likely = self._sum + simple - self._simple
+        if least > limit or (self._walked and likely <= limit):
+            return max(least, min(likely, limit))
+        return max(least, self._walk(tree))
+
+    def _surely(self, tree: list[Seen]) -> int:
+        """The last walk, with what those who were there have gained and lost since. It is never more than there is."""
+        left = dict(self._walked)
+        total = self._sum
+        for process in tree:
+            if then := left.pop((process.pid, process.born), None):
+                total += _private(process) - then[0]
+        return total - sum(resident for _, resident in left.values())
+
+    def _walk(self, tree: list[Seen]) -> int:
+        began = time.monotonic()
+        self._simple, self._sum = 0, 0
+        self._walked.clear()
+        for process in tree:
+            self._simple += process.resident
+            self._sum += _share(process)
+            self._walked[process.pid, process.born] = _private(process), process.resident
+        self.walking = time.monotonic() - began
+        return self._sum
 
 
 def family(root: int) -> Iterator[Seen]:
@@ -124,6 +164,14 @@ def _children(pid: int, threads: int) -> list[int]:
             with suppress(FileNotFoundError, ProcessLookupError):  # this thread has ended
                 found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
     return found
+
+
+def _private(process: Seen) -> int:
+    """Bytes that are no file's and no shared memory."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        _, resident, shared, *_ = map(int, _read(f"/proc/{process.pid}/statm").split())
+        return (resident - shared) * PAGE
+    return 0
 
 
 def _share(process: Seen) -> int:

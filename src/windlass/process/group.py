@@ -2,8 +2,9 @@
 
 Each command leads a session of its own. To stop it, its group is signalled, and those descendants that have left
 the group but that `ps` still shows beneath it. That misses what has left the group *and* lost its parent, and nothing
-here acts when the engine itself is killed: `containment` says so. Where there are subreapers, `line` and `warden` do
-all of this better.
+here acts when the engine itself is killed: `containment` says so. A command with limits is looked at a few times a
+second, so it can pass one by what it manages in between. Where there are subreapers, `line` and `warden` do all of this
+better.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from windlass.process.command import Command
+from windlass.process.limits import LimitName, ProcessLimits, Used
+from windlass.process.listing import Listed, beneath, list_processes
 from windlass.process.pipes import Pipe, Stdio
 from windlass.process.ward import Ending, Exit, Process
 
@@ -23,14 +26,19 @@ __all__ = ["Grouping"]
 
 GLANCE = 0.02
 """Seconds between two looks at whether processes that were asked to end have done so."""
+REVIEW = 0.2
+"""Seconds between two looks at what a command with limits uses. Each starts a `ps`."""
 
 
 class GroupWard:
     """One command that leads its process group. Its follower waits for its end or for an order to end it."""
 
-    def __init__(self, main: asyncio.subprocess.Process, stdio: Stdio) -> None:
+    def __init__(self, main: asyncio.subprocess.Process, stdio: Stdio, limits: ProcessLimits | None) -> None:
         self.ended = Ending()
         self._main = main
+        self._limits = limits
+        self._passed: LimitName | None = None
+        self._used: Used | None = None
         self._stdio = stdio
         self._deadline: float | None = None
         self._ordered = asyncio.Event()
@@ -44,6 +52,7 @@ class GroupWard:
     async def _follow(self) -> None:
         main = asyncio.create_task(self._main.wait())
         order = asyncio.create_task(self._ordered.wait())
+        review = asyncio.create_task(self._review(self._limits, main)) if self._limits else None
         killed = False
         try:
             await asyncio.wait({main, order}, return_when=asyncio.FIRST_COMPLETED)
@@ -51,23 +60,51 @@ class GroupWard:
                 killed = True
                 await self._end()
             returncode = await main
+            if review is not None:
+                await review
         finally:
             order.cancel()
+            if review is not None:
+                review.cancel()
             self._signal(signal.SIGKILL, ())  # nothing outlives its step, if its group still has it
             self._stdio.finish()
-        self.ended.settle(Exit.from_returncode(returncode, killed=killed))
+        limit = self._passed if killed else None  # it may have ended by itself meanwhile
+        self.ended.settle(Exit.from_returncode(returncode, killed=killed, limit=limit, used=self._used))
+
+    async def _review(self, limits: ProcessLimits, main: asyncio.Task[int]) -> None:
+        """Look at what the tree uses until it ends or passes a limit."""
+        cpus: dict[tuple[int, str], float] = {}  # of each process, as it was last seen: the dead are not listed
+        peak = 0
+        while self._passed is None and not main.done():
+            processes = await list_processes()
+            family = self._family(processes)
+            cpus |= {(pid, listed.born): listed.cpu for pid, listed in family.items()}
+            memory = sum(listed.memory for listed in family.values())
+            peak = max(peak, memory)
+            self._used = Used(sum(cpus.values()), peak, "tree")
+            self._passed = _passed(limits, memory, self._used.cpu, len(family))
+            if self._passed is None:
+                await asyncio.wait({main}, timeout=REVIEW)
+            elif self._deadline is None:
+                self.stop(0)
+
+    def _family(self, processes: Mapping[int, Listed]) -> dict[int, Listed]:
+        group = self._main.pid
+        below = beneath(group, processes)
+        return {pid: it for pid, it in processes.items() if pid == group or pid in below or it.group == group}
 
     async def _end(self) -> None:
         """SIGTERM if there is a grace, and SIGKILL after it."""
-        before = await _descendants(self._main.pid)
+        listed = await list_processes()
+        before = {pid: listed[pid].born for pid in beneath(self._main.pid, listed)}
         if self._grace_left():
             self._signal(signal.SIGTERM, before)
         family = {self._main.pid, *before}
         while self._grace_left() and any(map(_exists, family)):  # noqa: ASYNC110 - no event tells of others' children
             await asyncio.sleep(GLANCE)
-        now = await _processes()
-        same = {pid for pid, born in before.items() if pid in now and now[pid][1] == born}
-        self._signal(signal.SIGKILL, same | _beneath(self._main.pid, now))
+        now = await list_processes()
+        same = {pid for pid, born in before.items() if pid in now and now[pid].born == born}
+        self._signal(signal.SIGKILL, same | beneath(self._main.pid, now))
 
     def _grace_left(self) -> bool:
         return self._deadline is not None and asyncio.get_running_loop().time() < self._deadline
@@ -83,32 +120,14 @@ class GroupWard:
             os.killpg(group, number)
 
 
-async def _descendants(pid: int) -> dict[int, str]:
-    """The descendants of a process that still have their parents, and when each was born."""
-    processes = await _processes()
-    return {found: processes[found][1] for found in _beneath(pid, processes)}
-
-
-def _beneath(pid: int, processes: dict[int, tuple[int, str]]) -> set[int]:
-    family = [pid]
-    for member in family:  # which grows by what is found below
-        family += [child for child, (parent, _) in processes.items() if parent == member]
-    return set(family[1:])
-
-
-async def _processes() -> dict[int, tuple[int, str]]:
-    """All processes of the system: the parent of each, and its birth, which tells it from a later one of that pid."""
-    try:
-        ps = await asyncio.create_subprocess_exec(
-            *("ps", "-axo", "pid=,ppid=,lstart="),
-            stdout=asyncio.subprocess.PIPE,
-            stdin=asyncio.subprocess.DEVNULL,
-        )
-    except OSError:
-        return {}  # there is no `ps`: the process group is all that we can find
-    table, _ = await ps.communicate()
-    rows = [line.split(maxsplit=2) for line in table.decode(errors="replace").splitlines()]
-    return {int(pid): (int(parent), born) for pid, parent, born in rows}
+def _passed(limits: ProcessLimits, memory: int, cpu: float, processes: int) -> LimitName | None:
+    if limits.memory is not None and memory > limits.memory:
+        return "memory"
+    if limits.cpu is not None and cpu > limits.cpu:
+        return "cpu"
+    if limits.processes is not None and processes > limits.processes:
+        return "processes"
+    return None
 
 
 def _exists(pid: int) -> bool:
@@ -150,7 +169,7 @@ class Grouping:
             stdio.finish()  # asyncio itself has killed the process, if there was one
             raise
         stdio.let_go()
-        ward = GroupWard(main, stdio)
+        ward = GroupWard(main, stdio, command.limits)
         self._wards.add(ward)
         ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
         if self._closed:

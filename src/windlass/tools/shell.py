@@ -2,7 +2,8 @@
 
 A shell line runs under `sh -e`: the first command that fails ends it, so that later lines do not hide the
 failure. The exit code decides: 0 is success, 75 (EX_TEMPFAIL) transient, 126 and 127 configuration, anything
-else logic; death by SIGKILL from outside is taken for an out-of-memory kill.
+else logic; death by SIGKILL from outside is taken for an out-of-memory kill. A command that passes one of its limits
+is killed with everything that it started, and the failure (resource) names the limit.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
+from windlass.plan.quantities import GB, MB, Duration, Size, at_most, within
 from windlass.ports import Call
-from windlass.process import Exit, SpawnError
+from windlass.process import Exit, ProcessLimits, SpawnError
 from windlass.tools.arguments import Arguments, complaints
 
 __all__ = ["Shell"]
 
 EX_TEMPFAIL = 75
 _CHUNK = 64 * 1024
+_NEAR = 0.9
+"""The share of a limit from which on the user is told that there is little left."""
 
 
 def _spelled(value: Any) -> Any:
@@ -35,6 +39,17 @@ def _spelled(value: Any) -> Any:
 
 
 Word = Annotated[str, BeforeValidator(_spelled)]
+
+
+class ShellLimits(Arguments):
+    """What the command and everything that it starts may use together."""
+
+    memory: Annotated[Size, within(16 * MB, 1024 * GB)] | None = None
+    """Bytes in memory."""
+    cpu: Annotated[Duration, at_most("7d")] | None = None
+    """Computing time."""
+    processes: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Processes that live at the same time."""
 
 
 class ShellArguments(Arguments):
@@ -53,6 +68,8 @@ class ShellArguments(Arguments):
     """Bytes kept of each of stdout and stderr; the rest is read and dropped, and `truncated` says so."""
     ok: list[int] = [0]
     """Exit codes that mean success."""
+    limits: ShellLimits | None = None
+    """What it may use. It is killed when it passes one of these."""
 
     @model_validator(mode="after")
     def _one_form(self) -> ShellArguments:
@@ -103,8 +120,10 @@ class Shell:
             raise ToolError(f"the folder {cwd} does not exist", category=Category.CONFIGURATION)
         argv = given.argv or [given.shell, "-e", "-c", given.line or ""]
         stdin = given.stdin.encode() if given.stdin is not None else None
+        env = {**call.variables, **given.env}
+        limits = ProcessLimits(**given.limits.model_dump()) if given.limits else None
         try:
-            process = await call.processes.spawn(argv, cwd=cwd, env={**call.variables, **given.env}, stdin=stdin)
+            process = await call.processes.spawn(argv, cwd=cwd, env=env, stdin=stdin, limits=limits)
         except SpawnError as error:
             raise ToolError(error.message, category=error.category, advice=error.advice) from error
         captures = [
@@ -123,7 +142,10 @@ class Shell:
                 raise
         finally:
             await asyncio.gather(*readers)
-        return _result(ended, captures, given)
+        result = _result(ended, captures, given)
+        if limits is not None and (near := _near(limits, ended)):
+            call.output("note", near)
+        return result
 
 
 class _Capture:
@@ -157,6 +179,8 @@ def _result(ended: Exit, captures: list[_Capture], given: ShellArguments) -> dic
         "stderr": err.text,
         "truncated": out.truncated or err.truncated,
     }
+    if ended.limit is not None:
+        raise _over(ended, given, result)
     if ended.code in given.ok:
         return result
     tail = (err.text.strip() or out.text.strip()).rsplit("\n", 5)[-5:]
@@ -176,3 +200,34 @@ def _result(ended: Exit, captures: list[_Capture], given: ShellArguments) -> dic
         127: Category.CONFIGURATION,
     }.get(ended.code, Category.LOGIC)
     raise ToolError(f"exit code {ended.code}{said}", category=category, output=result)
+
+
+def _over(ended: Exit, given: ShellArguments, result: dict[str, Any]) -> ToolError:
+    """The failure of a command that passed a limit."""
+    bound = getattr(given.limits, str(ended.limit))
+    allowed, used = {
+        "memory": (f"{bound / MB:.0f} MB of memory", f"{ended.used.memory / MB:.0f} MB" if ended.used else "more"),
+        "cpu": (f"{bound:g} s of computing time", f"{ended.used.cpu:.1f} s" if ended.used else "more"),
+        "processes": (f"{bound} processes at a time", "more"),
+    }[str(ended.limit)]
+    return ToolError(
+        f"killed: it may use {allowed}, all its processes together, and had used {used}",
+        category=Category.RESOURCE,
+        advice=(
+            f"raise `limits.{ended.limit}` of the step if it needs more",
+            "have it do less at a time; WINDLASS_REDUCED tells the next attempt how often that was asked for",
+        ),
+        output=result,
+    )
+
+
+def _near(limits: ProcessLimits, ended: Exit) -> str:
+    """What to tell the user of a command that came close to a limit; empty if it did not."""
+    if ended.used is None:
+        return ""
+    close = []
+    if limits.memory is not None and ended.used.memory > _NEAR * limits.memory:
+        close.append(f"{ended.used.memory / MB:.0f} of {limits.memory / MB:.0f} MB of memory")
+    if limits.cpu is not None and ended.used.cpu > _NEAR * limits.cpu:
+        close.append(f"{ended.used.cpu:.1f} of {limits.cpu:g} s of computing time")
+    return f"close to its limits: it used {' and '.join(close)}\n" if close else ""
