@@ -22,7 +22,7 @@ from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.plan.quantities import GB, MB, Duration, Size, at_most, within
 from windlass.ports import Call
-from windlass.process import Exit, ProcessLimits, SpawnError
+from windlass.process import Exit, Isolation, ProcessLimits, SpawnError, isolated, refusal
 from windlass.tools.arguments import Arguments, complaints
 
 __all__ = ["Shell"]
@@ -70,6 +70,8 @@ class ShellArguments(Arguments):
     """Exit codes that mean success."""
     limits: ShellLimits | None = None
     """What it may use. It is killed when it passes one of these."""
+    isolate: Isolation = "none"
+    """files: it can write in the working directory and its own TMPDIR alone; network: there is none; all: both."""
 
     @model_validator(mode="after")
     def _one_form(self) -> ShellArguments:
@@ -118,9 +120,15 @@ class Shell:
         cwd = os.path.join(call.workdir, given.cwd)
         if not os.path.isdir(cwd):
             raise ToolError(f"the folder {cwd} does not exist", category=Category.CONFIGURATION)
-        argv = given.argv or [given.shell, "-e", "-c", given.line or ""]
+        command = given.argv or [given.shell, "-e", "-c", given.line or ""]
+        variables = {**call.variables, **given.env}
+        async with isolated(command, variables, given.isolate, str(call.workdir)) as (argv, env):
+            return await self._run(argv, env, cwd, given, call)
+
+    async def _run(
+        self, argv: list[str], env: dict[str, str], cwd: str, given: ShellArguments, call: Call
+    ) -> dict[str, Any]:
         stdin = given.stdin.encode() if given.stdin is not None else None
-        env = {**call.variables, **given.env}
         limits = ProcessLimits(**given.limits.model_dump()) if given.limits else None
         try:
             process = await call.processes.spawn(argv, cwd=cwd, env=env, stdin=stdin, limits=limits)
@@ -181,6 +189,12 @@ def _result(ended: Exit, captures: list[_Capture], given: ShellArguments) -> dic
     }
     if ended.limit is not None:
         raise _over(ended, given, result)
+    if given.isolate != "none" and (reason := refusal(ended.code, err.text)):
+        raise ToolError(
+            f"cannot be run with `isolate: {given.isolate}` here: {reason}",
+            category=Category.CONFIGURATION,
+            advice=("run it where that can be had; `windlass doctor` says what there is here", "leave out `isolate`"),
+        )
     if ended.code in given.ok:
         return result
     tail = (err.text.strip() or out.text.strip()).rsplit("\n", 5)[-5:]

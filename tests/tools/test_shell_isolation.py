@@ -1,0 +1,125 @@
+"""Isolation of a shell step (C8): where it can write, whether it has a network, and an honest no otherwise."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import windlass
+from windlass import Plan, Step
+from windlass.process import Supervisor, isolated, layers
+from windlass.process.confine import CANNOT, EX_CANNOT
+from windlass.process.isolation import refusal
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+ACTIVE = {layer.name for layer in layers() if layer.active}
+files = pytest.mark.skipif("Landlock" not in ACTIVE, reason="this kernel has no Landlock")
+network = pytest.mark.skipif("network namespace" not in ACTIVE, reason="no network namespace may be made here")
+
+
+async def run(run: str | list[str], **more: Any) -> dict[str, Any]:
+    """The one step of a plan with this command, as it ended."""
+    step = Step(id="a", run=run, with_=more, retry={"max": 0})
+    async with windlass.open(grace=0.2) as engine:
+        return (await (await engine.start(Plan(steps=[step]))).result())["steps"][0]
+
+
+@files
+async def test_c8_an_isolated_step_changes_nothing_outside_its_folder(project: Project, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    attempts = [
+        f"echo changed > {outside}/kept",
+        f"echo more >> {outside}/kept",
+        f"truncate -s 0 {outside}/kept",
+        f"rm {outside}/kept",
+        f"mv {outside}/kept inside",
+        f"ln {outside}/kept linked; echo changed > linked",
+        f"ln -s {outside}/kept way; echo changed > way",
+        f"mkdir {outside}/new",
+        f"setsid sh -c 'echo changed > {outside}/kept'",
+    ]
+    for attempt in attempts:
+        await run(f"({attempt}) || true", isolate="files")
+        assert {path.name: path.read_text() for path in outside.iterdir()} == {"kept": "kept"}, attempt
+
+
+@files
+async def test_c8_an_isolated_step_reads_all_and_works_in_its_folder(project: Project) -> None:
+    line = "mkdir -p d && echo hi > d/a && mv d/a b && cat b && wc -c < /etc/passwd > /dev/null && echo $TMPDIR"
+    step = await run(line + ' && f=$(mktemp) && echo x > "$f" && ls "$TMPDIR" | wc -l', isolate="files")
+    assert step["error"] is None
+    said, temporary, count = step["output"]["stdout"].splitlines()
+    assert (said, count.strip()) == ("hi", "1")
+    assert not Path(temporary).exists()
+    assert (project.path / "b").read_text() == "hi\n"
+
+
+@network
+async def test_c8_a_step_without_a_network_reaches_no_server_not_even_ours(project: Project) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"
+        reached = await run([sys.executable, "-c", code])
+        apart = await run([sys.executable, "-c", code], isolate="network")
+    assert (reached["status"], apart["status"]) == ("completed", "failed")
+    assert "ConnectionRefusedError" in apart["error"]["message"]
+
+
+@network
+async def test_c8_a_step_without_a_network_has_its_own_loopback(project: Project) -> None:
+    code = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname(), 5);"
+        "print(sorted(name for _, name in socket.if_nameindex()))"
+    )
+    step = await run([sys.executable, "-c", code], isolate="network")
+    assert "lo" in step["output"]["stdout"]
+    assert "eth0" not in step["output"]["stdout"]
+
+
+@files
+@network
+async def test_c8_isolation_and_limits_hold_together(project: Project, tmp_path: Path) -> None:
+    fill = [sys.executable, "-I", "-S", "-c", "x = b'x' * (1 << 34)"]
+    step = await run(fill, isolate="all", limits={"memory": "64mb"})
+    assert (step["error"]["category"], "64 MB" in step["error"]["message"]) == ("resource", True)
+
+
+@network
+async def test_c8_a_program_that_is_not_there_is_told_in_isolation_too(project: Project) -> None:
+    step = await run(["no-such-program-anywhere"], isolate="network")
+    assert step["error"]["category"] == "configuration"
+    assert "no-such-program-anywhere" in step["error"]["message"]
+
+
+async def test_c8_isolation_that_cannot_be_had_is_refused_before_the_command_runs(tmp_path: Path) -> None:
+    """Here: a folder that the launcher cannot open, as it would be with a kernel that says no."""
+    mark = tmp_path / "ran"
+    async with isolated(["touch", str(mark)], {"PATH": "/usr/bin:/bin"}, "files", "/no/such/folder") as (argv, env):
+        async with Supervisor() as supervisor:
+            process = await supervisor.spawn(argv, cwd=str(tmp_path), env=env)
+            ended = await process.wait()
+            said = (await process.stderr.read()).decode()
+    assert not mark.exists()
+    assert refusal(ended.code, said)
+
+
+async def test_c8_a_step_whose_isolation_cannot_be_had_fails_as_a_matter_of_configuration(project: Project) -> None:
+    """The launcher's words, said by a command: so it would be on a kernel without Landlock."""
+    step = await run(f"echo '{CANNOT}it needs Landlock' >&2; exit {EX_CANNOT}", isolate="network")
+    assert step["error"]["category"] == "configuration"
+    assert "isolate: network" in step["error"]["message"]
+    assert any("doctor" in advice for advice in step["error"]["advice"])
+
+
+def test_c8_every_layer_is_named_whether_it_is_there_or_not() -> None:
+    names = [layer.name for layer in layers()]
+    assert names == ["process tree", "limits", "cgroups", "Landlock", "network namespace", "bubblewrap"]
+    assert all(layer.detail for layer in layers())
