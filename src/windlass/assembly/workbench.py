@@ -15,6 +15,7 @@ from windlass.tools.files import file_tools
 from windlass.tools.http import http_tools
 from windlass.tools.mcp import McpTools, find_servers
 from windlass.tools.message import message_tools
+from windlass.tools.net import Guard, open_client
 from windlass.tools.search import search_tools
 from windlass.tools.shell import Shell
 
@@ -48,6 +49,7 @@ class Workbench:
             *search_tools(settings.search, network, own, now),
             *message_tools(settings.messages, own, now, book=home / "messages.db"),
         ]
+        guard = Guard(network)
         folder = Path.cwd()
         servers, problems = find_servers(settings.mcp, folder, env=env, environ=own, trusted=trusted)
         self.mcp = McpTools(
@@ -59,6 +61,7 @@ class Workbench:
             environ=own,
             cache=home / "mcp-tools.json" if home.is_dir() else None,
             problems=problems,
+            http=lambda server: open_client(guard),
         )
 
     def more(self) -> Sequence[Tool]:
