@@ -1,0 +1,278 @@
+"""What every tool promises, tried on one of them: built-in, composed, or your own (H1).
+
+    await exercise_tool(word_count, {"path": "text.txt"}, prepare=lambda work: (work / "text.txt").write_text("a b"))
+
+It looks at what the tool says of itself, asks it about arguments that mean no good, has it refuse what it called wrong,
+and, where it is given good arguments, uses it once in an empty folder and once more to stop it midway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import reprlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from windlass.engine.code.types import key
+from windlass.engine.code.typings import declarations
+from windlass.errors import ToolError
+from windlass.plan.model import Effect
+from windlass.ports import Call, Health, Terms, Tool, circuit_of, estimate_of, health_of, returns_of, terms_of
+from windlass.ports.terms import Estimate
+from windlass.process import Supervisor
+from windlass.schemas import misfits, unusable
+
+__all__ = ["exercise_tool", "hostile_arguments"]
+
+MOST_DESCRIPTION = 1_500
+"""Characters: what models are shown of it."""
+MOST_COMPUTING = 5.0
+"""Seconds of computing that an answer about arguments may take, however they look."""
+DEEP = 500
+"""Levels; what comes as JSON has fewer than a thousand."""
+PATIENCE = 60.0
+"""Seconds after which a use that was told to stop counts as one that does not."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9_-]{1,64}){0,7}")
+_VALUES: tuple[Any, ...] = (
+    {},
+    [],
+    7,
+    -1,
+    1e308,
+    float("nan"),
+    float("inf"),
+    True,
+    None,
+    "",
+    "\0",
+    "\ud800",
+    "../../x",
+    "x" * 100_000,
+)
+_short = reprlib.Repr().repr
+"""Arguments as they can be shown, however deep or large."""
+
+Prepare = Callable[[Path], object]
+
+
+async def exercise_tool(
+    tool: Tool,
+    good: Mapping[str, Any] | None = None,
+    *,
+    prepare: Prepare | None = None,
+    lasting: Mapping[str, Any] | None = None,
+) -> None:
+    """Hold a tool to the port: `AssertionError` names every promise that it does not keep.
+
+    `good` are arguments that work with nothing but a working directory, which `prepare` furnishes. With `lasting` it
+    works until it is stopped. Without these two, it is not used: only what it says is looked at, and what it refuses.
+    """
+    found = [*_said(tool), *_declared(tool)]
+    found += [wrong for arguments in hostile_arguments(tool, good) for wrong in _answers(tool, arguments, valid=None)]
+    if good is not None:
+        found += _answers(tool, good, valid=True)
+        found += [f"its schema refuses good arguments: {wrong}" for wrong in misfits(tool.schema, good)]
+    health: Any = await health_of(tool)
+    if not isinstance(health, Health) or (not health.ok and not health.detail):
+        found.append(f"`health()` gives {health!r}, which does not say how it is")
+    found += await _refuses(tool, good, prepare)
+    if good is not None:
+        found += await _works(tool, good, prepare)
+        found += await _stops(tool, good, prepare, ends=True)
+    if lasting is not None:
+        found += await _stops(tool, lasting, prepare, ends=False)
+    told = "\n".join(f"- {wrong}" for wrong in dict.fromkeys(found))
+    assert not found, f"{tool.name} does not keep to the port:\n{told}"
+
+
+def hostile_arguments(tool: Tool, good: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """What a confused model may give, or a hostile page: nothing, nonsense, too much, `good` with one thing wrong."""
+    deep: Any = []
+    for _ in range(DEEP):
+        deep = [deep]
+    names = list(tool.schema.get("properties", {})) or ["value"]
+    yield {}
+    yield {"no_such_argument": 1}
+    yield {"__proto__": {"polluted": True}, "constructor": {}, "__class__": "x", "": ""}
+    yield {"\ud800": "\ud800", "\0": "\0"}
+    yield {str(number): number for number in range(2_000)}
+    for value in (*_VALUES, deep, list(range(10_000)), {"__proto__": {"polluted": True}}):
+        yield dict.fromkeys(names, value)
+        if good is not None:
+            yield from ({**good, name: value} for name in names)
+    if good is not None:
+        yield {**good, "no_such_argument": 1}
+
+
+def _said(tool: Tool) -> Iterator[str]:
+    if not _NAME.fullmatch(tool.name):
+        yield f"its name {tool.name!r} is not words of letters, digits, _ and -, with dots between them"
+    text = tool.description
+    if not text.strip() or len(text) > MOST_DESCRIPTION or not text.isprintable():
+        yield f"its description {text[:100]!r} is not one printable line of 1 to {MOST_DESCRIPTION} characters"
+    yield from (f"its schema cannot be used: {wrong}" for wrong in unusable(tool.schema))
+    returns: Any = getattr(tool, "returns", None)
+    if returns is not None:
+        if returns_of(tool) is None:
+            yield f"`returns` is {type(returns).__name__}, not a JSON Schema"
+        yield from (f"`returns` cannot be used: {wrong}" for wrong in unusable(returns, of_arguments=False))
+    for words in (tool.schema, returns):
+        try:
+            json.dumps(words, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            yield f"a schema of it cannot be written as JSON: {error}"
+    terms: Any = getattr(tool, "terms", None)
+    if terms is not None and terms_of(tool) is not terms:
+        yield f"`terms` is {type(terms).__name__}, not {Terms.__name__}"
+
+
+def _declared(tool: Tool) -> Iterator[str]:
+    """What code is told of it has the same arguments as its schema, unless there are too many to tell."""
+    text = declarations([tool])
+    if key(tool.name.rpartition(".")[2]) not in text:
+        yield "its TypeScript declaration does not name it"
+    if re.search(r"\(args\??: any\)", text) or tool.schema.get("$ref"):
+        return
+    needed = tool.schema.get("required", [])
+    for name in tool.schema.get("properties", {}):
+        mark = "" if name in needed else r"\?"
+        if not re.search(rf"(?<![\w]){re.escape(key(name))}{mark}:", text):
+            yield f"its TypeScript declaration lacks the argument {name!r}, or whether it is needed"
+
+
+def _answers(tool: Tool, arguments: Mapping[str, Any], *, valid: bool | None) -> Iterator[str]:
+    """What it says about arguments, none of which may make it stumble or think for long."""
+    about = f"for {_short(arguments)}"
+    began = time.process_time()
+    try:
+        wrong: Any = tool.validate(arguments)
+        effect: Any = tool.effect(arguments)
+    except Exception as error:
+        yield f"`validate` or `effect` raises {type(error).__name__} {about}"
+        return
+    if time.process_time() - began > MOST_COMPUTING:
+        yield f"`validate` and `effect` compute longer than {MOST_COMPUTING:g} s {about}"
+    if not isinstance(wrong, list) or not all(isinstance(each, str) and each for each in wrong):
+        yield f"`validate` gives {wrong!r:.100}, not a list of sentences, {about}"
+    elif valid and wrong:
+        yield f"`validate` refuses good arguments: {'; '.join(wrong)[:300]}"
+    if effect not in list(Effect):
+        yield f"`effect` gives {effect!r}, not an Effect, {about}"
+    if wrong:
+        return  # nobody asks further about arguments that were refused
+    try:
+        circuit, estimate = circuit_of(tool, arguments), estimate_of(tool, arguments)
+    except Exception as error:
+        yield f"`circuit` or `estimate` raises {type(error).__name__} {about}"
+        return
+    if circuit == "":
+        yield f"`circuit` gives an empty name {about}"
+    if not isinstance(estimate, Estimate):
+        yield f"`estimate` gives {estimate!r:.100}, not an Estimate, {about}"
+
+
+async def _refuses(tool: Tool, good: Mapping[str, Any] | None, prepare: Prepare | None) -> list[str]:
+    """Arguments that it called wrong end as a ToolError (or as its model's own complaint), and nothing is changed."""
+    found = []
+    async with _Place(prepare) as place:
+        before = place.seen()
+        for arguments in hostile_arguments(tool, good):
+            if not _is_refused(tool, arguments):
+                continue
+            shown = _short(arguments)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await tool.execute(arguments, place.call())
+            except Exception as error:
+                if not isinstance(error, ToolError | ValidationError):
+                    found.append(f"`execute` raises {type(error).__name__}, not ToolError, for wrong arguments {shown}")
+            else:
+                found.append(f"`execute` takes arguments that `validate` refuses: {shown}")
+        if place.seen() != before:
+            found.append("`execute` changes the working directory though it was given wrong arguments")
+    return found
+
+
+def _is_refused(tool: Tool, arguments: Mapping[str, Any]) -> bool:
+    try:
+        return bool(tool.validate(arguments))
+    except Exception:
+        return False  # which `_answers` tells
+
+
+async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -> list[str]:
+    async with _Place(prepare) as place:
+        try:
+            result = await tool.execute(good, place.call())
+        except Exception as error:
+            return [f"`execute` fails with good arguments: {type(error).__name__}: {error}"]
+    try:
+        plain = json.loads(json.dumps(result, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        return [f"its result is not plain data: {error}"]
+    returns = returns_of(tool)
+    return [f"its result does not fit `returns`: {wrong}" for wrong in (misfits(returns, plain) if returns else [])]
+
+
+async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | None, *, ends: bool) -> list[str]:
+    """Told to stop, it lets the cancellation through; one that can end by itself may be done just then."""
+    async with _Place(prepare) as place:
+        task = asyncio.ensure_future(tool.execute(arguments, place.call()))
+        await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=PATIENCE)
+        if not done:
+            return [f"`execute` goes on for {PATIENCE:g} s after it was told to stop"]
+        if task.cancelled():
+            return []
+        error = task.exception()
+        if error is not None:
+            return [f"told to stop, `execute` raises {type(error).__name__} in place of the cancellation: {error}"]
+        return [] if ends else ["told to stop, `execute` swallows the cancellation and gives a result"]
+
+
+class _Place:
+    """A working directory, and attempts in it."""
+
+    def __init__(self, prepare: Prepare | None) -> None:
+        self._prepare, self._count = prepare, 0
+
+    async def __aenter__(self) -> _Place:
+        self._base = tempfile.TemporaryDirectory(prefix="windlass-tool-")
+        base = Path(self._base.name).resolve()
+        self.work, self._folder = base / "work", base / "home" / "executions" / "exercise"
+        self.work.mkdir()
+        self._folder.mkdir(parents=True)
+        if self._prepare is not None:
+            self._prepare(self.work)
+        self._processes = Supervisor()
+        await self._processes.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._processes.__aexit__(*error)
+        self._base.cleanup()
+
+    def call(self) -> Call:
+        self._count += 1
+        return Call(
+            execution="exercise",
+            step=f"use{self._count}",
+            attempt=1,
+            workdir=self.work,
+            folder=self._folder,
+            processes=self._processes,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+            grace=0.5,
+        )
+
+    def seen(self) -> dict[str, tuple[int, int, int]]:
+        looks = ((path, path.lstat()) for path in sorted(self.work.rglob("*")))
+        return {str(path): (look.st_mode, look.st_size, look.st_mtime_ns) for path, look in looks}
