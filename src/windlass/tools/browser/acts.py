@@ -26,12 +26,24 @@ _WANTED = {"load": "did not load", "dom": "brought no document", "idle": "did no
 async def go(tab: Tab, given: Open, target: Target, seconds: float) -> dict[str, Any]:
     """To an address that was checked; what that address leads to is checked at the door."""
     async with in_words(tab, _WANTED[given.until], seconds, target.url):
-        response = await tab.page.goto(target.url, wait_until=_STATES[given.until], timeout=seconds * 1000)
+        response = await _goto(tab, target.url, _STATES[given.until], seconds)
     if response is not None and not given.good(response.status):
         raise await _refusal(tab, response, target.url)
     if given.text is not None or given.selector is not None:
         await _shown(tab, given.text, given.selector, seconds, gone=False)
     return {"status": response.status if response is not None else None}
+
+
+async def _goto(tab: Tab, url: str, until: Any, seconds: float) -> Response | None:
+    from playwright.async_api import Error
+    from playwright.async_api import TimeoutError as Late
+
+    try:
+        return await tab.page.goto(url, wait_until=until, timeout=seconds * 1000)
+    except Error as error:
+        # Instead of the page comes one of the browser's own, at some time, and in the way of whoever goes on here.
+        tab.broken = not isinstance(error, Late)
+        raise
 
 
 async def click(tab: Tab, given: Click, call: Call, seconds: float) -> dict[str, Any]:

@@ -43,7 +43,8 @@ FLAGS = (
     "--mute-audio",
     "--hide-scrollbars",
     "--disable-quic",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # as older ones call it
     "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,AutofillServerCommunication",
     # Each execution has a door of its own. Nobody listens at this one, and so the browser itself reaches nothing.
     "--proxy-server=socks5://127.0.0.1:9",

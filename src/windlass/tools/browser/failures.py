@@ -18,10 +18,12 @@ SHOWN = 200
 GLANCE = 2.0
 OVERTIME = 3.0
 """Seconds after its own limit for playwright to say so; a page whose script is busy makes it silent."""
+_AGAIN = ("open the page again: put a browser.open before this step",)
 _NET = re.compile(r"net::(ERR_[A-Z0-9_]+)")
+_A_FILE = "it is not a page but a file: use browser.download, or http.download"
 _KINDS = {
     "ERR_TOO_MANY_REDIRECTS": ("it redirects without an end", Category.LOGIC),
-    "ERR_ABORTED": ("it is not a page to show, or it was left: for a file use browser.download", Category.LOGIC),
+    "ERR_ABORTED": ("it was left before it came", Category.TRANSIENT),
     "ERR_INVALID_RESPONSE": ("the answer is not proper HTTP", Category.TRANSIENT),
     "ERR_EMPTY_RESPONSE": ("the answer is empty", Category.TRANSIENT),
     "ERR_BLOCKED_BY_CLIENT": ("the browser does not go there", Category.PERMISSION),
@@ -58,24 +60,29 @@ async def in_words(tab: Tab, what: str, seconds: float, url: str | None = None) 
         async with limit:
             yield
     except Late as error:
-        raise waited(tab, what, seconds, await glance(tab), url) from error
+        shows = await glance(tab)
+        raise (waited(tab, what, seconds, shows, url) if shows is not None else await _busy(tab, what, url)) from error
     except Error as error:
         raise await _explained(tab, what, error, url) from error
     except TimeoutError as error:
         if not limit.expired():
             raise
-        where = place_of(url or tab.page.url)
-        await tab.close()  # it would answer nobody else either
-        raise ToolError(
-            f"{where} {what} within {seconds:g} s, and does not answer at all: its scripts keep it busy. "
-            "The page was closed.",
-            category=Category.TRANSIENT,
-            advice=("open the page again: put a browser.open before this step",),
-        ) from error
+        raise await _busy(tab, what, url) from error
 
 
-async def glance(tab: Tab) -> str:
-    """The beginning of what a page shows, if it says so at once."""
+async def _busy(tab: Tab, what: str, url: str | None) -> ToolError:
+    """A page that answers nobody is ended; it would keep a processor busy for nothing."""
+    where = place_of(url or tab.page.url)
+    await tab.crash()
+    return ToolError(
+        f"{where} {what}, and does not answer at all: its scripts keep it busy. The page was closed.",
+        category=Category.TRANSIENT,
+        advice=_AGAIN,
+    )
+
+
+async def glance(tab: Tab) -> str | None:
+    """The beginning of what a page shows; None when it does not even answer."""
     from playwright.async_api import Error
 
     try:
@@ -83,8 +90,10 @@ async def glance(tab: Tab) -> str:
             text = await tab.page.evaluate(
                 f"() => (document.body ? document.body.innerText : '').slice(0, {SHOWN * 4})"
             )
-    except (Error, TimeoutError):
+    except Error:
         return ""
+    except TimeoutError:
+        return None
     return " ".join(str(text).split())[:SHOWN]
 
 
@@ -95,19 +104,23 @@ async def _explained(tab: Tab, what: str, error: Exception, url: str | None) -> 
         return ToolError(
             f"{where} {what}: the page crashed, maybe for want of memory",
             category=Category.RESOURCE,
-            advice=("open the page again: put a browser.open before this step",),
+            advice=_AGAIN,
         )
-    if "Connection closed" in said or not tab.session.running.browser.is_connected():
+    closed = "has been closed" in said
+    if "Connection closed" in said or not tab.session.running.alive or (closed and not tab.page.is_closed()):
+        # The page does not know that it is closed: nobody was there any more to tell.
         tab.session.running.lost()
         return ToolError(f"{where} {what}: the browser ended in the middle of it", category=Category.TRANSIENT)
-    if "has been closed" in said or tab.page.is_closed():
+    if closed or tab.page.is_closed():
         return ToolError(
             f"{where} {what}: the page was closed in the middle of it",
             category=Category.LOGIC,
-            advice=("open the page again: put a browser.open before this step",),
+            advice=_AGAIN,
         )
     if (found := _NET.search(said)) is not None:
         return _net(tab, where, found[1], said, url)
+    if "Download is starting" in said:
+        return ToolError(f"{where} cannot be opened: {_A_FILE}", category=Category.LOGIC)
     if "strict mode violation" in said:
         count = re.search(r"resolved to (\d+) elements", said)
         return ToolError(

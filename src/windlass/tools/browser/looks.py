@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from windlass.errors import Category, ToolError
@@ -61,13 +63,29 @@ async def text(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, A
 async def tables(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, Any]:
     limits = [MOST_TABLES, MOST_ROWS, MOST_CELLS, CELL, given.max_bytes]
     found, cut = await _asked(tab, given.selector, _TABLES, limits, seconds)
-    rows = [[[_line(cell) for cell in row] for row in table] for table in found]
+    with _honest(tab):
+        rows = [[[_line(cell) for cell in row] for row in table] for table in found]
     return {"tables": rows, "truncated": bool(cut)}
 
 
 async def links(tab: Tab, given: Links, call: Call, seconds: float) -> dict[str, Any]:
     found, cut = await _asked(tab, given.selector, _LINKS, [given.most, CELL], seconds)
-    return {"links": [{"text": _line(name), "url": str(url)} for name, url in found], "truncated": bool(cut)}
+    with _honest(tab):
+        shown = [{"text": _line(name), "url": str(url)[:CELL]} for name, url in found[: given.most]]
+    return {"links": shown, "truncated": bool(cut)}
+
+
+@contextmanager
+def _honest(tab: Tab) -> Iterator[None]:
+    """What comes from a page may have any shape."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise _lie(tab) from error
+
+
+def _lie(tab: Tab) -> ToolError:
+    return ToolError(f"{place_of(tab.page.url)} cannot be read: its scripts interfere", category=Category.LOGIC)
 
 
 async def _asked(tab: Tab, selector: str | None, script: str, limits: Any, seconds: float) -> tuple[Any, Any]:
@@ -77,7 +95,7 @@ async def _asked(tab: Tab, selector: str | None, script: str, limits: Any, secon
         root = tab.page.locator(selector) if selector is not None else tab.page.locator("html")
         answer = await root.first.evaluate(script, limits, timeout=seconds * 1000)
     if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], str | list):
-        raise ToolError(f"{place_of(tab.page.url)} cannot be read: its scripts interfere", category=Category.LOGIC)
+        raise _lie(tab)
     if isinstance(answer[0], str) and len(answer[0]) > MB:
         return answer[0][:MB], True
     return answer[0], answer[1]
@@ -90,4 +108,4 @@ def _clean(found: str) -> str:
 
 
 def _line(found: Any) -> str:
-    return " ".join(str(found).split())
+    return " ".join(str(found)[:CELL].split())

@@ -30,6 +30,8 @@ class Tab:
     def __init__(self, name: str, page: Page, session: Session, release: Callable[[], None]) -> None:
         self.name, self.page, self.session = name, page, session
         self.crashed = False
+        self.broken = False
+        """It could not be opened, and shows nothing of its own."""
         self.expects_download = False
         self.turn = asyncio.Lock()
         self._release: Callable[[], None] | None = release
@@ -49,6 +51,15 @@ class Tab:
         self.gone()
         await quietly(self.page.close)
 
+    async def crash(self) -> None:
+        """End it though its scripts never do: whoever asks it to close would wait for them."""
+        self.gone()
+        await quietly(self._crash)
+        await quietly(self.page.close)
+
+    async def _crash(self) -> None:
+        await (await self.session.controls(self)).send("Page.crash")
+
     async def _on_dialog(self, dialog: Dialog) -> None:
         leaving = dialog.type == "beforeunload"  # to dismiss that one would be to stay
         if not leaving:
@@ -59,6 +70,7 @@ class Tab:
         if not self.expects_download:
             self.session.note(f"a download was not taken: {download.suggested_filename[:100]}")
             await quietly(download.cancel)
+            await quietly(download.delete)  # one that was quick is there already
 
 
 class Session:

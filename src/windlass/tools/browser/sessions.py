@@ -42,20 +42,19 @@ class Sessions:
     async def opened(self, execution: str, name: str | None, seconds: float) -> AsyncIterator[Tab]:
         """The page of that name, or a new one; it is the execution's current page from now on.
 
-        A new page that was of no use is closed again.
+        A page that came to nothing is closed again; one that only did not show what was waited for can be looked at.
         """
         session = await self._session(execution)
         name = name or session.current
         async with session.use():
             tab = session.tabs.get(name)
-            made = tab is None or tab.crashed
             if tab is None or tab.crashed:
                 tab = await self._new_tab(session, name, tab, seconds)
             session.current = name
             try:
                 yield tab
-            except BaseException:
-                if made:
+            except BaseException as error:
+                if tab.broken or not isinstance(error, ToolError) or not tab.page.url.startswith("http"):
                     await asyncio.shield(asyncio.ensure_future(tab.close()))
                 raise
             finally:
