@@ -34,6 +34,7 @@ import ctypes
 import errno
 import marshal
 import os
+import resource  # noqa: F401 - os.wait4 would import it, in every keeper anew
 import select
 import signal
 import socket

@@ -220,7 +220,7 @@ def _over(ended: Exit, given: ShellArguments, result: dict[str, Any]) -> ToolErr
     """The failure of a command that passed a limit."""
     bound = getattr(given.limits, str(ended.limit))
     allowed, used = {
-        "memory": (f"{bound / MB:.0f} MB of memory", f"{ended.used.memory / MB:.0f} MB" if ended.used else "more"),
+        "memory": (f"{bound / MB:.0f} MB of memory", f"{ended.used.memory / MB:.1f} MB" if ended.used else "more"),
         "cpu": (f"{bound:g} s of computing time", f"{ended.used.cpu:.1f} s" if ended.used else "more"),
         "processes": (f"{bound} processes at a time", "more"),
     }[str(ended.limit)]
