@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -71,6 +73,12 @@ async def test_c8_a_step_without_a_network_reaches_no_server_not_even_ours(proje
         apart = await run([sys.executable, "-c", code], isolate="network")
     assert (reached["status"], apart["status"]) == ("completed", "failed")
     assert "ConnectionRefusedError" in apart["error"]["message"]
+
+
+@network
+@pytest.mark.skipif(shutil.which("nsenter") is None, reason="nsenter is not installed")
+async def test_c8_a_step_cannot_go_back_into_the_network_even_as_root(project: Project) -> None:
+    assert (await run(["nsenter", "-t", str(os.getpid()), "-n", "true"], isolate="network"))["status"] == "failed"
 
 
 @network

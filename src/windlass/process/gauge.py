@@ -149,7 +149,7 @@ def family(root: int) -> Iterator[Seen]:
     known = {root}
     queue = _children(root, 1)
     for pid in queue:  # which grows by what is found below
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is hidden from us
             seen = Seen(pid, _read(f"/proc/{pid}/stat"))
             if seen.parent in known:
                 known.add(pid)
