@@ -70,8 +70,10 @@ async def test_h2_keys_are_pressed_where_the_focus_is_or_in_a_field(web: Web) ->
     body = "<input id=i onkeydown=\"document.title = event.key\"><p onclick=''>x</p>"
     async with serve({"/": page(body)}) as server:
         await web.use("open", url=server.url("/"))
-        assert (await web.use("press", selector="#i", key="ArrowDown"))["title"] == "ArrowDown"
-        assert (await web.use("press", key="b"))["title"] == "b"
+        await web.use("press", selector="#i", key="ArrowDown")
+        assert (await web.use("text"))["title"] == "ArrowDown"
+        await web.use("press", key="b")
+        assert (await web.use("text"))["title"] == "b"
 
 
 async def test_h2_waiting_knows_text_selectors_addresses_rest_and_what_is_gone(web: Web) -> None:

@@ -17,8 +17,10 @@ from windlass.tools.net.guard import Target
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Response
 
-__all__ = ["click", "fill", "go", "press", "select", "target_of", "wait"]
+__all__ = ["click", "fill", "go", "press", "select", "target_of", "title_of", "wait", "without"]
 
+LONGEST = 2048
+"""Characters of a title."""
 _STATES: dict[str, Any] = {"load": "load", "dom": "domcontentloaded", "idle": "networkidle"}
 _WANTED = {"load": "did not load", "dom": "brought no document", "idle": "did not come to rest"}
 
@@ -31,7 +33,13 @@ async def go(tab: Tab, given: Open, target: Target, seconds: float) -> dict[str,
         raise await _refusal(tab, response, target.url)
     if given.text is not None or given.selector is not None:
         await _shown(tab, given.text, given.selector, seconds, gone=False)
-    return {"status": response.status if response is not None else None}
+    return {"status": response.status if response is not None else None, "title": await title_of(tab, seconds)}
+
+
+async def title_of(tab: Tab, seconds: float) -> str:
+    async with in_words(tab, "did not tell its title", seconds):
+        title = await tab.page.title()
+    return title[:LONGEST]
 
 
 async def _goto(tab: Tab, url: str, until: Any, seconds: float) -> Response | None:

@@ -61,7 +61,11 @@ async def in_words(tab: Tab, what: str, seconds: float, url: str | None = None) 
             yield
     except Late as error:
         shows = await glance(tab)
-        raise (waited(tab, what, seconds, shows, url) if shows is not None else await _busy(tab, what, url)) from error
+        if shows is None and url is None:
+            raise await _busy(tab, what) from error
+        if shows is None:
+            await tab.crash()  # between two pages it answers nobody, and what comes later would come in the way
+        raise waited(tab, what, seconds, shows or "", url) from error
     except Error as error:
         raise await _explained(tab, what, error, url) from error
     except TimeoutError as error:
@@ -70,7 +74,7 @@ async def in_words(tab: Tab, what: str, seconds: float, url: str | None = None) 
         raise await _busy(tab, what, url) from error
 
 
-async def _busy(tab: Tab, what: str, url: str | None) -> ToolError:
+async def _busy(tab: Tab, what: str, url: str | None = None) -> ToolError:
     """A page that answers nobody is ended; it would keep a processor busy for nothing."""
     where = place_of(url or tab.page.url)
     await tab.crash()

@@ -10,6 +10,7 @@ from typing import Any
 from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB
 from windlass.ports import Call
+from windlass.tools.browser.acts import title_of
 from windlass.tools.browser.arguments import Links, Read
 from windlass.tools.browser.failures import in_words, place_of
 from windlass.tools.browser.session import Tab
@@ -57,7 +58,8 @@ async def text(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, A
     found, cut = await _asked(tab, given.selector, _TEXT, given.max_bytes, seconds)
     data = _clean(str(found)).encode("utf-8", "replace")
     kept = data[: given.max_bytes].decode("utf-8", "ignore")
-    return {"text": kept, "truncated": bool(cut) or len(data) > given.max_bytes}
+    truncated = bool(cut) or len(data) > given.max_bytes
+    return {"text": kept, "truncated": truncated, "title": await title_of(tab, seconds)}
 
 
 async def tables(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, Any]:

@@ -13,17 +13,18 @@ class Shown(Arguments):
     page: str
     """Its name."""
     url: str
-    title: str
     notes: list[str]
     """What happened on the side: dialogs, popups, requests that were refused."""
 
 
 class Opened(Shown):
+    title: str
     status: int | None
     """Of the answer that the page came with; null where there was none, as for a place on the same page."""
 
 
 class Texted(Shown):
+    title: str
     text: str
     truncated: bool
 

@@ -18,7 +18,6 @@ from windlass.tools.arguments import Arguments
 from windlass.tools.browser import acts, chromium, keeps, looks
 from windlass.tools.browser import arguments as told
 from windlass.tools.browser import results as given
-from windlass.tools.browser.failures import in_words
 from windlass.tools.browser.pool import Pool
 from windlass.tools.browser.session import Tab
 from windlass.tools.browser.sessions import IDLE, LINGER, Sessions
@@ -30,7 +29,7 @@ __all__ = ["BrowserTools"]
 
 Work = Callable[[Tab, Any, Call, float], Awaitable[dict[str, Any]]]
 LONGEST = 2048
-"""Characters of an address or a title."""
+"""Characters of an address."""
 
 
 class BrowserTools:
@@ -122,7 +121,7 @@ class BrowserTools:
             seconds = self._seconds(args)
             async with self._sessions.found(call.execution, args.page) as tab, tab.turn:
                 try:
-                    return await self._told(tab, await work(tab, args, call, seconds), call, seconds)
+                    return self._told(tab, await work(tab, args, call, seconds), call)
                 except asyncio.CancelledError:
                     if effect is not Effect.NONE:
                         # What waits in the browser for its element to come would still be done when it does.
@@ -144,23 +143,14 @@ class BrowserTools:
         seconds = self._seconds(args)
         target = await self._guard.check(args.url)
         async with self._sessions.opened(call.execution, args.page, seconds) as tab, tab.turn:
-            return await self._told(tab, await acts.go(tab, args, target, seconds), call, seconds)
+            return self._told(tab, await acts.go(tab, args, target, seconds), call)
 
     async def _close(self, args: told.Close, call: Call) -> dict[str, Any]:
         return {"closed": await self._sessions.end(call.execution, args.page)}
 
-    async def _told(self, tab: Tab, found: dict[str, Any], call: Call, seconds: float) -> dict[str, Any]:
+    def _told(self, tab: Tab, found: dict[str, Any], call: Call) -> dict[str, Any]:
         """What was found, and where the page is now."""
-        async with in_words(tab, "did not tell its title", seconds):
-            title = "" if tab.page.is_closed() else await tab.page.title()
-        notes = tab.session.notes()
-        result = {
-            "page": tab.name,
-            "url": tab.page.url[:LONGEST],
-            "title": title[:LONGEST],
-            "notes": notes,
-            **found,
-        }
+        result = {"page": tab.name, "url": tab.page.url[:LONGEST], "notes": tab.session.notes(), **found}
         secrets = sorted(tab.session.secrets, key=len, reverse=True)
         clean: dict[str, Any] = acts.without(result, secrets) if secrets else result
         for note in clean["notes"]:
