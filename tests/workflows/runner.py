@@ -30,7 +30,7 @@ from windlass.engine.gates import Gates  # noqa: E402
 from windlass.ports import Call, ComposedTool, Tool  # noqa: E402
 from windlass.settings import user_folder  # noqa: E402
 
-__all__ = ["PLANS", "Faults", "World", "play", "world"]
+__all__ = ["PLANS", "Asked", "Faults", "World", "play", "reply", "serve", "world"]
 
 PATIENCE = 20.0
 PLANS = sorted((HERE / "plans").glob("*.yaml"))

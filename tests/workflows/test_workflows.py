@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from outcomes import ENDS, OUTCOMES, check
-from runner import PLANS, play, world
+from runner import PLANS, Asked, play, reply, serve, world
+
+import windlass
+from windlass import Plan, Step
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -40,6 +44,24 @@ async def test_h2_a_workflow_with_faults_ends_right_or_says_why(plan: Path, proj
         check(around, plan.stem, result)
 
 
+@pytest.mark.xfail(reason="a connection that breaks after a POST was sent counts as transient, and is tried again")
+async def test_h2_a_post_that_broke_off_after_it_took_effect_is_not_done_twice(project: Project) -> None:
+    done: list[bytes] = []
+
+    async def cut(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        done.append(asked.body)
+        if len(done) == 1:
+            writer.transport.abort()
+        else:
+            writer.write(reply("done"))
+
+    async with serve({"*": cut}) as web, windlass.open(project.home, network={"private": ["127.0.0.1"]}) as engine:
+        post = Step(id="post", tool="http.post", with_={"url": web.url("/orders"), "json": 1}, retry={"delay": "20ms"})
+        execution = await engine.start(Plan(steps=[post]), workdir=project.path, hold=False)
+        result = await execution.result()
+    assert len(done) == 1, f"it was done {len(done)} times, and called {result['status']}"
+
+
 @pytest.mark.soak
 async def test_h2_more_than_95_of_100_workflows_complete_when_one_use_in_ten_fails(project: Project) -> None:
     completed, others, dealt = 0, list[str](), 0
@@ -66,6 +88,7 @@ def completes(plan: Path, result: dict[str, Any]) -> bool:
 
 
 def said(result: dict[str, Any]) -> list[str]:
-    """What the execution and its steps give as the reason."""
+    """What the execution and its steps give as the reason, or ask a person."""
     errors = [result["error"], *(step["error"] for step in result["steps"])]
-    return [error["message"] for error in errors if error] + [str(step) for step in result.get("questions", [])]
+    questions = [step["question"] for step in result["steps"] if step["question"]]
+    return [error["message"] for error in errors if error] + questions
