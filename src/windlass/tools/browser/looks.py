@@ -10,7 +10,6 @@ from typing import Any
 from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB
 from windlass.ports import Call
-from windlass.tools.browser.acts import title_of
 from windlass.tools.browser.arguments import Links, Read
 from windlass.tools.browser.failures import in_words, place_of
 from windlass.tools.browser.session import Tab
@@ -23,7 +22,7 @@ CELL = 2000
 
 _TEXT = """(root, most) => {
   const text = root.innerText ?? root.textContent ?? '';
-  return [text.slice(0, most), text.length > most];
+  return [[text.slice(0, most), document.title.slice(0, 2048)], text.length > most];
 }"""
 _TABLES = """(root, [tables, rows, cells, size, total]) => {
   const found = root.matches('table') ? [root] : [...root.querySelectorAll('table')];
@@ -56,10 +55,11 @@ _LINKS = """(root, [most, size]) => {
 
 async def text(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, Any]:
     found, cut = await _asked(tab, given.selector, _TEXT, given.max_bytes, seconds)
-    data = _clean(str(found)).encode("utf-8", "replace")
+    with _honest(tab):
+        shown, title = found
+    data = _clean(str(shown)[:MB]).encode("utf-8", "replace")
     kept = data[: given.max_bytes].decode("utf-8", "ignore")
-    truncated = bool(cut) or len(data) > given.max_bytes
-    return {"text": kept, "truncated": truncated, "title": await title_of(tab, seconds)}
+    return {"text": kept, "truncated": bool(cut) or len(data) > given.max_bytes, "title": str(title)[:2048]}
 
 
 async def tables(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, Any]:
@@ -96,10 +96,8 @@ async def _asked(tab: Tab, selector: str | None, script: str, limits: Any, secon
     async with in_words(tab, what, seconds):
         root = tab.page.locator(selector) if selector is not None else tab.page.locator("html")
         answer = await root.first.evaluate(script, limits, timeout=seconds * 1000)
-    if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], str | list):
+    if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], list):
         raise _lie(tab)
-    if isinstance(answer[0], str) and len(answer[0]) > MB:
-        return answer[0][:MB], True
     return answer[0], answer[1]
 
 
