@@ -93,7 +93,7 @@ GOOD = {
     "one grant": "steps:\n  - {id: a, code: return 1, grants: shell}\n",
     "no grants": "steps:\n  - {id: a, code: return 1, grants: []}\n",
     "every grant": "steps:\n  - {id: a, code: return 1, grants: '*'}\n",
-    "grants and limits of a tool": "steps:\n  - {id: a, tool: shell, grants: [shell], limits: {calls: 3}}\n",
+    "grants and limits of a tool": "steps:\n  - {id: a, tool: files.write, grants: [shell], limits: {calls: 3}}\n",
     "names that only look like steps": """
         steps:
           - id: a
@@ -207,7 +207,7 @@ BAD = {
     "grants of a command": (step("run: x", "grants: [shell] #!"), "`grants` belongs to a program"),
     "grants of an agent": (step("prompt: x", "grants: [shell] #!"), "`grants` belongs to a program"),
     # ── limits ──
-    "limits of a command": (step("run: x", "limits: {cpu: 1s} #!"), "`limits` belongs to a program"),
+    "limits of a command": (step("run: x", "limits: {calls: 1} #!"), "`calls` belongs to a program"),
     "limits as a number": (step("code: return 1", "limits: 5 #!"), "`limits`: expected a mapping"),
     "an unknown limit": (
         step("code: return 1", "limits:", "  memry: 64mb #!"),
@@ -541,3 +541,14 @@ def test_the_reference_has_the_defaults_of_the_sandbox() -> None:
     assert StepLimits.model_validate(written).model_dump() == {
         name: getattr(ProgramLimits(), name) for name in StepLimits.model_fields
     }
+
+
+def test_c8_limits_of_a_command_are_its_memory_and_computing_time() -> None:
+    step = Step(id="a", run="make", limits={"memory": "64mb", "cpu": "2s"})
+    assert step.arguments == {"line": "make", "limits": {"memory": 64 * 1024 * 1024, "cpu": 2.0}}
+    with pytest.raises(ValueError, match="`calls` belongs to a program"):
+        Step(id="a", run="make", limits={"calls": 3})
+    with pytest.raises(ValueError, match="stands twice"):
+        Step(id="a", run="make", limits={"cpu": "2s"}, with_={"limits": {"cpu": "3s"}})
+    with pytest.raises(ValueError, match="`grants` belongs to a program"):
+        Step(id="a", run="make", grants=["files.*"])

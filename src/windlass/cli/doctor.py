@@ -42,7 +42,7 @@ def doctor(as_json: AsJson = False, home: Home = None) -> None:
 
     folder = find_home(home)
     findings = [_python(), _sqlite(), _home(folder), _journal(folder), _space(folder), _settings(folder)]
-    findings += [_containment(), _shell(), asyncio.run(_sandbox()), *asyncio.run(_runtimes(folder))]
+    findings += [_containment(), *_layers(), _shell(), asyncio.run(_sandbox()), *asyncio.run(_runtimes(folder))]
     fine = all(finding.ok or finding.optional for finding in findings)
     if as_json:
         print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
@@ -127,6 +127,13 @@ def _containment() -> Finding:
 
     found = containment()
     return Finding("processes", True, f"{found.mechanism}. {found.limits}")
+
+
+def _layers() -> list[Finding]:
+    """What can hold the processes of a step, besides: each is there or not, and nothing is wrong if it is not."""
+    from windlass.process import layers
+
+    return [Finding(layer.name, layer.active, layer.detail, optional=True) for layer in layers()[1:]]
 
 
 async def _sandbox() -> Finding:

@@ -249,9 +249,17 @@ class Step(_Value):
             raise ValueError("`with` is for tools; an agent is told what to do in its `prompt`")
         if not self.is_agent and (wrong := [name for name in OF_AGENTS if name in self.model_fields_set]):
             raise ValueError(f"`{wrong[0]}` belongs to an agent, and this step has no `agent`")
+        commands = self.run is not None or self.tool == "shell"
         of_program = [] if self.is_code or self.tool is not None else OF_PROGRAMS
-        if wrong := [name for name in of_program if name in self.model_fields_set]:
+        if wrong := [
+            name for name in of_program if name in self.model_fields_set and not (commands and name == "limits")
+        ]:
             raise ValueError(f"`{wrong[0]}` belongs to a program, and this step has no `code` (and no `tool`)")
+        if commands and self.limits is not None:
+            if strange := sorted(self.limits.model_fields_set - {"memory", "cpu"}):
+                raise ValueError(f"`limits` of a command are `memory` and `cpu`; `{strange[0]}` belongs to a program")
+            if "limits" in self.with_:
+                raise ValueError("`limits` stands twice: in the step and in its `with`")
         return self
 
     @property
@@ -277,10 +285,14 @@ class Step(_Value):
             return self._for_agent()
         if self.is_code:
             return self._for_code()
-        if self.run is None:
+        if self.run is None and self.tool != "shell":
             return self.with_
+        limits = self.limits.model_dump(exclude_none=True, mode="json") if self.limits is not None else None
+        bounded = {"limits": limits} if limits else {}
+        if self.run is None:
+            return {**self.with_, **bounded}
         key = "line" if isinstance(self.run, str) else "argv"
-        return {key: self.run if isinstance(self.run, str) else list(self.run), **self.with_}
+        return {key: self.run if isinstance(self.run, str) else list(self.run), **self.with_, **bounded}
 
     def _items_are_written(self) -> bool:
         """The items of its `foreach` stand in the plan itself, and are not the results of other steps."""
