@@ -1,7 +1,8 @@
 """Runs the plans of this folder in a world of loopback servers, with faults that a seed deals out (H2).
 
-Of a tool's uses, one in twenty fails before it begins; of what reaches the servers of the web, one in twenty is
-answered with 503 or cut off. The world remembers what reached it, so that an outcome can be told from a claim of it.
+One use of a tool in ten fails. Half of the faults of what goes over the web are the server's, which answers with 503 or
+hangs up; all others strike before the tool begins. The world remembers what reached it, so that an outcome can be told
+from a claim of it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from windlass.settings import user_folder  # noqa: E402
 
 __all__ = ["PLANS", "Asked", "Faults", "World", "play", "reply", "serve", "world"]
 
-PATIENCE = 20.0
+PATIENCE = 60.0
+BY_A_SERVER = ("http.", "search", "message.webhook", "message.send")
 PLANS = sorted((HERE / "plans").glob("*.yaml"))
 HITS = [("Windlass", "https://x.test/windlass", "hauls"), ("Capstan", "https://x.test/capstan", "turns")]
 GREET = ComposedTool(
@@ -59,15 +61,20 @@ def book(question: str) -> str:
 class Faults:
     """What goes wrong, by a seed; without one, nothing does."""
 
-    def __init__(self, seed: int | None = None, share: float = 0.05) -> None:
+    def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
-        self._share = share if seed is not None else 0.0
-        self.dealt = 0
+        self._any = seed is not None
+        self.uses = self.dealt = 0
 
-    def strikes(self) -> bool:
-        struck = self._random.random() < self._share
+    def strikes(self, share: float = 0.05) -> bool:
+        struck = self._any and self._random.random() < share
         self.dealt += struck
         return struck
+
+    def strikes_use(self, tool: str) -> bool:
+        """One use in ten: where a server deals out its own faults, half of them are its."""
+        self.uses += 1
+        return self.strikes(0.05 if tool.startswith(BY_A_SERVER) else 0.1)
 
     def cut(self) -> bool:
         return self._random.random() < 0.5
@@ -95,7 +102,7 @@ class FaultyGates(Gates):
 
     async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
         # A program is a use of nothing but the sandbox: its calls of tools pass here one by one.
-        struck = not getattr(tool, "is_program", False) and self._faults.strikes()
+        struck = not getattr(tool, "is_program", False) and self._faults.strikes_use(tool.name)
         return await super()._use(_Struck(tool) if struck else tool, arguments, call)  # type: ignore[arg-type]
 
 

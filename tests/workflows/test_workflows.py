@@ -64,7 +64,7 @@ async def test_h2_a_post_that_broke_off_after_it_took_effect_is_not_done_twice(p
 
 @pytest.mark.soak
 async def test_h2_more_than_95_of_100_workflows_complete_when_one_use_in_ten_fails(project: Project) -> None:
-    completed, others, dealt = 0, list[str](), 0
+    completed, others, dealt, uses = 0, list[str](), 0, 0
     for begin in range(0, RUNS, RUNS_PER_WORLD):
         async with world(project.path / f"home-{begin}", seed=begin) as around:
             for number in range(begin, begin + RUNS_PER_WORLD):
@@ -76,10 +76,10 @@ async def test_h2_more_than_95_of_100_workflows_complete_when_one_use_in_ten_fai
                 else:
                     assert said(result), f"run {number}: {plan.stem} is {result['status']} and does not say why"
                     others.append(f"run {number}, {plan.stem}, {result['status']}: {said(result)}")
-            dealt += around.faults.dealt
-    told = f"{completed} of {RUNS} completed, with {dealt} faults\n" + "\n".join(others)
+            dealt, uses = dealt + around.faults.dealt, uses + around.faults.uses
+    told = f"{completed} of {RUNS} completed, with {dealt} faults in {uses} uses\n" + "\n".join(others)
     (project.path.parent / "workflows.txt").write_text(told)
-    assert dealt > 0
+    assert dealt > 0.08 * uses, told
     assert completed > RUNS * ENOUGH, told
 
 
