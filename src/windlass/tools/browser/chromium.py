@@ -47,7 +47,7 @@ FLAGS = (
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # as older ones call it
     "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,AutofillServerCommunication,"
     "PreconnectToSearch,DSEPreconnect2,NavigationPredictor",
-    # Each execution has a door of its own. Nobody listens at this one, and so what it does outside of pages reaches nothing.
+    # Each execution has a door of its own. Nobody listens at this one: what it does outside of pages leads nowhere.
     "--proxy-server=socks5://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
