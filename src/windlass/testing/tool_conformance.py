@@ -12,10 +12,8 @@ import asyncio
 import json
 import re
 import reprlib
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,10 +22,10 @@ from windlass.engine.code.types import key
 from windlass.engine.code.typings import declarations
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Health, Terms, Tool, circuit_of, estimate_of, health_of, returns_of, terms_of
+from windlass.ports import Health, Terms, Tool, circuit_of, estimate_of, health_of, returns_of, terms_of
 from windlass.ports.terms import Estimate
-from windlass.process import Supervisor
 from windlass.schemas import misfits, unusable
+from windlass.testing.tool_place import Prepare, ToolPlace
 
 __all__ = ["exercise_tool", "hostile_arguments"]
 
@@ -58,8 +56,6 @@ _VALUES: tuple[Any, ...] = (
 )
 _short = reprlib.Repr().repr
 """Arguments as they can be shown, however deep or large."""
-
-Prepare = Callable[[Path], object]
 
 
 async def exercise_tool(
@@ -181,7 +177,7 @@ def _answers(tool: Tool, arguments: Mapping[str, Any], *, valid: bool | None) ->
 async def _refuses(tool: Tool, good: Mapping[str, Any] | None, prepare: Prepare | None) -> list[str]:
     """Arguments that it called wrong end as a ToolError (or as its model's own complaint), and nothing is changed."""
     found = []
-    async with _Place(prepare) as place:
+    async with ToolPlace(prepare) as place:
         before = place.seen()
         for arguments in hostile_arguments(tool, good):
             if not _is_refused(tool, arguments):
@@ -208,7 +204,7 @@ def _is_refused(tool: Tool, arguments: Mapping[str, Any]) -> bool:
 
 
 async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -> list[str]:
-    async with _Place(prepare) as place:
+    async with ToolPlace(prepare) as place:
         try:
             result = await tool.execute(good, place.call())
         except Exception as error:
@@ -223,7 +219,7 @@ async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -
 
 async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | None, *, ends: bool) -> list[str]:
     """Told to stop, it lets the cancellation through; one that can end by itself may be done just then."""
-    async with _Place(prepare) as place:
+    async with ToolPlace(prepare) as place:
         task = asyncio.ensure_future(tool.execute(arguments, place.call()))
         await asyncio.sleep(0)
         task.cancel()
@@ -236,43 +232,3 @@ async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | No
         if error is not None:
             return [f"told to stop, `execute` raises {type(error).__name__} in place of the cancellation: {error}"]
         return [] if ends else ["told to stop, `execute` swallows the cancellation and gives a result"]
-
-
-class _Place:
-    """A working directory, and attempts in it."""
-
-    def __init__(self, prepare: Prepare | None) -> None:
-        self._prepare, self._count = prepare, 0
-
-    async def __aenter__(self) -> _Place:
-        self._base = tempfile.TemporaryDirectory(prefix="windlass-tool-")
-        base = Path(self._base.name).resolve()
-        self.work, self._folder = base / "work", base / "home" / "executions" / "exercise"
-        self.work.mkdir()
-        self._folder.mkdir(parents=True)
-        if self._prepare is not None:
-            self._prepare(self.work)
-        self._processes = Supervisor()
-        await self._processes.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._processes.__aexit__(*error)
-        self._base.cleanup()
-
-    def call(self) -> Call:
-        self._count += 1
-        return Call(
-            execution="exercise",
-            step=f"use{self._count}",
-            attempt=1,
-            workdir=self.work,
-            folder=self._folder,
-            processes=self._processes,
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
-            grace=0.5,
-        )
-
-    def seen(self) -> dict[str, tuple[int, int, int]]:
-        looks = ((path, path.lstat()) for path in sorted(self.work.rglob("*")))
-        return {str(path): (look.st_mode, look.st_size, look.st_mtime_ns) for path, look in looks}
