@@ -113,12 +113,7 @@ async def found(engine: Engine, name: str) -> Tool:
 NAMES = names()
 
 
-def but(**gaps: str) -> list[Any]:
-    """All of them, and where one is known to fall short."""
-    return [pytest.param(name, marks=pytest.mark.xfail(reason=gaps[name])) if name in gaps else name for name in NAMES]
-
-
-@pytest.mark.parametrize("name", but(agent="validate stumbles over a runtime that is not text"))
+@pytest.mark.parametrize("name", NAMES)
 async def test_h1_every_tool_keeps_to_the_port(engine: Engine, name: str) -> None:
     good = GOOD.get(name)
     if good is None:
@@ -127,9 +122,7 @@ async def test_h1_every_tool_keeps_to_the_port(engine: Engine, name: str) -> Non
         await exercise_tool(await found(engine, name), good.arguments, prepare=furnish, lasting=good.lasting)
 
 
-@pytest.mark.parametrize(
-    "name", but(shell="pydantic's own error comes out", word_count="pydantic's own error comes out")
-)
+@pytest.mark.parametrize("name", NAMES)
 async def test_h1_wrong_arguments_are_a_tool_error(engine: Engine, project: Project, name: str) -> None:
     call = Call(
         execution="e",

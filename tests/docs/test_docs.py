@@ -14,8 +14,9 @@ from doc_pages import REPOSITORY, Block, blocks, is_program, pages, play
 from typer.testing import CliRunner
 
 from windlass import errors
-from windlass.assembly import Workshop, built_in_tools
+from windlass.assembly import Workshop
 from windlass.assembly.code import programs
+from windlass.assembly.workbench import Workbench
 from windlass.cli.app import app
 from windlass.cli.session import exit_code
 from windlass.core.decide import Policy
@@ -83,7 +84,8 @@ def test_every_plan_in_the_docs_passes_the_checks(block: Block, project: Any) ->
             project.file(other.file, other.text)
     plan = project.file("plan.yaml", block.text)
     trust = Trust(plan.parent / "user", lambda _folder, _files: True)
-    tools = programs(Policy(), plan.parent, Supervisor(), built_in_tools()).registry
+    bench = Workbench(Settings(), plan.parent, Supervisor(), {}, lambda _folder: False)
+    tools = programs(Policy(), plan.parent, Supervisor(), bench.tools).registry
     workshop = Workshop(tools, trust)
     assert workshop.read(plan, plan.parent).warnings == ()
 

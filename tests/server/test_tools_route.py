@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import windlass as library
+from windlass.assembly.showing import every_tool, tool_data
 from windlass.plan.model import Effect
 from windlass.ports import Call
-from windlass.assembly.showing import every_tool, tool_data
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass

@@ -11,6 +11,7 @@ from windlass.clock import SystemClock
 from windlass.ports import Health, Tool, health_of
 from windlass.process import Supervisor
 from windlass.settings import Settings
+from windlass.tools.browser import BrowserTools
 from windlass.tools.files import file_tools
 from windlass.tools.http import http_tools
 from windlass.tools.mcp import McpTools, find_servers
@@ -49,6 +50,8 @@ class Workbench:
             *search_tools(settings.search, network, own, now),
             *message_tools(settings.messages, own, now, book=home / "messages.db"),
         ]
+        self._browser = BrowserTools(settings.browser, network, supervisor, env)
+        self.tools += self._browser.tools()
         guard = Guard(network)
         folder = Path.cwd()
         servers, problems = find_servers(settings.mcp, folder, env=env, environ=own, trusted=trusted)
@@ -81,6 +84,7 @@ class Workbench:
 
     async def close(self) -> None:
         await self.mcp.close()
+        await self._browser.close()
         for tool in self.tools:
             close: Any = getattr(tool, "close", None)
             if close is not None:

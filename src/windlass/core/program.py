@@ -15,6 +15,7 @@ from windlass.plan.model import Effect
 
 __all__ = ["CallRecord", "ProgramLog", "ProgramRecord"]
 
+
 @dataclass(slots=True)
 class ProgramRecord:
     began_at: float

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from windlass.journal.memory_ledger import MemoryLedger
     from windlass.testing.scripted_model import Received, Reply, ScriptedModel, Served, ToolUse
     from windlass.testing.scripted_runner import ScriptedRunner, Turn
+    from windlass.testing.tool_conformance import exercise_tool
 
 __all__ = [
     "Act",
@@ -42,6 +43,7 @@ __all__ = [
     "Simulation",
     "ToolUse",
     "Turn",
+    "exercise_tool",
     "simulate",
 ]
 
@@ -49,6 +51,7 @@ _LATER = {
     **dict.fromkeys(("Received", "Reply", "ScriptedModel", "Served", "ToolUse"), "windlass.testing.scripted_model"),
     **dict.fromkeys(("ScriptedRunner", "Turn"), "windlass.testing.scripted_runner"),
     "MemoryLedger": "windlass.journal.memory_ledger",
+    "exercise_tool": "windlass.testing.tool_conformance",
 }
 """Imported when first asked for: a simulation needs no server."""
 

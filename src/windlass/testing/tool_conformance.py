@@ -16,8 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from windlass.engine.code.types import key
 from windlass.engine.code.typings import declarations
 from windlass.errors import ToolError
@@ -187,7 +185,7 @@ async def _refuses(tool: Tool, good: Mapping[str, Any] | None, prepare: Prepare 
                 async with asyncio.timeout(PATIENCE):
                     await tool.execute(arguments, place.call())
             except Exception as error:
-                if not isinstance(error, ToolError | ValidationError):
+                if not isinstance(error, ToolError):
                     found.append(f"`execute` raises {type(error).__name__}, not ToolError, for wrong arguments {shown}")
             else:
                 found.append(f"`execute` takes arguments that `validate` refuses: {shown}")

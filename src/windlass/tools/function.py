@@ -21,7 +21,7 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from windlass.errors import UsageError
+from windlass.errors import Category, ToolError, UsageError
 from windlass.plan.model import Effect
 from windlass.ports import Call
 from windlass.tools.arguments import complaints
@@ -85,7 +85,11 @@ class FunctionTool:
                 await waiting
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
-        keywords = dict(self._check(arguments).__dict__)
+        try:
+            keywords = dict(self._check(arguments).__dict__)
+        except ValidationError:
+            wrong = "; ".join(self.validate(arguments))
+            raise ToolError(f"{self.name}: {wrong}", category=Category.CONFIGURATION) from None
         if self._call_name is not None:
             keywords[self._call_name] = call
         if self._is_async:

@@ -116,6 +116,8 @@ class Shell:
         """A command that fails says nothing about the next one."""
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> dict[str, Any]:
+        if wrong := self.validate(arguments):
+            raise ToolError(f"shell: {'; '.join(wrong)}", category=Category.CONFIGURATION)
         given = ShellArguments.model_validate(arguments)
         cwd = os.path.join(call.workdir, given.cwd)
         if not os.path.isdir(cwd):

@@ -43,6 +43,8 @@ def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     work: asyncio.Future[Any] = loop.create_future()
 
     def settle(value: Any, error: BaseException | None) -> None:
+        if work.done():
+            return  # who waited for it was cancelled
         if error is None:
             work.set_result(value)
         else:

@@ -19,7 +19,7 @@ from windlass.engine.agents.choose import choose
 from windlass.engine.agents.desk import Briefing
 from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, Effect, Plan
-from windlass.plan.schema import nearest
+from windlass.plan.schema import kind_of, nearest
 from windlass.ports import Call, Ledger, Runner
 from windlass.settings import Settings
 
@@ -73,6 +73,8 @@ class AgentTool:
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         """Whether the runtime is known. Roles and skills are those of the working directory: see `misfits`."""
         runtime = arguments.get("runtime")
+        if runtime is not None and not isinstance(runtime, str):
+            return [f"`runtime`: expected text, found {kind_of(runtime)}"]
         if runtime is None or runtime in self.runners:
             return []
         near = nearest(runtime, self.runners)

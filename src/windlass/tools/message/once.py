@@ -29,6 +29,7 @@ from windlass.tools.message.book import Book, Entry
 
 __all__ = ["OutcomeUnknown", "Parcel"]
 
+
 class OutcomeUnknown(ToolError):
     """It was handed over, and nobody knows what came of it."""
 

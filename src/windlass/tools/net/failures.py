@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from windlass.errors import Category, ToolError
+from windlass.errors import CUT_OFF, Category, Failure, ToolError
 
 __all__ = ["TooMuch", "category_of_status", "in_time", "in_words", "wait_of"]
 
@@ -28,11 +28,8 @@ async def in_time(seconds: float, what: str) -> AsyncIterator[None]:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise ToolError(
-            f"{what}: not done within {seconds:g} s",
-            category=Category.TRANSIENT,
-            advice=("give it more time with `timeout`, or ask for less",),
-        ) from error
+        late = f"{what}: not done within {seconds:g} s"
+        raise _cut_off(late, "give it more time with `timeout`, or ask for less") from error
 
 
 @contextmanager
@@ -46,23 +43,32 @@ def in_words(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (httpcore2.ConnectTimeout, httpcore2.ReadTimeout, httpcore2.WriteTimeout, httpcore2.PoolTimeout) as error:
+    except (httpcore2.ConnectTimeout, httpcore2.PoolTimeout) as error:
         raise failed("no answer in time") from error
+    except (httpcore2.ReadTimeout, httpcore2.WriteTimeout) as error:
+        raise _cut_off(f"{what}: no answer in time") from error
     except httpcore2.NetworkError as error:
         if (broken := _tls(error)) is not None:
             advice = "check the address and the certificate; SSL_CERT_FILE names certificates of your own"
             raise failed(f"no secure connection: {_reason(broken)}", Category.CONFIGURATION, advice) from error
-        happened = "no connection" if isinstance(error, httpcore2.ConnectError) else "the connection broke"
-        raise failed(f"{happened}: {str(error)[:200] or 'it was closed'}") from error
+        why = str(error)[:200] or "it was closed"
+        if isinstance(error, httpcore2.ConnectError):
+            raise failed(f"no connection: {why}") from error
+        raise _cut_off(f"{what}: the connection broke: {why}") from error
     except httpcore2.LocalProtocolError as error:
         # The library's own words would repeat the header that it does not like.
         raise failed("the request cannot be sent as it is", Category.LOGIC, "correct its headers") from error
     except (httpcore2.RemoteProtocolError, httpx2.RemoteProtocolError) as error:
-        raise failed(f"the answer is not proper HTTP: {str(error)[:200]}") from error
+        raise _cut_off(f"{what}: the answer is not proper HTTP: {str(error)[:200]}") from error
     except httpx2.DecodingError as error:
-        raise failed(f"the answer cannot be decompressed: {str(error)[:200]}") from error
+        raise _cut_off(f"{what}: the answer cannot be decompressed: {str(error)[:200]}") from error
     except (httpx2.HTTPError, httpx2.InvalidURL, httpcore2.UnsupportedProtocol) as error:
         raise failed(f"it cannot be asked for: {str(error)[:200]}", Category.LOGIC) from error
+
+
+def _cut_off(message: str, *advice: str) -> ToolError:
+    """It was asked, and nobody heard what came of it: what must not be done twice is asked about."""
+    return ToolError.of(Failure(Category.TRANSIENT, message, advice=advice, kind=CUT_OFF))
 
 
 def _tls(error: BaseException) -> ssl.SSLError | None:
