@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +29,41 @@ def look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_AGAIN", 0.001)
 
 
+@asynccontextmanager
+async def under_way(intake: Intake, notes: list[str]) -> AsyncIterator[None]:
+    """As an attempt is."""
+    if not intake.enter():
+        await intake.wait(lambda stream, text: notes.append(text))
+    try:
+        yield
+    finally:
+        intake.leave()
+
+
+async def test_c8_a_turn_that_nobody_wants_any_more_goes_to_the_next() -> None:
+    intake, notes = Intake(LoadSettings(attempts=1), memory=lambda: None), list[str]()
+    entered = asyncio.Event()
+
+    async def attempt() -> None:
+        async with under_way(intake, notes):
+            entered.set()
+
+    async with under_way(intake, notes):
+        first, second = asyncio.ensure_future(attempt()), asyncio.ensure_future(attempt())
+        await asyncio.sleep(0.01)
+    first.cancel()  # its turn has just come
+    await asyncio.wait({first, second})
+    assert entered.is_set()
+    async with under_way(intake, notes):
+        assert len(notes) == 2, "nobody was under way any more"
+
+
 async def test_c8_with_little_memory_an_attempt_waits_for_others_and_says_so() -> None:
     free, notes, order = [10 * MB], [], []
     intake = Intake(LoadSettings(memory_floor=100 * MB), memory=lambda: free[0])
 
     async def attempt(name: str, until: asyncio.Event) -> None:
-        async with intake.admitted(lambda stream, text: notes.append(text)):
+        async with under_way(intake, notes):
             order.append(name)
             await until.wait()
 
@@ -55,10 +86,10 @@ async def test_c8_no_more_attempts_at_a_time_than_the_settings_say() -> None:
     gate, entered = asyncio.Event(), asyncio.Event()
 
     async def second() -> None:
-        async with intake.admitted(lambda stream, text: notes.append(text)):
+        async with under_way(intake, notes):
             entered.set()
 
-    async with intake.admitted(lambda stream, text: notes.append(text)):
+    async with under_way(intake, notes):
         waiting = asyncio.ensure_future(second())
         await asyncio.sleep(0.01)
         assert not entered.is_set()
@@ -70,7 +101,7 @@ async def test_c8_no_more_attempts_at_a_time_than_the_settings_say() -> None:
 async def test_c8_a_disk_below_its_floor_is_said_with_what_to_do(tmp_path: Path) -> None:
     intake = Intake(LoadSettings(disk_floor=1 << 60), tmp_path)
     with pytest.raises(ToolError, match="must stay free") as caught:
-        async with intake.admitted(lambda stream, text: None):
+        async with under_way(intake, []):
             raise AssertionError("it was begun")
     assert "windlass clean" in caught.value.failure.advice[0]
 

@@ -142,10 +142,14 @@ class Performer:
         try:
             if step.failures and Category.PERMISSION in step.failures:
                 await _refresh(tool)
-            async with self.intake.admitted(call.output):
+            if not self.intake.enter():
+                await self.intake.wait(call.output)
+            try:
                 if call.timeout is None:
                     return storable(await self.gates.use(tool, started.input, call, self.tools), tool.name)
                 return storable(await self._in_time(call.timeout, tool, started.input, call), tool.name)
+            finally:
+                self.intake.leave()
         except _TooSlow:
             return Outcome(failure=_out_of_time(call.timeout), cut_off=True)
         except (ProcessLost, TookTooLong) as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import wasmtime
+from wasmtime import _bindings
 from wasmtime import _ffi as ffi
 
 __all__ = ["Guest", "Machine", "Trapped"]
@@ -49,6 +50,7 @@ _EXPORTS = (
 )
 _HOOKS = ("setup", "start", "arrive", "take", "drain", "result")
 _VALUES = ffi.wasmtime_val_raw * 8
+_call = _bindings._wasmtime_func_call_unchecked
 
 
 class Trapped(Exception):
@@ -81,6 +83,8 @@ class Machine:
             assert isinstance(wanted.type, wasmtime.FuncType)
             linker.define_func(wanted.module, str(wanted.name), wanted.type, self._import(str(wanted.name)))
         self._prepared = linker.instantiate_pre(module)
+        self.nothing = 0
+        """Names `undefined` in every guest."""
         self._image, self._length, self.hooks = self._warm_up()
 
     def guest(self, memory: int) -> Guest:
@@ -122,6 +126,7 @@ class Machine:
         if guest.call("qjs_is_exception", made):
             raise RuntimeError(f"the prelude does not run: {guest.text_of(guest.call('qjs_get_exception'), 4096)}")
         hooks = {name: guest.member(made, name) for name in _HOOKS}
+        self.nothing = guest.call("qjs_get_undefined")
         whole = guest.read(0, guest.size)
         pieces = ((offset, whole[offset : offset + CHUNK]) for offset in range(0, len(whole), CHUNK))
         return _joined([(offset, piece) for offset, piece in pieces if any(piece)]), len(whole), hooks
@@ -148,6 +153,7 @@ class Guest:
         self._context: Any = self._store._context()
         self._values = _VALUES()
         self._functions: dict[str, Any] = {}
+        self._trap = ctypes.POINTER(ffi.wasm_trap_t)()
         self._memory = ctypes.byref(self._export("memory").memory)
 
     def close(self) -> None:
@@ -168,19 +174,17 @@ class Guest:
         """Call an exported function of whole numbers."""
         function = self._functions.get(name)
         if function is None:
-            function = self._functions[name] = self._export(name).func
+            function = self._functions[name] = ctypes.byref(self._export(name).func)
         values = self._values
         for index, value in enumerate(given):
             values[index].i32 = value
-        trap = ctypes.POINTER(ffi.wasm_trap_t)()
-        size = max(1, len(given))
-        error = ffi.wasmtime_func_call_unchecked(
-            self._context, ctypes.byref(function), values, size, ctypes.byref(trap)
-        )
+        # A delivered result makes half a dozen of these calls: what can be made once is made once.
+        error = _call(self._context, function, values, len(given) or 1, ctypes.byref(self._trap))
         if error:
             raise wasmtime.WasmtimeError._from_ptr(error)
-        if trap:
-            raise Trapped(_reason(wasmtime.Trap._from_ptr(trap)))
+        if self._trap:
+            trap, self._trap = wasmtime.Trap._from_ptr(self._trap), ctypes.POINTER(ffi.wasm_trap_t)()
+            raise Trapped(_reason(trap))
         return int(values[0].i32) & 0xFFFFFFFF
 
     def allow_one_epoch(self) -> None:
@@ -217,7 +221,7 @@ class Guest:
 
     def hook(self, name: str, *given: int) -> int:
         """Call one of the prelude's own functions; gives its value, which may be an exception."""
-        nothing = self.call("qjs_get_undefined")
+        nothing = self._machine.nothing
         if not given:
             return self.call("qjs_call", self._machine.hooks[name], nothing, 0, 0)
         argv = self._room(4 * len(given))

@@ -8,8 +8,8 @@ either: no value is too deep or too large to be answered about, no pattern and n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from windlass.schemas.rules import Exhausted, Purse, library, purse, validator_c
 from windlass.schemas.shape import NotPlain, Shape
 from windlass.schemas.words import in_words
 
-__all__ = ["misfits", "unusable"]
+__all__ = ["checker", "misfits", "unusable"]
 
 MOST_COMPLAINTS = 20
 LONGEST_COMPLAINT = 300
@@ -36,7 +36,15 @@ class _Ready(NamedTuple):
 
 def misfits(schema: Mapping[str, Any], value: Any) -> list[str]:
     """Everything wrong with the value, at most 20 complaints; one that says so if the schema itself is at fault."""
-    ready = _ready(schema)
+    return _misfits(_ready(schema), value)
+
+
+def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[str]]:
+    """`misfits` of that schema, as it is now: for many values, the schema is looked at once."""
+    return partial(_misfits, _ready(schema))
+
+
+def _misfits(ready: _Ready, value: Any) -> list[str]:
     if ready.reasons:
         return _trimmed([f"its schema cannot be used: {ready.reasons[0]}"])
     try:

@@ -9,7 +9,8 @@ again from.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.clock import Clock
@@ -21,8 +22,8 @@ from windlass.engine.offclock import off_the_clock
 from windlass.engine.perform import storable
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
-from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, ProgramRun, Tool
-from windlass.schemas import misfits
+from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, ProgramRun, Tool, returns_of
+from windlass.schemas import checker
 
 __all__ = ["Calls"]
 
@@ -53,6 +54,7 @@ class Calls:
     run: ProgramRun
     failures: dict[int, Failure]
     """How calls failed, by their numbers."""
+    promises: dict[str, Callable[[Any], list[str]]] = field(default_factory=dict)
 
     def name(self, number: int) -> str:
         return f"{self.origin.path}.{number}" if self.origin.path else str(number)
@@ -140,10 +142,16 @@ class Calls:
         outcome = storable(await self.contact.use(tool, asked.arguments, inside), tool.name)
         if outcome.failure is not None:
             raise _Refused(outcome.failure)
-        returns = getattr(tool, "returns", None)
-        if returns and (wrong := misfits(returns, outcome.value)):
+        if wrong := self._promised(tool)(outcome.value):
             raise _refused(Category.LOGIC, f"{asked.tool} returned what it does not promise: {wrong[0]}")
         return outcome.value
+
+    def _promised(self, tool: Tool) -> Callable[[Any], list[str]]:
+        """What finds out whether a result is what the tool promises."""
+        if tool.name not in self.promises:
+            returns = returns_of(tool)
+            self.promises[tool.name] = checker(returns) if returns else lambda value: []
+        return self.promises[tool.name]
 
     def _started(self, asked: GuestCall, effect: Effect) -> ev.CallStarted:
         return ev.CallStarted(

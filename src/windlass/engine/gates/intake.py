@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from windlass.errors import Category, ToolError
@@ -35,25 +35,23 @@ class Intake:
         self._settings = settings or LoadSettings()
         self._home = home
         self._memory = memory or free_memory
-        self._places = asyncio.Semaphore(self._settings.attempts)
         self._under_way = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._looked_at = float("-inf")
         self._short = False
 
-    @asynccontextmanager
-    async def admitted(self, say: Callable[[str, str], None]) -> AsyncIterator[None]:
-        """Within this an attempt is under way. Before it, it may wait."""
-        if self._places.locked():
-            say("note", f"waits for its turn: {self._settings.attempts} attempts are under way (load.attempts)\n")
-        async with self._places:
-            await self._room(say)
-            self._under_way += 1
-            try:
-                yield
-            finally:
-                self._under_way -= 1
+    def enter(self) -> bool:
+        """One more attempt is under way, if nothing is against it; else somebody has to `wait` first."""
+        if self._waiting or self._under_way >= self._settings.attempts or self._short or self._stale():
+            return False
+        self._under_way += 1
+        return True
 
-    async def _room(self, say: Callable[[str, str], None]) -> None:
+    async def wait(self, say: Callable[[str, str], None]) -> None:
+        """Until it is under way. Says what it waits for."""
+        if self._waiting or self._under_way >= self._settings.attempts:
+            say("note", f"waits for its turn: {self._settings.attempts} attempts are under way (load.attempts)\n")
+            await self._turn()
         self._look()
         if self._short and self._under_way:
             floor = self._settings.memory_floor >> 20
@@ -61,10 +59,32 @@ class Intake:
         while self._short and self._under_way:
             await asyncio.sleep(LOOK_AGAIN)
             self._look()
+        self._under_way += 1
+
+    def leave(self) -> None:
+        self._under_way -= 1
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def _turn(self) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._under_way += 1
+                self.leave()  # it came in the very moment that nobody wanted it any more: to the next
+            raise
+
+    def _stale(self) -> bool:
+        return time.monotonic() - self._looked_at >= FRESH
 
     def _look(self) -> None:
-        now = time.monotonic()
-        if now - self._looked_at < FRESH:
+        if not self._stale():
             return
         free = self._memory()
         self._short = free is not None and free < self._settings.memory_floor
@@ -77,7 +97,7 @@ class Intake:
                     category=Category.RESOURCE,
                     advice=("free some space: windlass clean", "or lower load.disk_floor in your settings"),
                 )
-        self._looked_at = now
+        self._looked_at = time.monotonic()
 
 
 def free_memory() -> int | None:
