@@ -56,7 +56,7 @@ demo: install
 	@$(BIN)/windlass demo
 
 test: dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 check: dev
 	$(BIN)/ruff format --check $(SOURCES)
@@ -72,7 +72,7 @@ bench: dev
 	$(BIN)/python -m benchmarks
 
 soak: dev
-	$(BIN)/python -m pytest -m soak --timeout 7200 tests
+	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest -m soak --timeout 7200 tests
 
 # Names, versions and hashes only: no address of any registry ends up in the locks.
 lock: dev
