@@ -12,7 +12,7 @@ from windlass.cli.text import clip, plural
 
 __all__ = ["short", "tool_page", "tool_table", "visible"]
 
-_HEADINGS = {"built-in": "Built-in", "own": "Own", "composed": "Composed"}
+_HEADINGS = {"built-in": "Built-in", "mcp": "Of MCP servers", "own": "Own", "composed": "Composed"}
 _WIDEST = 40
 
 
