@@ -67,7 +67,9 @@ def open_engine(
 ) -> Engine:
     """An engine on the embedded default: SQLite in the home, no server. Close it when done.
 
-    `flags` are settings by name; `tools` and `runners` are your own. `ask` answers whether a folder's code is trusted.
+    `flags` are settings by name; `tools` and `runners` are your own. One of yours takes the place of a tool of the same
+    name for the web, messages or the browser; none takes that of `shell` or a file tool. `ask` answers whether a
+    folder's code is trusted.
     Without `make`, a home that is not there is not made: it looks empty, and nothing is left behind.
     """
     folder = find_home(home)
@@ -89,8 +91,10 @@ def open_engine(
     agents = agent_tool(settings, policy, available, ledger, trust)
     env = child_environment(settings)
     bench = Workbench(settings, folder, supervisor, env, trust.has)
-    enabled = [tool for tool in bench.tools if terms.enabled(tool.name)]
-    code = programs(policy, folder, supervisor, [*enabled, agents, *tools], bench.more, bench.mcp.find)
+    own = list(tools)
+    taken = {tool.name for tool in own} - {tool.name for tool in built_in_tools()}
+    enabled = [tool for tool in bench.tools if terms.enabled(tool.name) and tool.name not in taken]
+    code = programs(policy, folder, supervisor, [*enabled, agents, *own], bench.more, bench.mcp.find)
     registry = nature.tools = code.registry
     intake = Intake(settings.load, folder)
     performer = Performer(registry, supervisor, env, folder / "executions", settings.grace, gates, intake)
