@@ -179,7 +179,9 @@ class Reader:
                     continue
                 c = "\b" if c == "b" else self._escaped(c)
             tests.append(self._range(c))
-        return lru_cache(maxsize=1_000)(lambda c: any(test(c) for test in tests) != negated)
+        test = lru_cache(maxsize=1_000)(lambda c: any(test(c) for test in tests) != negated)
+        test.negated = negated  # type: ignore[attr-defined]  # who lets case be must know: see `tools.files.match`
+        return test
 
     def _range(self, first: str) -> Test:
         if self.left[:1] != "-" or self.left[1:2] in ("", "]"):

@@ -158,7 +158,11 @@ class _Automaton:
         return following
 
     def _fits(self, test: Test, char: str) -> bool:
-        return test(char) or (self._ignore_case and (test(char.lower()) or test(char.upper())))
+        if not self._ignore_case:
+            return test(char)
+        either = (char, char.lower(), char.upper())
+        # What is in none of its forms in the class is what `[^a]` is about.
+        return all(map(test, either)) if getattr(test, "negated", False) else any(map(test, either))
 
     def _reach(self, states: Iterable[int], before: int, char: str) -> set[int] | None:
         """All that can be come to without taking the next character (none at the end); None when that is the match."""
