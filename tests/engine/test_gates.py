@@ -17,7 +17,7 @@ from windlass.engine.gates.places import Places
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.errors import Category
 from windlass.plan.model import Effect
-from windlass.ports import Call, Rate, Terms
+from windlass.ports import Call, ComposedTool, Rate, Terms
 from windlass.process import Supervisor
 from windlass.settings import ToolSettings
 from windlass.testing import FakeClock
@@ -232,3 +232,25 @@ async def test_c4_steps_and_programs_meet_the_same_breaker_and_it_is_known_to_th
         assert "left alone" in result["steps"][-1]["error"]["message"]
     async with windlass.open(tools=[flaky]) as engine:
         assert list(engine.performer.gates.book.breakers()) == ["flaky"]
+
+
+async def test_h1_what_is_not_enabled_nobody_has_whatever_kind_of_tool_it_is(project: Project) -> None:
+    (project.user / ".config/windlass").mkdir(parents=True, exist_ok=True)
+    off = "".join(f'[tools."{name}"]\nenabled = false\n' for name in ("http.*", "counted", "mcp.time.now", "shell"))
+    server = '[mcp.time]\ncommand = "no-such-server"\n'
+    (project.user / ".config/windlass/config.toml").write_text(off + server)
+    async with windlass.open() as engine:
+        assert engine.shelf is not None
+        engine.shelf.save(ComposedTool("counted", "return 1", {"type": "object"}))
+        box = engine.performer.tools
+        gone = ("http.get", "counted", "mcp.time.now", "shell")
+        assert [box.get(name) for name in gone] == [None] * len(gone)
+        assert not {*gone} & {*box.names()}
+        assert box.get("mcp.time.later") is not None, "the rest of the server is there"
+
+
+async def test_h2_what_depends_on_what_was_done_before_is_never_answered_from_memory(tmp_path: Path) -> None:
+    page = Scripted("browser.text", 1, 2, terms=Terms(cache=60.0))
+    page.stateful = True  # type: ignore[attr-defined]
+    world = World(tmp_path, page)
+    assert [await world.use("browser.text"), await world.use("browser.text")] == [1, 2]

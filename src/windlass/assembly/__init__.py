@@ -93,8 +93,8 @@ def open_engine(
     bench = Workbench(settings, folder, supervisor, env, trust.has)
     own = list(tools)
     taken = {tool.name for tool in own} - {tool.name for tool in built_in_tools()}
-    enabled = [tool for tool in bench.tools if terms.enabled(tool.name) and tool.name not in taken]
-    code = programs(policy, folder, supervisor, [*enabled, agents, *own], bench.more, bench.mcp.find)
+    fixed = [tool for tool in (*bench.tools, agents, *own) if tool in own or tool.name not in taken]
+    code = programs(policy, folder, supervisor, fixed, terms.enabled, bench.more, bench.mcp.find)
     registry = nature.tools = code.registry
     intake = Intake(settings.load, folder)
     performer = Performer(registry, supervisor, env, folder / "executions", settings.grace, gates, intake)

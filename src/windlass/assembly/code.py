@@ -40,14 +40,23 @@ def programs(
     home: Path,
     supervisor: Supervisor,
     tools: Iterable[Tool],
+    enabled: Callable[[str], bool] = lambda name: True,
     more: Callable[[], Sequence[Tool]] = tuple,
     unlisted: Callable[[str], Tool | None] = lambda name: None,
 ) -> Programs:
-    """No worker is started before a program needs one. `more` and `unlisted`: see the registry."""
+    """No worker is started before a program needs one. What is not `enabled` nobody has; the rest: see the registry."""
     sandbox = WasmSandbox(supervisor, cache_folder())
     desk = Desk(sandbox, SystemClock())
     fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
     folder = "composed-tools"
     shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: [*(tool.name for tool in fixed), "mcp"])
     composed = ComposedTools(shelf, desk, policy)
-    return Programs(sandbox, shelf, Registry(fixed, lambda: [*composed(), *more()], unlisted))
+
+    def come_and_go() -> list[Tool]:
+        return [tool for tool in (*composed(), *more()) if enabled(tool.name)]
+
+    def by_name(name: str) -> Tool | None:
+        return unlisted(name) if enabled(name) else None
+
+    kept = [tool for tool in fixed if enabled(tool.name)]
+    return Programs(sandbox, shelf, Registry(kept, come_and_go, by_name))

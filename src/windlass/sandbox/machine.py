@@ -33,21 +33,6 @@ COMPILE_ONLY: Final = 1 << 5
 RESERVED: Final = 1024 * 1024 * 1024
 """Bytes of address space set aside for each memory, so that it grows without being moved."""
 
-_EXPORTS = (
-    "wasm_malloc",
-    "wasm_free",
-    "qjs_eval",
-    "qjs_new_string",
-    "qjs_call",
-    "qjs_is_exception",
-    "qjs_get_exception",
-    "qjs_get_prop_string",
-    "qjs_get_string_len",
-    "qjs_free_cstring",
-    "qjs_free_value",
-    "qjs_get_undefined",
-    "qjs_execute_pending_job",
-)
 _HOOKS = ("setup", "start", "arrive", "take", "drain", "result")
 _VALUES = ffi.wasmtime_val_raw * 8
 _call = _bindings._wasmtime_func_call_unchecked

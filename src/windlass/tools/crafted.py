@@ -35,14 +35,17 @@ class Crafted:
         estimate: Callable[[Any], Estimate] | None = None,
         check: Callable[[Any], list[str]] | None = None,
         circuit: Callable[[Any], str | None] | None = None,
+        stateful: bool = False,
     ) -> None:
-        """`effect` may depend on the arguments; `check` finds what a schema cannot say; `circuit`: see `circuit_of`."""
+        """`effect` may depend on the arguments; `check` finds what a schema cannot say; `circuit`: see `circuit_of`.
+        What is `stateful` answers by what was done before, and is never answered from a cache."""
         self.name, self.description = name, description
         self.terms = terms or Terms()
         self._model, self._act = model, act
         self._effect, self._result = effect, result
         self._health, self._estimate, self._check = health, estimate, check
         self._circuit = circuit
+        self.stateful = stateful
 
     @cached_property
     def schema(self) -> dict[str, Any]:

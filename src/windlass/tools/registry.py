@@ -46,10 +46,6 @@ class Registry:
         """These tools and some more, for one execution."""
         return Registry([*self._tools.values(), *tools], self._more, self._unlisted)
 
-    def fixed(self) -> list[str]:
-        """Names that are taken for good."""
-        return sorted(self._tools)
-
     def get(self, name: str) -> Tool | None:
         found = self._tools.get(name) or next((tool for tool in self._more() if tool.name == name), None)
         return found if found is not None else self._unlisted(name)

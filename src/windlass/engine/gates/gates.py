@@ -102,7 +102,7 @@ class Gates:
             await asyncio.sleep(min(wait, 5.0))
 
     def _cache_key(self, tool: Tool, arguments: Mapping[str, Any], call: Call, terms: Terms) -> str | None:
-        if terms.cache is None or tool.effect(arguments) is not Effect.NONE:
+        if terms.cache is None or tool.effect(arguments) is not Effect.NONE or getattr(tool, "stateful", False):
             return None
         told = _key([tool.name, str(call.workdir), arguments])
         return hashlib.sha256(told).hexdigest()
