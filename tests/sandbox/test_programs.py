@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -37,15 +38,25 @@ async def sandbox(compiled_cache: Path) -> AsyncIterator[WasmSandbox]:
         await made.close()
 
 
-async def in_steps(sandbox: WasmSandbox, batches: Sequence[Sequence[int]], *, park: bool = False) -> Ended:
-    """BUSY, with the calls of these numbers answered together, in this order."""
+async def in_steps(
+    sandbox: WasmSandbox, batches: Sequence[Sequence[int]], *, park: bool = False, park_at: int | None = None
+) -> Ended:
+    """BUSY, with the calls of these numbers answered together, in this order.
+
+    `park` lets go of it before each turn; `park_at` in the middle of each, after so many breaths of the loop.
+    """
     run = await sandbox.open(program(BUSY))
     turn = await run.begin()
     calls, log = turn.calls, turn.log
     for batch in batches:
         if park:
             run.park()
-        turn = await run.deliver([answer(calls[number - 1]) for number in batch])
+        turning = asyncio.ensure_future(run.deliver([answer(calls[number - 1]) for number in batch]))
+        if park_at is not None:
+            for _ in range(park_at):
+                await asyncio.sleep(0)
+            run.park()
+        turn = await turning
         calls, log = calls + turn.calls, log + turn.log
     await run.close()
     assert turn.done
@@ -78,6 +89,15 @@ async def test_g1_another_order_of_results_gives_what_that_order_gives(
 async def test_g1_a_parked_program_goes_on_with_the_same_numbers(sandbox: WasmSandbox) -> None:
     steps = [[3], [1, 2], [5], [4]]
     assert await in_steps(sandbox, steps, park=True) == await in_steps(sandbox, steps)
+
+
+@pytest.mark.parametrize("breaths", range(8))
+async def test_g1_a_program_that_is_let_go_of_in_the_middle_of_a_turn_goes_on(
+    sandbox: WasmSandbox, breaths: int
+) -> None:
+    """One of its calls asks a person while the result of another is on its way in."""
+    steps = [[3], [1, 2], [5], [4]]
+    assert await in_steps(sandbox, steps, park_at=breaths) == await in_steps(sandbox, steps)
 
 
 async def test_g1_results_do_not_pile_up_in_a_program_nor_when_it_is_made_again(sandbox: WasmSandbox) -> None:

@@ -73,6 +73,9 @@ class Run:
         self._number = number
         self._program = program
         self._worker: Attendant | None = None
+        self._turning = False
+        self._park_then = False
+        """It was let go of in the middle of a turn, which leads to where the next one goes on."""
         self._handed_in: list[bytes] = []
         """JSON of each result, in their order."""
         self._begun = False
@@ -89,7 +92,9 @@ class Run:
         return await self._turn([result_of(result) for result in results])
 
     def park(self) -> None:
-        if self._worker is not None:
+        if self._turning:
+            self._park_then = True
+        elif self._worker is not None:
             self._worker.drop(self._number)
             self._worker = None
 
@@ -97,15 +102,24 @@ class Run:
         self.park()
 
     async def _turn(self, results: Sequence[bytes]) -> Turn:
+        self._turning, self._park_then = True, False
+        try:
+            return await self._tried(results)
+        except BaseException:
+            self._park_then = True
+            raise
+        finally:
+            self._turning = False
+            if self._park_then:
+                self.park()
+
+    async def _tried(self, results: Sequence[bytes]) -> Turn:
         for last in range(TRIES, 0, -1):
             try:
                 return await self._try(results)
             except WorkerLost as error:
                 if last == 1:
                     raise ProgramError("lost", str(error)) from error
-            except BaseException:
-                self.park()
-                raise
         raise AssertionError("unreachable")
 
     async def _try(self, results: Sequence[bytes]) -> Turn:
