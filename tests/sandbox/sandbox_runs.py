@@ -60,10 +60,11 @@ async def run_program(
     sandbox: Sandbox, what: Program | str, answering: Callable[[GuestCall], Delivery] = answer
 ) -> Ended:
     """The whole of a run, its trouble included."""
-    run = await sandbox.open(program(what) if isinstance(what, str) else what)
     try:
-        return await finish(run, await run.begin(), answering)
+        run = await sandbox.open(program(what) if isinstance(what, str) else what)
+        try:
+            return await finish(run, await run.begin(), answering)
+        finally:
+            await run.close()
     except ProgramError as error:
         return Ended(trouble=error.trouble, message=error.message, failed_call=error.call)
-    finally:
-        await run.close()

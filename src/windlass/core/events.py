@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from windlass.core.resources import Resources
 from windlass.errors import Failure
 
 __all__ = [
@@ -169,6 +170,7 @@ class AttemptFinished(_Event, frozen=True, tag="attempt.finished"):
     step: str
     attempt: int
     output: Any = None
+    used: Resources | None = None
 
 
 class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
@@ -177,12 +179,14 @@ class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
     failure: Failure
     output: Any = None
     """What there was before it failed."""
+    used: Resources | None = None
 
 
 class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
     reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget"]
+    used: Resources | None = None
 
 
 class StepWaiting(_Event, frozen=True, tag="step.waiting"):
@@ -355,6 +359,7 @@ class CallFinished(_Event, frozen=True, tag="call.finished"):
     attempt: int
     call: str
     output: Any = None
+    used: Resources | None = None
 
 
 class CallFailed(_Event, frozen=True, tag="call.failed"):
@@ -364,6 +369,7 @@ class CallFailed(_Event, frozen=True, tag="call.failed"):
     failure: Failure
     seen: str = ""
     """What the program got to know of it, which is less."""
+    used: Resources | None = None
 
 
 class StepUndone(_Event, frozen=True, tag="step.undone"):

@@ -287,6 +287,7 @@ class State:
         step = self.steps[event.step]
         step.output = event.output
         step.error = None
+        step.add(event.used)
         self._settle(step, _COMPLETED, event.at)
 
     def _attempt_failed(self, event: ev.AttemptFailed) -> None:
@@ -294,6 +295,7 @@ class State:
         self._leave_indexes(step)
         step.error = event.failure
         step.output = event.output
+        step.add(event.used)
         step.waiting_for = step.until = None
         step.failures = dict(step.failures or {})
         step.failures[event.failure.category] = step.failures.get(event.failure.category, 0) + 1
@@ -303,6 +305,7 @@ class State:
 
     def _attempt_stopped(self, event: ev.AttemptStopped) -> None:
         step = self.steps[event.step]
+        step.add(event.used)
         self._leave_indexes(step)
         if step.effect == Effect.ONCE and event.reason in ("paused", "lost", "timeout"):
             self.in_doubt[step.id] = step

@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.core.agent import AgentState
 from windlass.core.program import ProgramLog
+from windlass.core.resources import Resources, summed
 from windlass.core.transitions import StepStatus
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect, Step
@@ -77,6 +78,8 @@ class StepState:
     agent: AgentState | None = None
     programs: ProgramLog | None = None
     """What its programs did, if it has any."""
+    used: Resources | None = None
+    """What all its attempts have taken of the machine, as far as it is known."""
     effect: str = Effect.REPEATABLE
     reduced: int = 0
     last_output: str = ""
@@ -91,6 +94,11 @@ class StepState:
     @property
     def settled(self) -> bool:
         return self.status.settled
+
+    def add(self, used: Resources | None) -> None:
+        """An attempt has ended, and took this."""
+        if used is not None:
+            self.used = summed((self.used, used))
 
     @property
     def asks(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from windlass.clock import iso
 from windlass.core.agent import Cost
+from windlass.core.resources import Resources, summed
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import Failure
@@ -39,6 +40,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "steps": [view for step in state.top_level() for view in _with_items(step)],
         "delegation": _delegation(state),
         "cost": _cost(state.cost),
+        "resources": _resources(summed(step.used for step in state.steps.values())),
         "progress": progress(state),
         "eta": None,
         "lacks": list(state.lacks),
@@ -69,6 +71,7 @@ def step_view(step: StepState) -> dict[str, Any]:
         "duration_s": round(ended - began, 6) if began is not None and ended is not None else None,
         "cost_usd": _step_cost(step).shown_usd,
         "agent": _agent(step),
+        "resources": _resources(summed((step.used, *(child.used for child in step.children or ())))),
         **({"undone": True} if step.undone else {}),
     }
 
@@ -84,6 +87,18 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "known": not cost.unknown,
         "tokens_in": cost.tokens_in,
         "tokens_out": cost.tokens_out,
+    }
+
+
+def _resources(used: Resources | None) -> dict[str, Any] | None:
+    """What it took of the machine; null is what is not known."""
+    if used is None:
+        return None
+    return {
+        "cpu_s": used.cpu,
+        "memory_bytes": used.memory,
+        "received_bytes": used.received,
+        "sent_bytes": used.sent,
     }
 
 

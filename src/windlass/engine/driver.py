@@ -18,6 +18,7 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide
+from windlass.core.resources import Resources
 from windlass.core.standing import leave
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
@@ -26,7 +27,7 @@ from windlass.engine.mail import event_of
 from windlass.engine.perform import Outcome, Performer
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import Answer, Head, Journal, Message
+from windlass.ports import Answer, Head, Journal, Message, Meter
 
 __all__ = ["Driver", "World", "head_of"]
 
@@ -55,6 +56,7 @@ class _Ended:
     attempt: int
     outcome: Outcome | None
     """None when it was stopped before it came to an end."""
+    used: Resources | None = None
 
 
 class Driver:
@@ -201,6 +203,7 @@ class Driver:
 
     async def _attempt(self, started: ev.AttemptStarted, step: StepState) -> None:
         outcome: Outcome | None = None
+        meter = Meter()
         try:
             outcome = await self._performer.perform(
                 started,
@@ -208,12 +211,13 @@ class Driver:
                 self._place,
                 lambda stream, text: self._show(started, stream, text),
                 AttemptContact(self, step, self._performer.tools, self._performer.gates),
+                meter,
             )
         except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
             outcome = Outcome.failed(classify(error))
         finally:
             # On cancellation too: whatever happens to it, an attempt's end is noticed.
-            self._ended.append(_Ended(started.step, started.attempt, outcome))
+            self._ended.append(_Ended(started.step, started.attempt, outcome, meter.used))
             self._wake()
 
     def _stop(self, command: Stop) -> None:
@@ -360,21 +364,21 @@ class Driver:
         now = self._world.clock.now()
         if end.outcome is not None and end.outcome.held is not None:
             held = end.outcome.held
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, held.reason))
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, held.reason, end.used))
             self._record(held.waiting(now, end.step))
         elif end.outcome is None and stop is not None:
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason))
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason, end.used))
         elif end.outcome is None:
             failure = Failure(Category.LOGIC, "the tool cancelled itself", end.step)
-            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure))
+            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, used=end.used))
         elif end.outcome.cut_off and step.effect == Effect.ONCE:
             # It may have taken effect before it was ended: that is for a person to find out, not to be repeated.
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, "timeout"))
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, "timeout", end.used))
         elif end.outcome.failure is None:
-            self._record(ev.AttemptFinished(now, end.step, end.attempt, end.outcome.value))
+            self._record(ev.AttemptFinished(now, end.step, end.attempt, end.outcome.value, end.used))
         else:
             failure = end.outcome.failure.located(end.step)
-            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value))
+            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value, end.used))
 
 
 def _tell(witnesses: list[asyncio.Future[None]]) -> None:

@@ -22,7 +22,7 @@ from windlass.engine.contact import AttemptContact
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.intake import Intake
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, classify
-from windlass.ports import Call, Contact, Tool, Toolbox
+from windlass.ports import Call, Contact, Meter, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
 
 __all__ = ["Held", "Outcome", "Performer", "Place", "storable"]
@@ -117,6 +117,7 @@ class Performer:
         place: Place,
         output: Callable[[str, str], None],
         contact: Contact | None = None,
+        meter: Meter | None = None,
     ) -> Outcome:
         tool = self.tools.get(started.tool)
         if tool is None:
@@ -138,6 +139,7 @@ class Performer:
             output=_from_any_thread(output),
             grace=self.grace,
             contact=contact,
+            meter=meter,
         )
         try:
             if step.failures and Category.PERMISSION in step.failures:

@@ -10,6 +10,7 @@ from windlass.ports.composed import ComposedTool, Shelf, Uses
 from windlass.ports.gatebook import GateBook
 from windlass.ports.journal import Archive, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spending
+from windlass.ports.meter import Meter
 from windlass.ports.runner import (
     AgentRequest,
     AgentResult,
@@ -62,6 +63,7 @@ __all__ = [
     "Journal",
     "Ledger",
     "Message",
+    "Meter",
     "Part",
     "Permissions",
     "Program",

@@ -133,6 +133,8 @@ class Turn(NamedTuple):
     """Its result, once it is done."""
     cpu: float = 0.0
     """Seconds of computing since its beginning."""
+    memory: int = 0
+    """Bytes that it holds."""
 
 
 class ProgramRun(Protocol):
@@ -154,7 +156,9 @@ class ProgramRun(Protocol):
 
 
 class Sandbox(Protocol):
-    async def open(self, program: Program) -> ProgramRun: ...
+    async def open(self, program: Program) -> ProgramRun:
+        """A run that can begin at once. ProgramError when there is no place to run in."""
+        ...
 
     async def check(self, source: str) -> str | None:
         """What is wrong with the text of a program, or None. Nothing of it is run."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from windlass.core.events import Event
 from windlass.core.state import State, StepState
 from windlass.plan.model import Effect
+from windlass.ports.meter import Meter
 from windlass.process import Supervisor
 
 __all__ = ["Answer", "Call", "Contact", "Health", "Tool", "Toolbox"]
@@ -91,6 +92,7 @@ class Call:
         "execution",
         "folder",
         "grace",
+        "meter",
         "origin",
         "output",
         "processes",
@@ -116,6 +118,7 @@ class Call:
         grace: float = 5.0,
         contact: Contact | None = None,
         origin: object = None,
+        meter: Meter | None = None,
     ) -> None:
         self.execution, self.step, self.attempt = execution, step, attempt
         self.workdir = workdir
@@ -138,9 +141,11 @@ class Call:
         """The line to the execution: there for every attempt that the engine drives."""
         self.origin = origin
         """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
+        self.meter = meter or Meter()
+        """Where it says what it took of the machine."""
         self._stopping: threading.Event | None = None
 
-    def within(self, use: str, origin: object = None, *, line: bool = False) -> Call:
+    def within(self, use: str, origin: object = None, *, line: bool = False, meter: Meter | None = None) -> Call:
         """The same for one use of a tool inside this attempt: with a scratch and an effect id of its own.
 
         Without a `line` to the execution it asks nobody itself: whoever uses it has passed the gates.
@@ -159,6 +164,7 @@ class Call:
             grace=self.grace,
             contact=self.contact if line else None,
             origin=origin,
+            meter=meter or self.meter.inner(),
         )
 
     @property

@@ -38,6 +38,11 @@ MOST_MEMORY = 512 * 1024 * 1024
 class WorkerLost(Exception):
     """The worker is gone. What was in it can be made again elsewhere."""
 
+    def __init__(self, message: str, worker: Attendant | None = None) -> None:
+        super().__init__(message)
+        self.worker = worker
+        """Which one, once it is known."""
+
 
 class Attendant:
     """One worker, locked in and waiting."""

@@ -48,6 +48,12 @@ class Pool:
         finally:
             self._give_back(leased)
 
+    async def ready(self) -> None:
+        """Returns when there is a worker, free or not. The first one has to load everything, which takes a while."""
+        if not self.workers:
+            async with self.lease():
+                return
+
     async def close(self) -> None:
         self._closed = True
         if self._reaper is not None:

@@ -23,7 +23,7 @@ __all__ = ["Run", "WasmSandbox"]
 
 CHECK_CPU = 2.0
 TRIES = 2
-"""Workers that a turn may take with it into the grave before it is called its fault."""
+"""New workers that a turn may take with it into the grave before it is called its fault."""
 LONGEST_MESSAGE = 16 * 1024
 _NONE_YET: Any = object()
 
@@ -36,6 +36,10 @@ class WasmSandbox:
         self._numbers = itertools.count(1)
 
     async def open(self, program: Program) -> Run:
+        try:
+            await self._pool.ready()
+        except WorkerLost as error:
+            raise ProgramError("lost", str(error)) from error
         return Run(self._pool, next(self._numbers), program)
 
     async def check(self, source: str) -> str | None:
@@ -114,22 +118,19 @@ class Run:
                 self.park()
 
     async def _tried(self, results: Sequence[bytes]) -> Turn:
-        for last in range(TRIES, 0, -1):
+        # Those that were there before may have died while nobody looked: only new ones count.
+        before, lost = set(self._pool.workers), 0
+        while True:
+            own = self._worker
             try:
-                return await self._try(results)
+                return await self._in(own, results)
             except WorkerLost as error:
-                if last == 1:
+                self._worker = None
+                if own is None and error.worker not in before:
+                    lost += 1
+                before.discard(error.worker)
+                if lost == TRIES:
                     raise ProgramError("lost", str(error)) from error
-        raise AssertionError("unreachable")
-
-    async def _try(self, results: Sequence[bytes]) -> Turn:
-        try:
-            return await self._in(self._worker, results)
-        except WorkerLost:
-            if self._worker is None:
-                raise
-            self._worker = None  # it died while the program waited in it, or just now: elsewhere, then
-            return await self._in(None, results)
 
     async def _in(self, worker: Attendant | None, results: Sequence[bytes]) -> Turn:
         async with self._pool.lease(worker) as leased:
@@ -142,7 +143,10 @@ class Run:
                 turn = self._understood(answer, len(results))
             except Nonsense as error:
                 await leased.end()
-                raise WorkerLost("the worker that ran it said what makes no sense") from error
+                raise WorkerLost("the worker that ran it said what makes no sense", leased) from error
+            except WorkerLost as error:
+                error.worker = leased
+                raise
             except BaseException:
                 leased.drop(self._number)
                 raise
@@ -195,14 +199,15 @@ class Run:
         if self._logged > self._program.limits.log:  # the prelude counts characters, of which some have several bytes
             raise ProgramError("log", f"more than {self._program.limits.log} bytes logged")
         cpu = min(max(0.0, answer.cpu), 2 * self._program.limits.cpu)
+        memory = min(max(0, answer.memory), self._program.limits.memory)
         if self._issued > len(self._handed_in) + delivered:
-            return Turn(calls, log, cpu=cpu)
+            return Turn(calls, log, cpu=cpu, memory=memory)
         if result is _NONE_YET:
             raise ProgramError("stalled", "it waits for something that never comes: none of its calls is open")
         if answer.unhandled > 0:
             call = self._failed[-1] if self._failed else None
             raise ProgramError("unhandled", "a promise was rejected, and nothing awaited it", call=call)
-        return Turn(calls, log, True, result, cpu)
+        return Turn(calls, log, True, result, cpu, memory)
 
 
 def _diverged() -> ProgramError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
@@ -23,7 +24,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from windlass.errors import Category, ToolError, UsageError
 from windlass.plan.model import Effect
-from windlass.ports import Call
+from windlass.ports import Call, Meter
 from windlass.tools.arguments import complaints
 from windlass.tools.threads import in_thread
 
@@ -94,7 +95,7 @@ class FunctionTool:
             keywords[self._call_name] = call
         if self._is_async:
             return await self.function(**keywords)
-        work = in_thread(lambda: self.function(**keywords))
+        work = in_thread(lambda: _metered(self.function, keywords, call.meter))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -105,6 +106,15 @@ class FunctionTool:
             if done:
                 return work.result()
             raise
+
+
+def _metered(function: Callable[..., Any], keywords: dict[str, Any], meter: Meter) -> Any:
+    """What a function gives, in a thread of its own, whose computing is its own."""
+    before = time.thread_time()
+    try:
+        return function(**keywords)
+    finally:
+        meter.add(cpu=time.thread_time() - before)
 
 
 def _model_of(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], str | None]:

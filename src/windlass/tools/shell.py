@@ -149,9 +149,12 @@ class Shell:
         except asyncio.CancelledError:
             ended = await process.stop(call.grace)
             if ended.killed or ended.code != 0:
+                _measure(ended, call)
                 raise
         finally:
             await asyncio.gather(*readers)
+            call.meter.add(received=sum(capture.bytes for capture in captures), sent=len(stdin or b""))
+        _measure(ended, call)
         result = _result(ended, captures, given)
         if limits is not None and (near := _near(limits, ended)):
             call.output("note", near)
@@ -166,9 +169,11 @@ class _Capture:
         self._kept = bytearray()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.truncated = False
+        self.bytes = 0
 
     async def drain(self, stream: asyncio.StreamReader) -> None:
         while chunk := await stream.read(_CHUNK):
+            self.bytes += len(chunk)
             room = self._limit - len(self._kept)
             if room < len(chunk):
                 self.truncated = True
@@ -179,6 +184,11 @@ class _Capture:
     @property
     def text(self) -> str:
         return self._kept.decode("utf-8", errors="replace")
+
+
+def _measure(ended: Exit, call: Call) -> None:
+    if ended.used is not None:
+        call.meter.add(cpu=ended.used.cpu, memory=ended.used.memory)
 
 
 def _result(ended: Exit, captures: list[_Capture], given: ShellArguments) -> dict[str, Any]:

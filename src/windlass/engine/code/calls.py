@@ -16,13 +16,14 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.program import CallRecord
+from windlass.core.resources import Resources
 from windlass.engine.code.caller import Origin, Tree, is_program
 from windlass.engine.code.failures import raised
 from windlass.engine.offclock import off_the_clock
 from windlass.engine.perform import storable
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
-from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, ProgramRun, Tool, returns_of
+from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, Meter, ProgramRun, Tool, returns_of
 from windlass.schemas import checker
 
 __all__ = ["Calls"]
@@ -61,19 +62,20 @@ class Calls:
 
     async def make(self, asked: GuestCall, before: CallRecord | None) -> Delivery:
         """Make it. `before` is what is known of it from before a stop, which came before its end."""
+        meter = self.call.meter.inner()
         try:
-            value, effect = await self._through_the_gates(asked, before)
+            value, effect = await self._through_the_gates(asked, before, meter)
         except _Refused as refused:
-            return self._failed(asked, refused.failure, refused.seen)
+            return self._failed(asked, refused.failure, refused.seen, meter.used)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # it must end as a recorded failure
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error
-            return self._failed(asked, raised(error))
+            return self._failed(asked, raised(error), used=meter.used)
         at, step, name = self.clock.now(), self.contact.step.id, self.name(asked.number)
         # Who only looked can look again; what was done is to be on disk as soon as it can be.
         done = effect is not Effect.NONE
-        self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, value), soon=done)
+        self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, value, meter.used), soon=done)
         return Delivery(asked.number, at, value)
 
     def take_over(self, asked: GuestCall, before: CallRecord) -> Delivery:
@@ -83,23 +85,23 @@ class Calls:
         self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, before.output), soon=True)
         return Delivery(asked.number, at, before.output)
 
-    def _failed(self, asked: GuestCall, failure: Failure, seen: str = "") -> Delivery:
+    def _failed(self, asked: GuestCall, failure: Failure, seen: str = "", used: Resources | None = None) -> Delivery:
         """A program sees a class of error, never the host's words: those may hold paths, and whatever a tool met."""
         at, located = self.clock.now(), failure.located(asked.tool)
         seen = seen or f"{asked.tool} failed ({failure.category})"
         self.failures[asked.number] = located
         step, name = self.contact.step.id, self.name(asked.number)
-        self.contact.tell(ev.CallFailed(at, step, self.call.attempt, name, located, seen), soon=True)
+        self.contact.tell(ev.CallFailed(at, step, self.call.attempt, name, located, seen, used), soon=True)
         return Delivery(asked.number, at, error=GuestError(seen, str(failure.category)))
 
-    async def _through_the_gates(self, asked: GuestCall, before: CallRecord | None) -> tuple[Any, Effect]:
+    async def _through_the_gates(self, asked: GuestCall, before: CallRecord | None, meter: Meter) -> tuple[Any, Effect]:
         tool = self._tool(asked)
         effect = self.origin.caller.effect(asked.tool, asked.arguments)
         await self._approved(asked, effect, before)
         if is_program(tool):
-            return await self._act(tool, asked, effect), effect  # what it calls passes by here itself
+            return await self._act(tool, asked, effect, meter), effect  # what it calls passes by here itself
         async with self.tree.working():
-            return await self._act(tool, asked, effect), effect
+            return await self._act(tool, asked, effect, meter), effect
 
     def _tool(self, asked: GuestCall) -> Tool:
         tool = self.origin.caller.tool(asked.tool) if asked.tool in self.granted else None
@@ -130,7 +132,7 @@ class Calls:
             self.contact.tell(self._started(asked, effect))
             raise _refused(Category.PERMISSION, f"{asked.tool} was not allowed: {denied}", "it was not allowed")
 
-    async def _act(self, tool: Tool, asked: GuestCall, effect: Effect) -> Any:
+    async def _act(self, tool: Tool, asked: GuestCall, effect: Effect, meter: Meter) -> Any:
         name = self.name(asked.number)
         started = self._started(asked, effect)
         if effect is Effect.NONE:
@@ -138,7 +140,7 @@ class Calls:
         else:
             await self.contact.record(started)
         origin = Origin(self.origin.caller, name, self.tree, self.origin.chain, self.granted)
-        inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool))
+        inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool), meter=meter)
         outcome = storable(await self.contact.use(tool, asked.arguments, inside), tool.name)
         if outcome.failure is not None:
             raise _Refused(outcome.failure)

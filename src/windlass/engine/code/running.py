@@ -19,6 +19,7 @@ from windlass.core.program import CallRecord
 from windlass.engine.code.caller import Origin, Tree
 from windlass.engine.code.calls import Calls
 from windlass.engine.code.failures import failure_of
+from windlass.engine.offclock import off_the_clock
 from windlass.errors import Failure, ToolError
 from windlass.plan.grants import granted_tools
 from windlass.ports import (
@@ -107,7 +108,7 @@ class _Running:
         self._before = log.of(self._origin.path) if log is not None else {}
         ended = [number for number, record in self._before.items() if record.ended]
         self._order = sorted(ended, key=lambda number: self._before[number].order or 0)
-        run = await self._desk.sandbox.open(program)
+        run = await self._opened(program)
         calls = Calls(
             self._call,
             self._contact,
@@ -135,6 +136,13 @@ class _Running:
         finally:
             await self._give_up(run)
 
+    async def _opened(self, program: Program) -> ProgramRun:
+        try:
+            with off_the_clock(self._tree.wall):  # until there is a place to run in, no time of its own passes
+                return await self._desk.sandbox.open(program)
+        except ProgramError as error:
+            raise ToolError.of(failure_of(error)) from error
+
     async def _program(self) -> Program:
         digest = hashlib.sha256(self._source.encode()).hexdigest()
         contact, path = self._contact, self._origin.path
@@ -158,6 +166,7 @@ class _Running:
         if turn.log:
             self._tree.logged(turn.log)
             self._call.output("log", turn.log)
+        self._call.meter.add(cpu=turn.cpu - self._cpu, memory=turn.memory)
         self._tree.computed(turn.cpu - self._cpu)
         self._cpu = turn.cpu
         for asked in turn.calls:

@@ -1,0 +1,53 @@
+"""The meter of a use: a tool tells it what it takes of the machine, and it is written down with the end (H1)."""
+
+from __future__ import annotations
+
+from windlass.core.resources import Resources
+
+__all__ = ["Meter"]
+
+
+class Meter:
+    """What one use of a tool has taken so far. What is used inside counts for what it is inside of, too."""
+
+    __slots__ = ("_cpu", "_memory", "_outer", "_received", "_sent")
+
+    def __init__(self, outer: Meter | None = None) -> None:
+        self._outer = outer
+        self._cpu: float | None = None
+        self._memory: int | None = None
+        self._received: int | None = None
+        self._sent: int | None = None
+
+    def add(
+        self,
+        *,
+        cpu: float | None = None,
+        memory: int | None = None,
+        received: int | None = None,
+        sent: int | None = None,
+    ) -> None:
+        """More was used. Of memory the most counts, of everything else the sum; None is what is not known."""
+        if cpu is not None:
+            self._cpu = (self._cpu or 0.0) + cpu
+        if memory is not None:
+            self._memory = max(self._memory or 0, memory)
+        if received is not None:
+            self._received = (self._received or 0) + received
+        if sent is not None:
+            self._sent = (self._sent or 0) + sent
+        if self._outer is not None:
+            self._outer.add(cpu=cpu, memory=memory, received=received, sent=sent)
+
+    def inner(self) -> Meter:
+        """The meter of a use that is part of this one."""
+        return Meter(self)
+
+    @property
+    def used(self) -> Resources | None:
+        """All that is known; None if that is nothing."""
+        known = (self._cpu, self._memory, self._received, self._sent)
+        if known == (None, None, None, None):
+            return None
+        cpu = round(self._cpu, 6) if self._cpu is not None else None
+        return Resources(cpu, self._memory, self._received, self._sent)
