@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Any
+
+from windlass import jsonc
 
 __all__ = ["Unreadable", "read_json"]
 
 MOST_BYTES = 32 * 1024 * 1024
 """Claude Code keeps much else in its file, too."""
-_PIECE = re.compile(  # possessive throughout: a hostile file must not make it go back and forth
-    r'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*+|/\*(?>.*?\*/|.*)|,(?=(?>\s++|//[^\n]*+|/\*(?>.*?\*/))*+[}\]])', re.DOTALL
-)
 
 
 class Unreadable(Exception):
@@ -36,7 +34,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except UnicodeDecodeError as error:
         raise Unreadable("it is not UTF-8 text") from error
     try:
-        data = _parsed(text)
+        data = jsonc.parse(text)
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
         raise Unreadable(f"it is not valid JSON{where}") from error
@@ -55,18 +53,3 @@ def _text(path: Path) -> str:
         raise Unreadable(f"it is {wrong}")
     with open(fd, "rb") as file:
         return file.read(MOST_BYTES).decode("utf-8-sig")
-
-
-def _parsed(text: str) -> Any:
-    if not text.strip():
-        return {}
-    try:
-        return json.loads(text)
-    except ValueError:
-        return json.loads(_PIECE.sub(_blank, text))  # most files have no comments, and need no looking for them
-
-
-def _blank(piece: re.Match[str]) -> str:
-    """Every line stays where it was."""
-    unclosed = piece[0].startswith("/*") and (len(piece[0]) < 4 or not piece[0].endswith("*/"))
-    return piece[0] if piece[0][0] == '"' or unclosed else re.sub(r"[^\n]", " ", piece[0])
