@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,3 +164,20 @@ def test_i1_commands_that_are_printed_carry_the_home_that_was_given(
         in windlass("--home", home, "list", "--status", "paused").out
         + windlass("--home", home, "status", ran.err.split(command)[1].split()[0]).out
     )
+
+
+def test_h1_status_and_logs_tell_what_was_used(project: Project, windlass: Windlass) -> None:
+    code = "import sys; b = bytearray(64 << 20); sum(i for i in range(6_000_000)); sys.stdout.write('x' * 300_000)"
+    work = Plan(name="work", steps=[Step(id="busy", run=["python3", "-c", code]), Step(id="idle", run="echo hello")])
+    found = executed(work)[0]
+    told = next(line for line in windlass("status", found).out.splitlines() if line.startswith("used "))
+    shape = r"used \d+\.\d s of computing, at most \d+ MB of memory, 293 kB received"
+    assert re.fullmatch(shape, told), told
+    idle, busy = sorted((line for line in windlass("logs", found).out.splitlines() if " ✓ " in line), key=len)
+    assert "✓ busy" in busy and busy.endswith("MB of memory, 293 kB received)")
+    assert idle.endswith(" s"), "what is little is not worth a word"
+
+
+def test_h1_what_nobody_measured_is_not_told(project: Project, windlass: Windlass) -> None:
+    waits = Plan(name="waits", steps=[Step(id="gate", run="true", approve="always")])
+    assert "\nused " not in windlass("status", executed(waits)[0]).out

@@ -11,8 +11,10 @@ import typer
 
 from windlass.cli.session import AsJson, Home, Stop, as_typed, print_json, say, with_engine
 from windlass.cli.text import MARKS, clip, describe, next_commands, shown, summary
+from windlass.cli.used_text import in_brief, used_text
 from windlass.clock import iso
 from windlass.core import events as ev
+from windlass.core.resources import summed
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import progress, snapshot, step_view
@@ -51,6 +53,8 @@ def status(
         for line in summary(state, driven):
             _out(line)
         _out(f"{progress(state):.0f}%  in {state.workdir}")
+        if used := used_text(summed(step.used for step in state.steps.values())):
+            _out(used)
         for step in state.top_level():
             undone = " (undone)" if step.undone else ""
             _out(f"  {MARKS[step.status]} {step.id}  {step.status}{undone}{_remark(step)}")
@@ -184,7 +188,7 @@ def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_js
         for line in event.text.splitlines():
             _out(f"{clock}   {event.step} | {line}")
     elif (text := describe(event, state)) is not None:
-        _out(f"{clock} {text}")
+        _out(f"{clock} {text}{in_brief(getattr(event, 'used', None))}")
     return state
 
 

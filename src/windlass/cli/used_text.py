@@ -1,0 +1,52 @@
+"""What executions and attempts took of the machine, in plain text (H1)."""
+
+from __future__ import annotations
+
+from windlass.core.resources import Resources
+from windlass.plan.quantities import GB, KB, MB
+
+__all__ = ["in_brief", "used_text"]
+
+_WORTH_A_LOOK = Resources(cpu=0.1, memory=10 * MB, received=100 * KB, sent=100 * KB)
+"""In a log, less than this would only be in the way."""
+
+
+def used_text(used: Resources | None, least: Resources | None = None) -> str:
+    """`used 1.2 s of computing, at most 45 MB of memory, 3.1 MB received, 12 kB sent`: as much of it as is known.
+
+    What is below `least` is left out, and so is what is nothing at all; all of that is an empty text.
+    """
+    used, least = used or Resources(), least or Resources()
+    parts = [
+        f"{_seconds(used.cpu)} of computing" if _counts(used.cpu, least.cpu) else "",
+        f"at most {_size(used.memory or 0)} of memory" if _counts(used.memory, least.memory) else "",
+        f"{_size(used.received or 0)} received" if _counts(used.received, least.received) else "",
+        f"{_size(used.sent or 0)} sent" if _counts(used.sent, least.sent) else "",
+    ]
+    told = ", ".join(filter(None, parts))
+    return f"used {told}" if told else ""
+
+
+def in_brief(used: Resources | None) -> str:
+    """For the end of a line about an attempt: only what is worth a look."""
+    told = used_text(used, _WORTH_A_LOOK)
+    return f" ({told})" if told else ""
+
+
+def _counts(found: float | None, least: float | None) -> bool:
+    return bool(found) and (found or 0) >= (least or 0)
+
+
+def _seconds(cpu: float | None) -> str:
+    """Of computing, not of waiting: that it was little says more than 0.0."""
+    cpu = cpu or 0.0
+    return "less than 0.1 s" if cpu < 0.1 else f"{cpu:.1f} s" if cpu < 100 else f"{cpu:,.0f} s"
+
+
+def _size(count: int) -> str:
+    """In the units of limits, so that the one can be held against the other: 1 MB is 1024 kB."""
+    for unit, name in ((GB, "GB"), (MB, "MB"), (KB, "kB")):
+        if count >= unit:
+            number = count / unit
+            return f"{number:.1f} {name}" if number < 10 else f"{number:.0f} {name}"
+    return f"{count} B"
