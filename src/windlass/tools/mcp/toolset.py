@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.clock import Clock
-from windlass.errors import ToolError
+from windlass.errors import Category, Failure, ToolError
 from windlass.ports import Health, Tool
 from windlass.process import Process, Supervisor
 from windlass.process.pipes import PIPE
@@ -63,6 +63,8 @@ class McpTools:
         self._shelf = Shelf(cache, clock)
         self._found = list(problems)
         self._problems: dict[str, list[str]] = {}
+        self._failures: dict[str, Failure] = {}
+        """Why a server did not tell its tools when it was last asked."""
         self._lines: dict[str, Line] = {}
         self._tools: dict[str, list[McpTool]] = {}
         self._all: tuple[Tool, ...] = ()
@@ -81,7 +83,7 @@ class McpTools:
         server = rest.partition(".")[0]
         if known is not None or kind != "mcp" or server not in self._servers or server in self._tools:
             return known
-        return Unseen(name, self.ensure, self.find, self.problems)
+        return Unseen(name, self.ensure, self.find, self._failures.get)
 
     def servers(self) -> list[Server]:
         return list(self._servers.values())
@@ -97,11 +99,13 @@ class McpTools:
         """Find out the tools of every server that nobody knows them of; what does not answer in time is a problem."""
         await self._ask([name for name in self._servers if name not in self._tools], timeout)
 
-    async def ensure(self, names: Iterable[str], timeout: float = 60.0) -> None:
-        """Have the tools of these names, or patterns like `mcp.github.*`, if their servers have them."""
+    async def ensure(self, names: Iterable[str]) -> None:
+        """Have the tools of these names, or patterns like `mcp.github.*`, if their servers have them.
+
+        Each server has the time that its settings give it to start."""
         known = {tool.name for tool in self._all}
         wanted = {name.split(".")[1] for name in names if name.startswith("mcp.") and name not in known}
-        await self._ask([name for name in self._servers if name in wanted], timeout)
+        await self._ask([name for name in self._servers if name in wanted], None)
 
     async def check(self) -> dict[str, Health]:
         """How each server is, by its name; starts those that do not run."""
@@ -124,7 +128,7 @@ class McpTools:
 
     # -- finding out -----------------------------------------------------------------------------------
 
-    async def _ask(self, names: list[str], timeout: float) -> None:
+    async def _ask(self, names: list[str], timeout: float | None) -> None:
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: str) -> None:
@@ -132,7 +136,7 @@ class McpTools:
                 try:
                     await self._line(name).use("listing its tools", _nothing_more)
                 except ToolError as error:
-                    self._problems[name] = [str(error)]
+                    self._miss(name, error.failure)
 
         asking = {asyncio.create_task(one(name)): name for name in names}
         if not asking:
@@ -140,13 +144,16 @@ class McpTools:
         try:
             _, late = await asyncio.wait(asking, timeout=timeout)
             for task in late:
-                self._problems[asking[task]] = [
-                    f"MCP server {asking[task]} did not tell its tools within {timeout:g} s"
-                ]
+                told = f"MCP server {asking[task]} did not tell its tools within {timeout:g} s"
+                self._miss(asking[task], Failure(Category.TRANSIENT, told))
         finally:
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
+
+    def _miss(self, name: str, failure: Failure) -> None:
+        self._failures[name] = failure
+        self._problems[name] = [failure.message]
 
     def _line(self, name: str) -> Line:
         if name not in self._lines:
@@ -184,6 +191,7 @@ class McpTools:
         if trouble := self._shelf.keep(server.digest, tools):
             problems.append(f"MCP server {server.name}: {trouble}")
         self._problems[server.name] = problems[:MOST_PROBLEMS]
+        self._failures.pop(server.name, None)
         self._set(server, tools)
 
     def _set(self, server: Server, tools: list[Described]) -> None:

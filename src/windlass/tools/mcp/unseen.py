@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from windlass.errors import Category, ToolError
+from windlass.errors import Category, Failure, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Terms, Tool
 
@@ -24,10 +24,12 @@ class Unseen:
         name: str,
         ensure: Callable[[Iterable[str]], Awaitable[None]],
         find: Callable[[str], Tool | None],
-        problems: Callable[[], list[str]],
+        failure: Callable[[str], Failure | None],
     ) -> None:
+        """`failure` is why the server of that name did not tell its tools when it was last asked, if it did not."""
         self.name = name
-        self._ensure, self._find, self._problems = ensure, find, problems
+        self._server = name.split(".")[1]
+        self._ensure, self._find, self._failure = ensure, find, failure
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return Effect.ONCE
@@ -36,18 +38,21 @@ class Unseen:
         return []
 
     def circuit(self, arguments: Mapping[str, Any]) -> str:
-        return ".".join(self.name.split(".")[:2])
+        return f"mcp.{self._server}"
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         await self._ensure([self.name])
         tool = self._find(self.name)
         if tool is None or isinstance(tool, Unseen):
-            why = "; ".join(self._problems())
-            raise ToolError(
-                f"there is no tool {self.name}{f' ({why})' if why else ''}",
-                category=Category.CONFIGURATION,
-                advice=("windlass tools check starts the MCP servers and lists what they have",),
-            )
+            # What keeps a server from starting may pass: its own category decides about retries and the breaker.
+            raise ToolError.of(self._failure(self._server) or self._missing())
         if wrong := tool.validate(arguments):
             raise ToolError(f"{self.name}: {'; '.join(wrong)}", category=Category.CONFIGURATION)
         return await tool.execute(arguments, call)
+
+    def _missing(self) -> Failure:
+        return Failure(
+            Category.CONFIGURATION,
+            f"MCP server {self._server} has no tool {self.name}",
+            advice=(f"windlass tools lists what it has: mcp.{self._server}.*",),
+        )
