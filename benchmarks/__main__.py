@@ -6,6 +6,7 @@ python -m benchmarks [--no-peers] [--only NAME …]
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bare import bare_rate
+from benchmarks.browser import compare as compare_browsers
 from benchmarks.gates import gate_costs
 from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
@@ -28,6 +30,7 @@ from benchmarks.server_list import COUNT, STATS, list_times
 from benchmarks.sizes import run_size, version_ratio
 from benchmarks.slowdisk import slow_disk
 from benchmarks.turns import turn_overheads
+from windlass import ToolError
 
 FOLDER = Path(".bench")
 PEER_SCENARIOS = ("sequential", "concurrent")
@@ -152,6 +155,16 @@ def gates() -> Iterator[Row]:
         yield Row(f"gates, {found.what}", f"{found.seconds * 1e6:.0f} µs a use", wanted, found.seconds < limit)
 
 
+def browser() -> Iterator[Row]:
+    try:
+        found = asyncio.run(compare_browsers())
+    except ToolError as error:
+        yield Row("a browser step over playwright alone", f"not measured: {error}", "< 1.3×", None)
+        return
+    text = f"{found['ratio']:.2f}× ({found['ours']:.0f} ms, playwright {found['playwright']:.0f} ms, load {_load()})"
+    yield Row("a browser step over playwright alone", text, "< 1.3×", found["ratio"] < 1.3)
+
+
 def sandbox(engines: Sequence[str] = ENGINES) -> Iterator[Row]:
     _prepare(engines)
     for row in figures(FOLDER / "sandbox", FOLDER / "peers", engines):
@@ -217,6 +230,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "stream": stream,
     "list": lists,
     "gates": gates,
+    "browser": browser,
     "sandbox": sandbox,
     "peers": peers,
     "hostile": hostile,

@@ -57,7 +57,9 @@ async def text(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, A
     found, cut = await _asked(tab, given.selector, _TEXT, given.max_bytes, seconds)
     with _honest(tab):
         shown, title = found
-    data = _clean(str(shown)[:MB]).encode("utf-8", "replace")
+    if not isinstance(shown, str):
+        raise _lie(tab)
+    data = _clean(shown[:MB]).encode("utf-8", "replace")
     kept = data[: given.max_bytes].decode("utf-8", "ignore")
     return {"text": kept, "truncated": bool(cut) or len(data) > given.max_bytes, "title": str(title)[:2048]}
 
@@ -94,8 +96,12 @@ async def _asked(tab: Tab, selector: str | None, script: str, limits: Any, secon
     """What a script of ours finds in the page. A page can lie to it, but only about itself."""
     what = f"has no {selector!r}" if selector is not None else "gave no answer"
     async with in_words(tab, what, seconds):
-        root = tab.page.locator(selector) if selector is not None else tab.page.locator("html")
-        answer = await root.first.evaluate(script, limits, timeout=seconds * 1000)
+        if selector is None:
+            # The whole document needs no search in it, whose machinery would be put into each new page first.
+            answer = await tab.page.evaluate(f"limits => ({script})(document.documentElement, limits)", limits)
+        else:
+            found = tab.page.locator(selector).first
+            answer = await found.evaluate(script, limits, timeout=seconds * 1000)
     if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], list):
         raise _lie(tab)
     return answer[0], answer[1]
