@@ -41,6 +41,18 @@ async def test_h2_executions_share_a_browser_and_no_cookies(web: Web) -> None:
         assert len(list(web.temporary.iterdir())) == 1, "one browser"
 
 
+async def test_h1_what_a_page_takes_of_the_network_counts_for_the_use_that_brought_it(web: Web) -> None:
+    async with serve({"/": page("x" * 100_000)}) as server:
+        opening, reading = web.call(), web.call()
+        await web.tools["browser.open"].execute({"url": server.url("/")}, opening)
+        await web.tools["browser.text"].execute({}, reading)
+    assert opening.meter.used is not None
+    assert 100_000 < (opening.meter.used.received or 0) < 110_000
+    assert 100 < (opening.meter.used.sent or 0) < 5_000
+    assert reading.meter.used is not None
+    assert (reading.meter.used.received or 0) < 10_000
+
+
 async def test_h2_there_are_so_many_pages_and_who_wants_more_waits(make_web: Callable[..., Web]) -> None:
     web = make_web(pages=1)
     async with serve({"/": page("Hello")}) as server:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from contextlib import suppress
 
 from windlass.errors import Category, ToolError
@@ -38,6 +39,7 @@ class Door:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
+        self._received = self._sent = 0
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -57,6 +59,18 @@ class Door:
         """What was refused since this was asked last."""
         told, self._news = list(self._news), {}
         return told
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes that came in and that went out since this was asked last."""
+        since = self._received, self._sent
+        self._received = self._sent = 0
+        return since
+
+    def _came(self, count: int) -> None:
+        self._received += count
+
+    def _went(self, count: int) -> None:
+        self._sent += count
 
     async def close(self) -> None:
         self._ours.discard(self.port)
@@ -82,9 +96,28 @@ class Door:
                     host, port = await _asked_for(reader, writer)
                 far = await self._reach(host, port, writer)
                 if far is not None:
-                    await _join(reader, writer, *far)
+                    await self._join(reader, writer, *far)
         finally:
             writer.transport.abort()
+
+    async def _join(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        far_reader: asyncio.StreamReader,
+        far_writer: asyncio.StreamWriter,
+    ) -> None:
+        """Both directions until both have ended, or one has broken."""
+        both = [
+            asyncio.ensure_future(_copy(reader, far_writer, self._went)),
+            asyncio.ensure_future(_copy(far_reader, writer, self._came)),
+        ]
+        try:
+            await asyncio.gather(*both)
+        finally:
+            for copying in both:
+                copying.cancel()
+            far_writer.transport.abort()
 
     async def _reach(
         self, host: str, port: int, writer: asyncio.StreamWriter
@@ -157,24 +190,9 @@ async def _answer(writer: asyncio.StreamWriter, code: int) -> None:
     await writer.drain()
 
 
-async def _join(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    far_reader: asyncio.StreamReader,
-    far_writer: asyncio.StreamWriter,
-) -> None:
-    """Both directions until both have ended, or one has broken."""
-    both = [asyncio.ensure_future(_copy(reader, far_writer)), asyncio.ensure_future(_copy(far_reader, writer))]
-    try:
-        await asyncio.gather(*both)
-    finally:
-        for copying in both:
-            copying.cancel()
-        far_writer.transport.abort()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
     while data := await reader.read(_CHUNK):
+        count(len(data))
         writer.write(data)
         await writer.drain()
     await writer.drain()

@@ -7,7 +7,8 @@ click or a key may send something off, so it is never repeated unasked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from windlass.plan.model import Effect
@@ -121,7 +122,7 @@ class BrowserTools:
     ) -> Tool:
         async def act(args: Any, call: Call) -> dict[str, Any]:
             seconds = self._seconds(args)
-            async with self._sessions.found(call.execution, args.page) as tab, tab.turn:
+            async with self._sessions.found(call.execution, args.page) as tab, tab.turn, _metered(tab, call):
                 try:
                     return self._told(tab, await work(tab, args, call, seconds), call)
                 except asyncio.CancelledError:
@@ -145,7 +146,7 @@ class BrowserTools:
     async def _open(self, args: told.Open, call: Call) -> dict[str, Any]:
         seconds = self._seconds(args)
         target = await self._guard.check(args.url)
-        async with self._sessions.opened(call.execution, args.page, seconds) as tab, tab.turn:
+        async with self._sessions.opened(call.execution, args.page, seconds) as tab, tab.turn, _metered(tab, call):
             return self._told(tab, await acts.go(tab, args, target, seconds), call)
 
     async def _close(self, args: told.Close, call: Call) -> dict[str, Any]:
@@ -162,6 +163,16 @@ class BrowserTools:
 
     def _seconds(self, args: Any) -> float:
         return min(args.timeout or self._settings.timeout, self._settings.timeout)
+
+
+@asynccontextmanager
+async def _metered(tab: Tab, call: Call) -> AsyncIterator[None]:
+    """What went through the door since the last use of any page of the execution counts for this one."""
+    try:
+        yield
+    finally:
+        received, sent = tab.session.door.traffic()
+        call.meter.add(received=received, sent=sent)
 
 
 def _host(args: told.Open) -> str:
