@@ -164,6 +164,9 @@ async def test_h2_a_value_of_the_environment_is_filled_in_and_never_told(web: We
         result = await web.use("wait", text="you sent")
         assert "who=hunter2-and-more" in server.asked[-1].target + server.asked[-2].target
         assert "hunter2" not in str(result) + str(await web.use("text")) + str(await web.use("links"))
+        failure = await web.failure("wait", text="something else", timeout=0.5)
+        assert "it shows:" in failure.message
+        assert "hunter2" not in failure.message
         failure = await web.failure("fill", selector="#who", value_env="NOT_THERE")
         assert failure.category is Category.CONFIGURATION
 

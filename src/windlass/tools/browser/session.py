@@ -123,6 +123,11 @@ class Session:
         if self.tabs.get(tab.name) is tab:
             del self.tabs[tab.name]
 
+    @property
+    def hidden(self) -> list[str]:
+        """What nothing that is told may show, the longest first: one may be a part of another."""
+        return sorted(self.secrets, key=len, reverse=True)
+
     def note(self, text: str) -> None:
         if len(self._notes) < NOTES:
             self._notes[text] = None

@@ -11,6 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
+from windlass.errors import Failure, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Tool
 from windlass.process import Supervisor
@@ -122,7 +125,7 @@ class BrowserTools:
     ) -> Tool:
         async def act(args: Any, call: Call) -> dict[str, Any]:
             seconds = self._seconds(args)
-            async with self._sessions.found(call.execution, args.page) as tab, tab.turn, _metered(tab, call):
+            async with self._sessions.found(call.execution, args.page) as tab, tab.turn, _used(tab, call):
                 try:
                     return self._told(tab, await work(tab, args, call, seconds), call)
                 except asyncio.CancelledError:
@@ -146,7 +149,7 @@ class BrowserTools:
     async def _open(self, args: told.Open, call: Call) -> dict[str, Any]:
         seconds = self._seconds(args)
         target = await self._guard.check(args.url)
-        async with self._sessions.opened(call.execution, args.page, seconds) as tab, tab.turn, _metered(tab, call):
+        async with self._sessions.opened(call.execution, args.page, seconds) as tab, tab.turn, _used(tab, call):
             return self._told(tab, await acts.go(tab, args, target, seconds), call)
 
     async def _close(self, args: told.Close, call: Call) -> dict[str, Any]:
@@ -155,7 +158,7 @@ class BrowserTools:
     def _told(self, tab: Tab, found: dict[str, Any], call: Call) -> dict[str, Any]:
         """What was found, and where the page is now."""
         result = {"page": tab.name, "url": tab.page.url[:LONGEST], "notes": tab.session.notes(), **found}
-        secrets = sorted(tab.session.secrets, key=len, reverse=True)
+        secrets = tab.session.hidden
         clean: dict[str, Any] = acts.without(result, secrets) if secrets else result
         for note in clean["notes"]:
             call.output("note", f"{note}\n")
@@ -166,13 +169,22 @@ class BrowserTools:
 
 
 @asynccontextmanager
-async def _metered(tab: Tab, call: Call) -> AsyncIterator[None]:
-    """What went through the door since the last use of any page of the execution counts for this one."""
+async def _used(tab: Tab, call: Call) -> AsyncIterator[None]:
+    """Around a use. What went through the door since the last one of the execution counts for this one."""
     try:
         yield
+    except ToolError as error:
+        if not tab.session.secrets:
+            raise
+        raise ToolError.of(_blanked(error.failure, tab)) from None  # what it came from shows the page as it is
     finally:
         received, sent = tab.session.door.traffic()
         call.meter.add(received=received, sent=sent)
+
+
+def _blanked(failure: Failure, tab: Tab) -> Failure:
+    """It may tell what the page shows, and that what was filled in."""
+    return msgspec.structs.replace(failure, message=acts.without(failure.message, tab.session.hidden))
 
 
 def _host(args: told.Open) -> str:
