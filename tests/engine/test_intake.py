@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -111,6 +111,61 @@ async def test_c8_a_plan_on_a_full_disk_fails_with_a_resource_failure(project: P
         plan = Plan(steps=[Step(id="a", run="echo hi", retry={"max": 0})])
         result = await (await engine.start(plan)).result()
     assert result["steps"][0]["error"]["category"] == "resource"
+
+
+async def test_c8_a_turn_of_who_finds_the_disk_full_goes_to_the_next(tmp_path: Path, eventually: Any) -> None:
+    settings = LoadSettings(attempts=1, disk_floor=0)
+    intake, notes, entered = Intake(settings, tmp_path, memory=lambda: None), list[str](), list[str]()
+
+    async def attempt(name: str) -> None:
+        async with under_way(intake, notes):
+            entered.append(name)
+
+    async with under_way(intake, notes):
+        waiting = [asyncio.ensure_future(attempt(name)) for name in ("first", "second")]
+        await eventually(lambda: len(notes) == 2)
+        assert intake.told()["waiting"] == 2
+        intake._settings = LoadSettings(attempts=1, disk_floor=1 << 60)
+    first, second = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(first, ToolError)
+    assert isinstance(second, ToolError), "it was not left waiting for ever"
+    assert "must stay free" in intake.told()["held_back"][0]
+    intake._settings = settings
+    await attempt("third")
+    assert entered == ["third"]
+    assert (intake.told()["under_way"], intake.told()["waiting"]) == (0, 0)
+
+
+async def test_c8_nobody_slips_in_between_one_who_leaves_and_one_whose_turn_it_is(eventually: Any) -> None:
+    intake, notes = Intake(LoadSettings(attempts=1), memory=lambda: None), list[str]()
+    most = 0
+
+    async def attempt() -> None:
+        nonlocal most
+        async with under_way(intake, notes):
+            most = max(most, intake.told()["under_way"])
+            await asyncio.sleep(0)
+
+    async with under_way(intake, notes):
+        waiting = asyncio.ensure_future(attempt())
+        await eventually(lambda: notes)
+    await asyncio.gather(waiting, attempt())  # the second comes before the first has woken up
+    assert most == 1
+
+
+async def test_c8_several_that_wait_for_memory_do_not_wait_for_each_other(eventually: Any) -> None:
+    free, notes = [10 * MB], list[str]()
+    intake = Intake(LoadSettings(memory_floor=100 * MB), memory=lambda: free[0])
+
+    async def attempt() -> None:
+        async with under_way(intake, notes):
+            assert intake.told()["under_way"] == 1, "one after the other, while memory is short"
+
+    async with under_way(intake, notes):
+        waiting = [asyncio.ensure_future(attempt()) for _ in range(3)]
+        await eventually(lambda: len(notes) == 3)
+        assert intake.told()["held_back"] == ["less than 100 MiB are free (load.memory_floor)"]
+    await asyncio.gather(*waiting)
 
 
 def test_free_memory_is_told_where_linux_runs() -> None:

@@ -11,6 +11,7 @@ import typer
 
 from windlass.cli.session import AsJson, Home, Stop, as_typed, print_json, say, with_engine
 from windlass.cli.text import MARKS, clip, describe, next_commands, shown, summary
+from windlass.cli.tool_check import gate_lines
 from windlass.cli.used_text import in_brief, used_text
 from windlass.clock import iso
 from windlass.core import events as ev
@@ -19,6 +20,7 @@ from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import progress, snapshot, step_view
 from windlass.engine.engine import Engine
+from windlass.engine.gates.view import open_breakers
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference
 from windlass.errors import UsageError
@@ -44,10 +46,12 @@ def status(
     async def work(engine: Engine) -> int:
         if execution is None:
             await _show_list(engine, ["pending", "running", "paused"], 0, as_json)
+            for line in () if as_json else gate_lines(engine):
+                _out(line)
             return 0
         state = await engine.state(execution)
         if as_json:
-            print_json(snapshot(state))
+            print_json({**snapshot(state), "breakers": open_breakers(engine.performer.gates)})
             return 0
         driven = engine.driven(state)
         for line in summary(state, driven):
@@ -58,6 +62,8 @@ def status(
         for step in state.top_level():
             undone = " (undone)" if step.undone else ""
             _out(f"  {MARKS[step.status]} {step.id}  {step.status}{undone}{_remark(step)}")
+        for line in () if state.status.finished else gate_lines(engine):
+            _out(line)
         for line in next_commands(state, driven):
             _out(as_typed(f"next: {line}"))
         return 0

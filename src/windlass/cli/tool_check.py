@@ -1,36 +1,29 @@
-"""`tools check`: how the tools are, and which breakers are not closed (H3, C4)."""
+"""`tools check`: how the tools are, which breakers are not closed, and what of it `status` shows (H3, C4)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from windlass.cli.agents import visible
-from windlass.clock import iso
 from windlass.engine.engine import Engine
+from windlass.engine.gates.view import breakers, open_breakers, told_line
 
-__all__ = ["checked", "told_of"]
+__all__ = ["checked", "gate_lines", "told_of"]
+
+MOST_LINES = 20
 
 
 async def checked(engine: Engine) -> dict[str, Any]:
     health = await engine.bench.check() if engine.bench is not None else {}
-    now = engine.clock.now()
-    breakers = {
-        name: {
-            "circuit": str(breaker.circuit(now)),
-            "failures": breaker.failures,
-            "because": breaker.because,
-            "until": iso(breaker.until) if breaker.until else None,
-        }
-        for name, breaker in sorted(engine.performer.gates.book.breakers().items())
-    }
+    known = breakers(engine.performer.gates)
     tools = {
         name: {"ok": found.ok, "set_up": not found.unset, "detail": found.detail, "advice": found.advice}
         for name, found in sorted(health.items())
     }
     well = all(found["ok"] or not found["set_up"] for found in tools.values()) and not any(
-        b["until"] for b in breakers.values()
+        breaker["until"] for breaker in known.values()
     )
-    return {"ok": well, "tools": tools, "breakers": breakers}
+    return {"ok": well, "tools": tools, "breakers": known}
 
 
 def told_of(found: dict[str, Any]) -> str:
@@ -39,7 +32,16 @@ def told_of(found: dict[str, Any]) -> str:
         mark = "✓" if tool["ok"] else "✗" if tool["set_up"] else "–"
         lines.append(f"{mark} {name}{': ' if tool['detail'] else ''}{visible(tool['detail'])}")
         lines += [f"    → {visible(tool['advice'])}"] if tool["advice"] and not tool["ok"] else []
-    for name, breaker in found["breakers"].items():
-        until = f", tried again at {breaker['until']}" if breaker["until"] else ""
-        lines.append(f"! {name}: {breaker['circuit']}{until}; the last failure: {visible(breaker['because'])}")
+    lines += _breaker_lines(found["breakers"])
     return "".join(f"{line}\n" for line in lines)
+
+
+def gate_lines(engine: Engine) -> list[str]:
+    """What keeps executions of this home waiting just now: breakers that are not closed, and a lack of room."""
+    lines = _breaker_lines(open_breakers(engine.performer.gates))
+    lines[MOST_LINES:] = ["! … and more: windlass tools check"] if len(lines) > MOST_LINES else []
+    return lines + [f"! new attempts are held back: {why}" for why in engine.performer.intake.told()["held_back"]]
+
+
+def _breaker_lines(known: dict[str, dict[str, Any]]) -> list[str]:
+    return [f"! {' '.join(visible(told_line(name, told)).split())}" for name, told in known.items()]

@@ -43,6 +43,10 @@ def _page(tool: dict[str, Any]) -> Iterator[str]:
     effect = f"effect {tool['effect']}" if tool["effect"] else "its effect depends on its arguments"
     yield f"{tool['name']}: {tool['kind']}, {effect}"
     yield visible(tool["description"])
+    if terms := [f"{name} {value}" for name, value in tool["terms"].items() if value]:
+        yield f"its terms: {visible(', '.join(terms))}"
+    if tool["breaker"] is not None and tool["breaker"]["failures"]:
+        yield f"its breaker is {tool['breaker']['circuit']}; the last failure: {visible(tool['breaker']['because'])}"
     if tool["kind"] == "composed":
         yield f"kept in {visible(short(tool['file']))}, {_scope(tool)}"
         yield f"{_calls(tool)}; {_used(tool)}"

@@ -54,8 +54,10 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
     async def work(engine: Engine) -> int:
         from windlass.assembly.showing import every_tool, tool_data
         from windlass.cli.tool_text import tool_table, visible
+        from windlass.engine.gates.view import manner
 
-        told = [tool_data(engine, tool) for tool in every_tool(engine)]
+        gates = engine.performer.gates
+        told = [tool_data(engine, tool) | manner(gates, tool) for tool in every_tool(engine)]
         if as_json:
             print_json(told)
         else:
@@ -93,9 +95,11 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False, home: Home
     async def work(engine: Engine) -> int:
         from windlass.assembly.showing import whole_data
         from windlass.cli.tool_text import tool_page
+        from windlass.engine.gates.view import manner
         from windlass.engine.single import tool_named
 
-        told = whole_data(engine, tool_named(engine, name))
+        tool = tool_named(engine, name)
+        told = whole_data(engine, tool) | manner(engine.performer.gates, tool)
         if as_json:
             print_json(told)
         else:

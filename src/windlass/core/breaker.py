@@ -3,7 +3,8 @@
     closed --(5 failures in a row)--> open --(its time is over)--> half open --(one use)--> closed, or open for longer
 
 Only failures that are the tool's own count: the world hiccupped, or something ran out. Who was asked for nonsense, or
-for what he may not do, is not broken.
+for what he may not do, is not broken. While it is open, only what the probe finds says anything new: uses that began
+before are late news, good or bad. Else ten failures at once would make it rest for as long as ten failed probes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from windlass.errors import Category, Failure
 
-__all__ = ["Breaker", "Circuit", "counts"]
+__all__ = ["FIRST_REST", "Breaker", "Circuit", "counts"]
 
 FAILURES = 5
 """In a row, after which it opens."""
@@ -56,13 +57,19 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
         """One use begins that tells whether it works again; others wait for what comes of it."""
         return msgspec.structs.replace(self, probing=True, until=now + PROBE_TAKES)
 
+    def called_off(self) -> Breaker:
+        """The probe was stopped from outside and found nothing out: another may begin a first rest after it did."""
+        return msgspec.structs.replace(self, probing=False, until=self.until - PROBE_TAKES + FIRST_REST)
+
     def worked(self) -> Breaker:
-        return Breaker()
+        return self if self.until and not self.probing else Breaker()
 
     def failed(self, failure: Failure, now: float) -> Breaker:
         because = failure.message[:300]
-        if self.until:  # it was the probe
+        if self.probing:
             return self._open(because, now)
+        if self.until:
+            return self
         failures = self.failures + 1
         if failures >= FAILURES:
             return self._open(because, now)

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from windlass.core import events as ev
+from windlass.core.breaker import Circuit
 from windlass.ports import Spending
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
@@ -45,6 +46,7 @@ class Metrics:
             "windlass_stream_clients_dropped", "Clients that were too slow and cut off.", registry=on
         )
         self._driven = Gauge("windlass_executions_driven", "Executions that this server drives.", registry=on)
+        self._waiting = Gauge("windlass_attempts_waiting", "Attempts that wait for their turn or memory.", registry=on)
         self._dropped_before = 0
         self._home = _Home()
         self._registry.register(self._home)
@@ -76,12 +78,15 @@ class Metrics:
         *,
         counts: dict[str, int],
         spent: Iterable[Spending],
+        circuits: dict[str, str],
+        waiting: int,
         driven: int,
         clients: int,
         dropped: int,
     ) -> bytes:
-        """Everything, as text. `spent` is by runtime."""
-        self._home.counts, self._home.spent = counts, list(spent)
+        """Everything, as text. `spent` is by runtime, `circuits` by breaker; `waiting` are attempts held back."""
+        self._home.counts, self._home.spent, self._home.circuits = counts, list(spent), circuits
+        self._waiting.set(waiting)
         self._driven.set(driven)
         self._clients.set(clients)
         self._dropped.inc(dropped - self._dropped_before)
@@ -95,12 +100,19 @@ class _Home:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.spent: list[Spending] = []
+        self.circuits: dict[str, str] = {}
 
     def collect(self) -> Iterable[Metric]:
         executions = GaugeMetricFamily("windlass_executions", "Executions of the home, by status.", labels=["status"])
         for status, count in self.counts.items():
             executions.add_metric([status], count)
         yield executions
+        broken = GaugeMetricFamily(
+            "windlass_breaker_open", "1 while a breaker is open or half open, 0 after failures.", labels=["name"]
+        )
+        for name, circuit in self.circuits.items():
+            broken.add_metric([name], float(circuit != Circuit.CLOSED))
+        yield broken
         cost = CounterMetricFamily("windlass_cost_usd", "Dollars spent whose price is known.", labels=["runtime"])
         unknown = CounterMetricFamily("windlass_cost_unknown", "Attempts of unknown cost.", labels=["runtime"])
         tokens = CounterMetricFamily("windlass_tokens", "Tokens read and written.", labels=["runtime", "direction"])

@@ -1,4 +1,9 @@
-"""The breaker of what one use of a tool is about: asked before it begins, told what came of it."""
+"""The breaker of what one use of a tool is about: asked before it begins, told what came of it.
+
+Other processes of the home change the same breakers, and what is known of them here may be a second old. So whoever
+changes one reads it anew first, and the one use that tries a half-open breaker is counted in the book, where two who
+ask at once are told apart.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,18 @@ from collections.abc import Awaitable
 from typing import Any
 
 from windlass.clock import Clock
-from windlass.core.breaker import Breaker, Circuit, counts
-from windlass.errors import Category, Failure, ToolError, classify
-from windlass.ports import GateBook
+from windlass.core.breaker import FIRST_REST, Breaker, Circuit, counts
+from windlass.errors import Category, Failure, JournalError, ToolError, classify
+from windlass.ports import GateBook, Rate
 
 __all__ = ["CircuitOfUse", "NotBegun", "TookTooLong", "cancelled"]
 
+MOST_BREAKERS = 1_000
+"""Kept at a time. Hosts that fail are without number: those that have rested longest are forgotten first."""
+_ONE_PROBE = Rate(1, FIRST_REST)
+"""No two probes are closer to each other than the shortest rest."""
 _CLOSED = Breaker()
-_ADVICE = ("windlass tools check tells how it is", "name a substitute: tools.NAME.fallback in your settings")
+_ADVICE = ("windlass tools check tells how it is", "name a substitute in your settings: tools.NAME.fallback")
 
 
 class TookTooLong(ToolError):
@@ -35,39 +44,89 @@ class CircuitOfUse:
 
     def __init__(self, book: GateBook, name: str | None, clock: Clock) -> None:
         self._book, self._name, self._clock = book, name, clock
-        self.before = book.breaker(name) if name is not None else _CLOSED
+        self._probes = False
+        """Whether this use is the one that tells if it works again."""
+
+    @property
+    def closed(self) -> bool:
+        return self._name is None or not self._book.breaker(self._name).until
+
+    def look(self) -> None:
+        """Raises NotBegun while it is open, or while somebody else tries it."""
+        if self._name is not None:
+            self._refuse(self._name, self._book.breaker(self._name))
 
     def enter(self) -> None:
-        """Raises NotBegun while it is open."""
-        now = self._clock.now()
-        if not self.before.admits(now):
-            rest = self.before.until - now
-            raise NotBegun(
-                f"{self._name} failed again and again ({self.before.because}); it is left alone for {rest:.0f} s more",
-                category=Category.TRANSIENT,
-                advice=(
-                    "windlass tools check tells how it is",
-                    "name a substitute in your settings: tools.NAME.fallback",
-                ),
-                retry_after=rest,
-            )
-        if self._name is not None and self.before.circuit(now) is Circuit.HALF_OPEN:
-            self.before = self.before.probe(now)
-            self._book.keep_breaker(self._name, self.before)
+        """The same, right before it begins. Who finds it half open is the one who tries, and nobody else does."""
+        if self.closed or self._name is None:
+            return
+        breaker, now = self._anew(self._name), self._clock.now()
+        self._refuse(self._name, breaker)
+        if breaker.circuit(now) is not Circuit.HALF_OPEN:
+            return
+        if wait := self._turn(self._name, now):
+            raise _refusal(self._name, breaker.because, "somebody else tries it", wait)
+        self._book.keep_breaker(self._name, breaker.probe(now))
+        self._probes = True
 
-    async def watch(self, use: Awaitable[Any]) -> Any:
+    async def watch(self, use: Awaitable[Any], limit: asyncio.Timeout | None = None) -> Any:
+        """What the use gives; the breaker learns of it. `limit` is the step's own time, as far as it has one."""
         try:
             value = await use
-        except (Exception, SystemExit) as error:
-            if self._name is not None and not cancelled():
-                self._failed(self._name, classify(error))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if self._name is not None:
+                self._ended(self._name, error, limit)
             raise
-        if self._name is not None and (self.before.until or self.before.failures):
-            self._book.keep_breaker(self._name, self.before.worked())
+        if self._name is not None and (self._probes or self._book.breaker(self._name).failures):
+            self._change(self._name, self._anew(self._name), worked=True)
         return value
 
-    def _failed(self, name: str, failure: Failure) -> None:
-        if counts(failure):
-            self._book.keep_breaker(name, self._book.breaker(name).failed(failure, self._clock.now()))
-        elif self.before.probing:
-            self._book.keep_breaker(name, self.before.worked())  # it answered, if only with a no
+    def _ended(self, name: str, error: BaseException, limit: asyncio.Timeout | None) -> None:
+        breaker = self._anew(name)
+        if limit is not None and limit.expired():
+            late = Failure(Category.RESOURCE, "it was not done when the time of its step was over")
+            self._change(name, breaker, failure=late)
+        elif cancelled() or isinstance(error, asyncio.CancelledError):
+            if self._probes and breaker.probing:
+                self._book.keep_breaker(name, breaker.called_off())
+        elif counts(failure := classify(error)):
+            self._change(name, breaker, failure=failure)
+        elif self._probes:
+            self._change(name, breaker, worked=True)  # it answered, if only with a no
+
+    def _change(self, name: str, breaker: Breaker, *, worked: bool = False, failure: Failure | None = None) -> None:
+        if breaker.probing and not self._probes:
+            return  # it began before, and somebody else is finding out how it is now
+        after = breaker if failure is None else breaker.failed(failure, self._clock.now())
+        after = after.worked() if worked else after
+        if after != breaker:
+            self._book.keep_breaker(name, after)
+
+    def _anew(self, name: str) -> Breaker:
+        known = self._book.breakers()
+        if len(known) > MOST_BREAKERS:
+            oldest = min((other for other in known if other != name), key=lambda other: known[other].until)
+            self._book.keep_breaker(oldest, _CLOSED)
+        return known.get(name, _CLOSED)
+
+    def _turn(self, name: str, now: float) -> float:
+        """0 when the probe is this one; else the seconds until there can be another."""
+        try:
+            return self._book.take(f"probe of {name}", _ONE_PROBE, now)
+        except JournalError:
+            return 0.0  # nobody can count it: better two probes than none
+
+    def _refuse(self, name: str, breaker: Breaker) -> None:
+        now = self._clock.now()
+        if not breaker.admits(now):
+            how = "somebody else tries it" if breaker.probing else "it is left alone"
+            raise _refusal(name, breaker.because, how, breaker.until - now)
+
+
+def _refusal(name: str, because: str, how: str, rest: float) -> NotBegun:
+    return NotBegun(
+        f"{name} failed again and again ({because}); {how} for {rest:.0f} s more",
+        category=Category.TRANSIENT,
+        advice=_ADVICE,
+        retry_after=rest,
+    )

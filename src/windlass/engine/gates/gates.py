@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ import msgspec
 from windlass.clock import Clock, SystemClock
 from windlass.core.breaker import counts
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
+from windlass.engine.gates.ending import to_its_end
 from windlass.engine.gates.memory import MemoryGateBook
+from windlass.engine.gates.outflow import Outflow
 from windlass.engine.gates.places import Places
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
@@ -44,13 +46,15 @@ class Gates:
         self.book = book or MemoryGateBook()
         self.terms = terms or TermsOfUse()
         self._places = Places(places)
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
 
     def close(self) -> None:
         self.book.close()
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Any:
         """What the tool, or its substitute, gives."""
+        if not isinstance(call.output, Outflow):
+            call.output = Outflow(call.output)
         tried: list[str] = []
         while True:
             try:
@@ -62,23 +66,28 @@ class Gates:
                 if substitute is None:
                     raise
                 why = classify(error).message
-                call.output("note", f"{tool.name} cannot be used ({why}): {substitute.name} takes its place\n")
+                _say(call, f"{tool.name} cannot be used ({why}): {substitute.name} takes its place")
                 tried.append(tool.name)
                 tool = substitute
 
     async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
         terms = self.terms.of(tool)
-        circuit = CircuitOfUse(self.book, circuit_of(tool, arguments), self._clock)
-        if terms is PLAIN and not circuit.before.until:
+        circuit = CircuitOfUse(self.book, circuit_of(tool, arguments), self.clock)
+        # The step's own limit, if this is the step's own use: one of many uses within it is not to blame for it.
+        limit = getattr(call.contact, "limit", None)
+        if terms is PLAIN and limit is None and circuit.closed:
             return await circuit.watch(tool.execute(arguments, call))
         key = self._cache_key(tool, arguments, call, terms)
-        if key is not None and (known := self.book.known(key, self._clock.now())) is not None:
+        if key is not None and (known := self.book.known(key, self.clock.now())) is not None:
             return known[0]
+        circuit.look()  # who would be refused takes no turn from others, and does not wait for one
         async with self._turn(tool, terms):
             circuit.enter()
-            value = await circuit.watch(_in_time(tool, arguments, call, terms))
+            limited = terms.timeout is not None or limit is not None
+            use = _stoppable(tool, arguments, call) if limited else tool.execute(arguments, call)
+            value = await circuit.watch(_in_time(use, tool.name, terms.timeout), limit)
         if key is not None and terms.cache is not None:
-            self.book.learn(key, value, self._clock.now() + terms.cache)
+            self.book.learn(key, value, self.clock.now() + terms.cache)
         return value
 
     @asynccontextmanager
@@ -92,7 +101,7 @@ class Gates:
             yield
 
     async def _wait_for_turn(self, name: str, rate: Rate) -> None:
-        while (wait := self.book.take(name, rate, self._clock.now())) > 0:
+        while (wait := self.book.take(name, rate, self.clock.now())) > 0:
             if wait > PATIENCE:
                 raise NotBegun(
                     f"{name} may be used {rate}; the next turn is in {wait:.0f} s",
@@ -119,18 +128,31 @@ class Gates:
         return found if did_nothing else None
 
 
-async def _in_time(tool: Tool, arguments: Mapping[str, Any], call: Call, terms: Terms) -> Any:
-    if terms.timeout is None:
-        return await tool.execute(arguments, call)
-    limit = asyncio.timeout(terms.timeout)
+async def _in_time(use: Awaitable[Any], name: str, seconds: float | None) -> Any:
+    if seconds is None:
+        return await use
+    limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await tool.execute(arguments, call)
+            return await use
     except Exception as error:
         if not limit.expired():
             raise
         raise TookTooLong(
-            f"{tool.name} took longer than {terms.timeout:g} s and was stopped",
+            f"{name} took longer than {seconds:g} s and was stopped",
             category=Category.TRANSIENT,
             advice=("raise tools.NAME.timeout in your settings, or give it less to do",),
         ) from error
+
+
+async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+    """A use that a limit can stop, even if it does not want to."""
+    use = tool.execute(arguments, call)
+    gone = f"{tool.name} does not end though it was told to: it is left behind, and may still do something"
+    return await to_its_end(use, call.grace, lambda: _say(call, gone))
+
+
+def _say(call: Call, text: str) -> None:
+    """In the engine's own words: they are not held back after a flood."""
+    say = call.output.say if isinstance(call.output, Outflow) else call.output
+    say("note", f"{text}\n")

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.settings import LoadSettings
@@ -35,39 +36,69 @@ class Intake:
         self._settings = settings or LoadSettings()
         self._home = home
         self._memory = memory or free_memory
+        self._taken = 0
+        """Places, of which there are `load.attempts`; also by those who have one and wait for memory."""
         self._under_way = 0
+        self._held = 0
+        """Attempts that wait for their turn or for memory."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._looked_at = float("-inf")
         self._short = False
 
     def enter(self) -> bool:
         """One more attempt is under way, if nothing is against it; else somebody has to `wait` first."""
-        if self._waiting or self._under_way >= self._settings.attempts or self._short or self._stale():
+        if self._waiting or self._taken >= self._settings.attempts or self._short or self._stale():
             return False
+        self._taken += 1
         self._under_way += 1
         return True
 
     async def wait(self, say: Callable[[str, str], None]) -> None:
         """Until it is under way. Says what it waits for."""
-        if self._waiting or self._under_way >= self._settings.attempts:
-            say("note", f"waits for its turn: {self._settings.attempts} attempts are under way (load.attempts)\n")
-            await self._turn()
-        self._look()
-        if self._short and self._under_way:
-            floor = self._settings.memory_floor >> 20
-            say("note", f"waits for memory: less than {floor} MiB are free (load.memory_floor)\n")
-        while self._short and self._under_way:
-            await asyncio.sleep(LOOK_AGAIN)
-            self._look()
-        self._under_way += 1
+        self._held += 1
+        try:
+            if self._waiting or self._taken >= self._settings.attempts:
+                say("note", f"waits for its turn: {self._settings.attempts} attempts are under way (load.attempts)\n")
+                await self._turn()
+            else:
+                self._taken += 1
+            try:
+                await self._enough(say)
+            except BaseException:
+                self._hand_on()  # or nobody would ever get the place
+                raise
+            self._under_way += 1
+        finally:
+            self._held -= 1
 
     def leave(self) -> None:
         self._under_way -= 1
+        self._hand_on()
+
+    def told(self) -> dict[str, Any]:
+        """How much is under way in this process, how much waits, and what holds new attempts back just now."""
+        against = []
+        if self._waiting:
+            against.append(f"{self._settings.attempts} attempts are under way (load.attempts)")
+        if self._lack_of_memory():
+            against.append(self._little_memory())
+        if (left := self._lack_of_disk()) is not None:
+            against.append(self._little_disk(left))
+        return {
+            "under_way": self._under_way,
+            "waiting": self._held,
+            "limit": self._settings.attempts,
+            "held_back": against,
+        }
+
+    def _hand_on(self) -> None:
+        """The place goes to who waits longest; it never is free in between, so that nobody slips in."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
+        self._taken -= 1
 
     async def _turn(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -76,9 +107,17 @@ class Intake:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._under_way += 1
-                self.leave()  # it came in the very moment that nobody wanted it any more: to the next
+                self._hand_on()  # it came in the very moment that nobody wanted it any more: to the next
             raise
+
+    async def _enough(self, say: Callable[[str, str], None]) -> None:
+        """Until there is memory, or nobody else is under way who could give some back."""
+        self._look()
+        if self._short and self._under_way:
+            say("note", f"waits for memory: {self._little_memory()}\n")
+        while self._short and self._under_way:
+            await asyncio.sleep(LOOK_AGAIN)
+            self._look()
 
     def _stale(self) -> bool:
         return time.monotonic() - self._looked_at >= FRESH
@@ -86,18 +125,32 @@ class Intake:
     def _look(self) -> None:
         if not self._stale():
             return
-        free = self._memory()
-        self._short = free is not None and free < self._settings.memory_floor
-        if self._home is not None and self._home.exists():
-            left = shutil.disk_usage(self._home).free
-            if left < self._settings.disk_floor:
-                floor = self._settings.disk_floor >> 20
-                raise ToolError(
-                    f"only {left >> 20} MiB are free on the disk of {self._home}, and {floor} must stay free",
-                    category=Category.RESOURCE,
-                    advice=("free some space: windlass clean", "or lower load.disk_floor in your settings"),
-                )
+        self._short = self._lack_of_memory()
+        if (left := self._lack_of_disk()) is not None:
+            raise ToolError(
+                self._little_disk(left),
+                category=Category.RESOURCE,
+                advice=("free some space: windlass clean", "or lower load.disk_floor in your settings"),
+            )
         self._looked_at = time.monotonic()
+
+    def _lack_of_memory(self) -> bool:
+        free = self._memory()
+        return free is not None and free < self._settings.memory_floor
+
+    def _lack_of_disk(self) -> int | None:
+        """How many bytes are left, when that is too little."""
+        if self._home is None or not self._home.exists():
+            return None
+        left = shutil.disk_usage(self._home).free
+        return left if left < self._settings.disk_floor else None
+
+    def _little_memory(self) -> str:
+        return f"less than {self._settings.memory_floor >> 20} MiB are free (load.memory_floor)"
+
+    def _little_disk(self, left: int) -> str:
+        floor = self._settings.disk_floor >> 20
+        return f"only {left >> 20} MiB are free on the disk of {self._home}, and {floor} must stay free"
 
 
 def free_memory() -> int | None:

@@ -13,6 +13,7 @@ from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
+from windlass.engine.gates.view import open_breakers, told_line
 from windlass.engine.lookup import find_step
 from windlass.errors import Failure
 from windlass.ports import Entry
@@ -21,6 +22,7 @@ from windlass.server.mcp.models import CostView, ErrorView, ExecutionView, Quest
 __all__ = ["Seen", "error_view", "following", "look", "questions", "view"]
 
 MOST_STEPS = 60
+MOST_BREAKERS = 10
 LONGEST_OUTPUT = 4_000
 """Characters of one step's output."""
 DEEPEST = 60
@@ -68,6 +70,9 @@ async def look(engine: Engine, execution: str) -> Seen:
     seen = Seen(fold(events))
     for event in events:
         seen.note(event)
+    if not seen.state.status.finished:
+        open_ones = list(open_breakers(engine.performer.gates).items())[:MOST_BREAKERS]
+        seen.warnings += [f"a breaker is not closed: {told_line(name, told)}" for name, told in open_ones]
     return seen
 
 

@@ -13,9 +13,12 @@ from starlette.responses import Response
 from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
+from windlass.core.view import snapshot
+from windlass.engine.gates.view import open_breakers
 from windlass.engine.lookup import find_step
 from windlass.ports import Entry, Head
 from windlass.server import models
+from windlass.server.mcp.clean import clean
 from windlass.server.once import ticket_of
 from windlass.server.orders import plan_ordered
 from windlass.server.routes.shared import STARTED, Id, answer, problems, told
@@ -93,7 +96,8 @@ def execution_routes(service: Service) -> APIRouter:
         """One execution as it stands; with `wait`, when it stands still."""
         head = await engine.find(execution)
         await service.wait(head.id, wait)
-        return told(await engine.state(head.id))
+        stands = snapshot(await engine.state(head.id))
+        return answer({**stands, "breakers": clean(open_breakers(engine.performer.gates))})
 
     @router.get("/executions/{execution}/events", responses={200: {"model": models.EventPage}, **problems(404, 409)})
     async def events(execution: Id, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> Response:

@@ -8,7 +8,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from windlass.engine.gates.view import breakers, open_breakers
 from windlass.errors import JournalError
+from windlass.server.mcp.clean import clean
 from windlass.server.metrics import CONTENT_TYPE_LATEST
 from windlass.server.routes.shared import answer, problems
 from windlass.server.service import Service
@@ -49,6 +51,8 @@ def health_routes(service: Service) -> APIRouter:
                 "driven": engine.driving,
                 "waiting": service.waiting,
                 "journal": trouble or "ok",
+                "breakers": clean(open_breakers(engine.performer.gates)),
+                "intake": engine.performer.intake.told(),
             }
         return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})
 
@@ -58,6 +62,8 @@ def health_routes(service: Service) -> APIRouter:
         page = service.metrics.page(
             counts=await engine.counts(),
             spent=await engine.ledger.spent("runtime"),
+            circuits={name: told["circuit"] for name, told in breakers(engine.performer.gates).items()},
+            waiting=engine.performer.intake.told()["waiting"],
             driven=engine.driving,
             clients=service.feed.clients,
             dropped=service.feed.dropped,

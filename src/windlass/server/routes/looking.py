@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi import Path as PathOf
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from windlass.agents.catalogue import Catalogue
 from windlass.agents.listing import catalogue_data
 from windlass.assembly.showing import every_tool, tool_data, whole_data
+from windlass.engine.gates.view import manner
 from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import UsageError
@@ -36,13 +37,23 @@ def looking_routes(service: Service) -> APIRouter:
 
     @router.get("/tools", responses=problems())
     async def tools() -> Response:
-        """The tools that steps can use: their kinds, what they take and return, and the uses of composed ones."""
-        return answer(await asyncio.to_thread(lambda: clean([tool_data(engine, tool) for tool in every_tool(engine)])))
+        """The tools that steps can use: kinds, what they take and return, terms, breakers, uses of composed ones."""
+        gates = engine.performer.gates
+
+        def told() -> list[dict[str, Any]]:
+            return [tool_data(engine, tool) | manner(gates, tool) for tool in every_tool(engine)]
+
+        return answer(await asyncio.to_thread(lambda: clean(told())))
 
     @router.get("/tools/{name}", responses=problems(404))
     async def tool(name: Annotated[str, PathOf(max_length=200, description="A tool's name.")]) -> Response:
         """One tool, with its TypeScript declaration for programs; of a composed one also its source."""
-        return answer(await asyncio.to_thread(lambda: clean(whole_data(engine, tool_named(engine, name)))))
+
+        def told() -> dict[str, Any]:
+            found = tool_named(engine, name)
+            return whole_data(engine, found) | manner(engine.performer.gates, found)
+
+        return answer(await asyncio.to_thread(lambda: clean(told())))
 
     @router.get("/agents", responses=problems())
     async def agents(

@@ -1,0 +1,35 @@
+"""What a use of a tool shows is kept in the journal, so there is an end to it: who floods is cut off, and goes on.
+
+The text is counted where it is shown, in the tool's own thread if it has one: what is too much never gets to the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["Outflow"]
+
+MOST_SHOWN = 4 * 1024 * 1024
+"""Characters that one attempt may show."""
+EACH = 64
+"""Characters that every piece counts as, besides its own: each may become a record."""
+
+
+class Outflow:
+    """`call.output`, within bounds."""
+
+    __slots__ = ("_left", "say")
+
+    def __init__(self, output: Callable[[str, str], None]) -> None:
+        self.say = output
+        """Past the bounds: for the engine's own words."""
+        self._left = MOST_SHOWN
+
+    def __call__(self, stream: str, text: str) -> None:
+        if self._left <= 0:
+            return
+        room = self._left
+        self._left -= len(text) + EACH
+        self.say(stream, text[:room])
+        if self._left <= 0:
+            self.say("note", f"more than {MOST_SHOWN >> 20} MiB were shown: what comes now is not kept\n")

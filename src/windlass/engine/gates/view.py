@@ -1,0 +1,77 @@
+"""How the gates look from outside: the same on the command line, over HTTP and over MCP (C4, C8).
+
+A breaker is shown as the gate would find it at this moment, by the gate's own clock: what is called open here is not
+used. The words of a failure may be a stranger's: whoever shows them takes care of what is in them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.clock import iso
+from windlass.core.breaker import Breaker, Circuit
+from windlass.engine.gates.gates import Gates
+from windlass.ports import Terms, Tool, circuit_of
+
+__all__ = ["breakers", "manner", "open_breakers", "told_line"]
+
+
+def breakers(gates: Gates) -> dict[str, dict[str, Any]]:
+    """Every breaker that has failures, by name: of tools, of hosts, of runtimes."""
+    now = gates.clock.now()
+    return {name: _told(breaker, now) for name, breaker in sorted(_kept(gates).items())}
+
+
+def open_breakers(gates: Gates) -> dict[str, dict[str, Any]]:
+    """Those that are not closed."""
+    return {name: told for name, told in breakers(gates).items() if told["circuit"] != Circuit.CLOSED}
+
+
+def told_line(name: str, told: dict[str, Any]) -> str:
+    """One of them in a line."""
+    match told["circuit"]:
+        case Circuit.OPEN:
+            until = f", tried again at {told['until']}"
+        case Circuit.HALF_OPEN:
+            until = ", the next use tries it" if not told["probing"] else ", it is being tried"
+        case _:
+            until = f", {told['failures']} failures in a row"
+    return f"{name}: {told['circuit']}{until}; the last failure: {told['because']}"
+
+
+def manner(gates: Gates, tool: Tool) -> dict[str, Any]:
+    """On which terms the tool is used, and its breaker; null where it has none of its own."""
+    try:
+        circuit = circuit_of(tool, {})
+    except Exception:  # which it is depends on the arguments, or the tool is anybody's
+        circuit = None
+    breaker = _told(gates.book.breaker(circuit), gates.clock.now()) if circuit is not None else None
+    return {"terms": _terms(gates.terms.of(tool)), "breaker": breaker}
+
+
+def _kept(gates: Gates) -> dict[str, Breaker]:
+    try:
+        return gates.book.breakers()
+    except OSError:  # a home that can only be read has none: who looks is not to fail for that
+        return {}
+
+
+def _told(breaker: Breaker, now: float) -> dict[str, Any]:
+    return {
+        "circuit": str(breaker.circuit(now)),
+        "failures": breaker.failures,
+        "because": breaker.because,
+        "until": iso(breaker.until) if breaker.until else None,
+        "probing": breaker.probing,
+    }
+
+
+def _terms(terms: Terms) -> dict[str, Any]:
+    return {
+        "timeout": terms.timeout,
+        "rate": str(terms.rate) if terms.rate is not None else None,
+        "concurrent": terms.concurrent,
+        "cache": terms.cache,
+        "fallback": terms.fallback,
+        "sensitive": terms.sensitive,
+    }
