@@ -174,7 +174,8 @@ def test_h1_status_and_logs_tell_what_was_used(project: Project, windlass: Windl
     shape = r"used \d+\.\d s of computing, at most \d+ MB of memory, 293 kB received"
     assert re.fullmatch(shape, told), told
     idle, busy = sorted((line for line in windlass("logs", found).out.splitlines() if " ✓ " in line), key=len)
-    assert "✓ busy" in busy and busy.endswith("MB of memory, 293 kB received)")
+    assert "✓ busy" in busy
+    assert busy.endswith("MB of memory, 293 kB received)")
     assert idle.endswith(" s"), "what is little is not worth a word"
 
 

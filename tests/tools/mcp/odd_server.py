@@ -73,6 +73,12 @@ def flood(size: int) -> str:
 
 
 @server.tool(structured_output=False)
+def echo(text: str) -> str:
+    """The same again."""
+    return text
+
+
+@server.tool(structured_output=False)
 def picture() -> list[Any]:
     """A picture with a word about it."""
     data = base64.b64encode(PIXEL).decode()

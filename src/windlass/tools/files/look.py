@@ -19,6 +19,7 @@ from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.glob import glob_filter
 from windlass.tools.files.place import Place, kind, walk
 from windlass.tools.files.safe_path import Root, is_state, names_in
+from windlass.tools.files.tally import count_read
 
 __all__ = ["encode", "list_entries", "read", "regular"]
 
@@ -65,6 +66,7 @@ def _read(fd: int, offset: int, limit: int, check: Callable[[], None]) -> bytes:
         chunk = os.pread(fd, min(1 << 20, limit - len(data)), offset + len(data))
         if not chunk:
             break
+        count_read(len(chunk))
         data += chunk
     return bytes(data)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import shown, unusable
+from windlass.tools.files.tally import count_read, count_written
 
 __all__ = [
     "DIRECTORY",
@@ -148,6 +149,7 @@ def read_chunks(place: Place, check: Callable[[], None]) -> Iterator[bytes]:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise unusable(place.path, "is not a regular file")
         while chunk := os.read(fd, CHUNK):
+            count_read(len(chunk))
             check()
             yield chunk
     finally:
@@ -163,7 +165,9 @@ def write_chunks(fd: int, chunks: Iterable[bytes], check: Callable[[], None]) ->
         rest = memoryview(chunk)
         while rest:
             check()
-            rest = rest[os.write(fd, rest[:CHUNK]) :]
+            count = os.write(fd, rest[:CHUNK])
+            count_written(count)
+            rest = rest[count:]
             fault_point("files.chunk")
     return size, digest.hexdigest()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
@@ -27,6 +28,7 @@ from windlass.tools.files.place import Place
 from windlass.tools.files.retrace import undo_steps
 from windlass.tools.files.rollback import roll_back, roll_back_in
 from windlass.tools.files.safe_path import Root
+from windlass.tools.files.tally import Tally, tally
 from windlass.tools.files.undo import Undo, begin
 
 __all__ = ["Changing", "Looking"]
@@ -78,12 +80,18 @@ class _FileTool(ABC):
             if stop.is_set():
                 raise _Stopped
 
+        counting = Tally()
+
         def work() -> Any:
+            tally.set(counting)  # in the context of this thread's work alone
+            before = time.thread_time()
             try:
                 check()
                 return self._run(given, call, check)
             except OSError as error:
                 raise explain(error, self._doing(given)) from error
+            finally:
+                counting.cpu += time.thread_time() - before
 
         worker = _in_thread(work)
         try:
@@ -94,6 +102,8 @@ class _FileTool(ABC):
             await _ended(worker)
             await self._regret(worker, call)
             raise
+        finally:
+            call.meter.add(cpu=counting.cpu, received=counting.read, sent=counting.written)
 
     def _doing(self, given: Any) -> str:
         path = getattr(given, "path", None) or getattr(given, "source", None)

@@ -15,6 +15,7 @@ from windlass.tools.files.glob import glob_filter
 from windlass.tools.files.match import Find, finder
 from windlass.tools.files.place import Place, kind, walk
 from windlass.tools.files.safe_path import Root, is_state, names_in
+from windlass.tools.files.tally import count_read
 
 __all__ = ["search"]
 
@@ -120,6 +121,7 @@ class _Hunt:
         except OSError:
             self.skipped["unreadable"] += 1
             return None
+        data = b""
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
@@ -138,6 +140,7 @@ class _Hunt:
                 self._check()
                 data += chunk
         finally:
+            count_read(len(data))
             os.close(fd)
         self._bytes -= len(data)
         return data

@@ -97,7 +97,7 @@ def _asking(method: str, line: Line, now: Callable[[], float]) -> Act:
         ask = ask_of(method, given, call)
         secrets = secrets_of(ask)
         what = f"{method} {read_address(given.url).shown}"
-        async with in_time(given.timeout, what), exchange(line, ask) as answered:
+        async with in_time(given.timeout, what), exchange(line, ask, call.meter) as answered:
             response = answered.response
             good = given.good(response.status_code)
             most = given.max_bytes if good else min(given.max_bytes, MOST_OF_A_REFUSAL)
@@ -116,7 +116,7 @@ def _downloading(line: Line, now: Callable[[], float]) -> Act:
         ask = ask_of("GET", given, call)
         secrets = secrets_of(ask)
         what = f"download of {read_address(given.url).shown}"
-        async with in_time(given.timeout, what), exchange(line, ask) as answered:
+        async with in_time(given.timeout, what), exchange(line, ask, call.meter) as answered:
             head, response = head_of(answered, secrets), answered.response
             if given.good(response.status_code):
                 return head | await keep(answered, given, call)

@@ -17,6 +17,7 @@ import msgspec
 from windlass.errors import Category, Failure, ToolError
 from windlass.tools.mcp.failures import failure_of, library_missing, unless_done
 from windlass.tools.mcp.mending import Mending
+from windlass.tools.mcp.metering import metering
 from windlass.tools.mcp.over_http import Refusal, refusal
 from windlass.tools.mcp.server import Server
 from windlass.tools.mcp.text import clean
@@ -166,6 +167,7 @@ class Connection:
 
     async def _live(self) -> None:
         refusal.set(self._noted)
+        metering.set(None)  # the line is for all uses, whoever was the first
         try:
             with self._scope:
                 await self._talk()

@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.errors import Category, ToolError
+from windlass.ports import Meter
 from windlass.redact import Redactor
 from windlass.tools.mcp.connection import Connection, Way, load_library
+from windlass.tools.mcp.metering import metering
 from windlass.tools.mcp.over_http import Refusal, refusal
 from windlass.tools.mcp.server import Server
 
@@ -46,12 +48,15 @@ class Line:
         self._parting: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def use(self, doing: str, act: Callable[[Client], Awaitable[T]]) -> T:
-        """Do something with the server; whatever goes wrong is a ToolError that says what was being done."""
+    async def use(self, doing: str, act: Callable[[Client], Awaitable[T]], meter: Meter | None = None) -> T:
+        """Do something with the server; whatever goes wrong is a ToolError that says what was being done.
+
+        The meter is told how much was said, both ways.
+        """
         self._busy += 1
         self._stop_timer()
         noted = Refusal()
-        token = refusal.set(noted)
+        token, measured = refusal.set(noted), metering.set(meter)
         try:
             connection = await self._connected()
             try:
@@ -68,6 +73,7 @@ class Line:
             return found
         finally:
             refusal.reset(token)
+            metering.reset(measured)
             self._busy -= 1
             if not self._busy and not self._closed:
                 self._timer = asyncio.get_running_loop().call_later(self._idle, self._let_go)

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from windlass.tools.mcp.metering import metering
 from windlass.tools.mcp.server import Server
 from windlass.tools.mcp.wire import LONGEST
 
@@ -60,7 +61,8 @@ class OverHttp:
         client = self._clients(self._server)
         client.headers.update({"Accept-Encoding": "identity", **self._headers})
         client.timeout = httpx2.Timeout(CONNECTING, read=None)
-        client.event_hooks = {**client.event_hooks, "response": [*client.event_hooks.get("response", ()), _look]}
+        before, after = (client.event_hooks.get(when, ()) for when in ("request", "response"))
+        client.event_hooks = {**client.event_hooks, "request": [*before, _count], "response": [*after, _look]}
         async with client, streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST) as streams:
             yield streams
 
@@ -69,6 +71,13 @@ def _plain_client(server: Server) -> httpx2.AsyncClient:
     import httpx2
 
     return httpx2.AsyncClient()
+
+
+async def _count(request: httpx2.Request) -> None:
+    from windlass.tools.net.counted import going_out
+
+    if (meter := metering.get()) is not None:
+        going_out(request, meter)
 
 
 async def _look(response: httpx2.Response) -> None:
@@ -82,6 +91,10 @@ async def _look(response: httpx2.Response) -> None:
         response.stream = _bounded(response.stream, 0)  # nobody asked for it, and a little of it may be very much
     elif not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         response.stream = _bounded(response.stream, LONGEST)
+    if (meter := metering.get()) is not None:
+        from windlass.tools.net.counted import coming_in
+
+        coming_in(response, meter)
 
 
 def _bounded(stream: Any, most: int) -> Any:

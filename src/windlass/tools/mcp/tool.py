@@ -62,7 +62,7 @@ class McpTool:
         async def act(client: Client) -> CallToolResult:
             return await _called(client, self._tool.original, given, progress)
 
-        result = await self._line.use(f"using {clean(self._tool.original, 80, lines=False)}", act)
+        result = await self._line.use(f"using {clean(self._tool.original, 80, lines=False)}", act, call.meter)
         return value_of(result, self.name, self._tool, call, self._line.redactor)
 
 

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import windlass.process as processes
+from windlass.tools.mcp.metering import Outbox, Sizes
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -41,6 +42,7 @@ class Wire:
         self.stderr = b""
         """The last of it."""
         self._garbage = 0
+        self._sizes = Sizes()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -55,7 +57,7 @@ class Wire:
                 group.start_soon(self._speak, process, said)
                 group.start_soon(self._drain, process)
                 try:
-                    yield read, write
+                    yield read, Outbox(write)
                 finally:
                     with anyio.CancelScope(shield=True):
                         await self._part(process)
@@ -102,6 +104,7 @@ class Wire:
             except ValueError:
                 self._garbage += len(line)
                 message = _unanswered(line)
+            self._sizes.received(message, len(line) + 1)
             if wanted and message is not None:
                 try:
                     await heard.send(SessionMessage(message))
@@ -128,9 +131,10 @@ class Wire:
     async def _speak(self, process: processes.Process, said: MemoryObjectReceiveStream[Any]) -> None:
         assert process.stdin is not None
         try:
-            async for message in said:
-                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await process.stdin.write(text.encode() + b"\n")
+            async for meter, message in said:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                self._sizes.sent(message.message, len(text), meter)
+                await process.stdin.write(text)
         except BrokenPipeError:
             self.ended.set()  # it has ended, or wants to hear no more: there will be no answer
         finally:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from windlass.errors import Category, ToolError
+from windlass.ports import Meter
 from windlass.tools.message.arguments import Send
 from windlass.tools.message.attachments import Attachment
 from windlass.tools.message.ear import Heard, listening
@@ -69,10 +70,15 @@ def channel(service: Service, url: str) -> Channel:
     return Channel(service.name, str(plugin.service_name), plugin)
 
 
-async def say(to: Channel, given: Send, attached: Sequence[Attachment], clean: Callable[[str], str]) -> dict[str, Any]:
+async def say(
+    to: Channel, given: Send, attached: Sequence[Attachment], clean: Callable[[str], str], meter: Meter
+) -> dict[str, Any]:
     """Hand it over. A ToolError that is not `OutcomeUnknown` means that the service has not taken it."""
     if attached and not to.plugin.attachment_support:
         raise ToolError(f"{to.kind} takes no attachments", advice=("leave `attachments` out, or use another service",))
+    # apprise does not tell what it makes of it: it counts as it is handed over.
+    texts = f"{given.title}{given.text}".encode("utf-8", "replace")
+    meter.add(sent=len(texts) + sum(len(file.data) for file in attached))
     arrived, heard = await in_thread(lambda: _notify(to, given, attached))
     if not arrived:
         raise _why(to, heard, clean)

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windlass.errors import Category, ToolError
+from windlass.ports import Meter
 from windlass.tools.message.once import OutcomeUnknown
 from windlass.tools.message.services import MailServer
 from windlass.tools.message.smtp_failures import before_data, configuration, of_code, of_recipients
@@ -106,10 +107,11 @@ def _refusal(refused: SMTPRecipientRefused) -> dict[str, Any]:
     return {"recipient": refused.recipient, "code": refused.code, "reason": plain(refused.message)}
 
 
-async def deliver(client: SMTP, server: MailServer, mail: bytes) -> Taken:
+async def deliver(client: SMTP, server: MailServer, mail: bytes, meter: Meter) -> Taken:
     """Hand it over. A ToolError that is not `OutcomeUnknown` means that the server does not have it."""
     from aiosmtplib import SMTPDataError, SMTPException
 
+    meter.add(sent=len(mail))  # the client does not tell what became of it, nor what is said around it
     try:
         answer = await client.data(mail, timeout=TAKEOVER)
     except SMTPDataError as refusal:

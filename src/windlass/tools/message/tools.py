@@ -127,7 +127,7 @@ class _Messages:
             refused = await smtp.envelope(client, server, sender.addr_spec, given.everybody, len(mail))
 
             async def deliver() -> dict[str, Any]:
-                taken = await smtp.deliver(client, server, mail)
+                taken = await smtp.deliver(client, server, mail, call.meter)
                 away = {told["recipient"] for told in refused}
                 return {
                     "message_id": message_id,
@@ -167,7 +167,7 @@ class _Messages:
         if (known := parcel.known()) is not None:
             return known
         to = await in_thread(lambda: chat.channel(service, url))
-        return await parcel.hand_over(lambda: chat.say(to, given, attached, screen.clean))
+        return await parcel.hand_over(lambda: chat.say(to, given, attached, screen.clean, call.meter))
 
     def webhook_problems(self, given: Webhook) -> list[str]:
         found = _listed(self.services.problem(given.service, "url"))
@@ -193,7 +193,7 @@ class _Messages:
             headers["Windlass-Signature"] = webhook.signature(secret, int(self._now()), body)
 
         async def post() -> dict[str, Any]:
-            return {"id": parcel.id, **await webhook.post(service, url, body, headers, screen.clean)}
+            return {"id": parcel.id, **await webhook.post(service, url, body, headers, screen.clean, call.meter)}
 
         return await parcel.hand_over(post)
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windlass.errors import Category, ToolError
+from windlass.ports import Meter
 from windlass.tools.message.http_failures import of_status
 from windlass.tools.message.once import OutcomeUnknown
 from windlass.tools.message.services import Service
@@ -45,11 +46,13 @@ def signature(secret: str, at: int, body: bytes) -> str:
 
 
 async def post(
-    service: Service, url: str, body: bytes, headers: dict[str, str], clean: Callable[[str], str]
+    service: Service, url: str, body: bytes, headers: dict[str, str], clean: Callable[[str], str], meter: Meter
 ) -> dict[str, Any]:
     """Hand it over. A ToolError that is not `OutcomeUnknown` means that the service has not taken it."""
     try:
         import httpx2
+
+        from windlass.tools.net.counted import coming_in, going_out
     except ImportError:
         raise ToolError(
             "webhooks need the package httpx2, which is not installed",
@@ -61,8 +64,14 @@ async def post(
     try:
         # No proxy, netrc or redirect: what is meant for one place goes to no other.
         async with httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False) as client:
-            async with client.stream("POST", url, content=body, headers=headers) as answer:
+            request = client.build_request("POST", url, content=body, headers=headers)
+            going_out(request, meter)
+            answer = await client.send(request, stream=True)
+            coming_in(answer, meter)
+            try:
                 said = await _beginning(answer)
+            finally:
+                await answer.aclose()
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol) as error:
         raise ToolError(
             f"message service {service.name!r}: no connection to {host}: {clean(str(error))}",

@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB
+from windlass.ports import Meter
 from windlass.tools.net.failures import in_words
 from windlass.tools.net.guard import Refused
 from windlass.tools.net.names import Address
@@ -72,9 +73,14 @@ class Answered:
 
 
 @asynccontextmanager
-async def exchange(line: Line, ask: Ask) -> AsyncIterator[Answered]:
-    """Send it and give the answer's head; the body is read inside, and the connection is free afterwards."""
+async def exchange(line: Line, ask: Ask, meter: Meter) -> AsyncIterator[Answered]:
+    """Send it and give the answer's head; the body is read inside, and the connection is free afterwards.
+
+    The meter is told of every hop, as far as it came.
+    """
     client = line.client()
+    from windlass.tools.net.counted import coming_in, going_out
+
     address = line.guard.read(ask.url)
     redirects: list[str] = []
     while True:
@@ -83,7 +89,9 @@ async def exchange(line: Line, ask: Ask) -> AsyncIterator[Answered]:
             request = client.build_request(
                 ask.method, address.url, headers=ask.headers, content=ask.body, extensions={"most": ask.most}
             )
+            going_out(request, meter)
             response = await client.send(request, stream=True)
+            coming_in(response, meter)
             try:
                 location = response.headers.get("location") if response.status_code in _REDIRECTS else None
                 if location is None or not ask.follow:

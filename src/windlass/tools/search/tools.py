@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Health, Rate, Terms, Tool
+from windlass.ports import Call, Health, Meter, Rate, Terms, Tool
 from windlass.settings import NetworkSettings, SearchSettings
 from windlass.settings.tools import SearchProvider
 from windlass.tools.crafted import Crafted
@@ -92,7 +92,7 @@ class SearchTool(Crafted):
             try:
                 with _named(provider):
                     async with in_time(self._each, "its answer"):
-                        found = await self._ask(provider, wanted)
+                        found = await self._ask(provider, wanted, call.meter)
             except ToolError as error:
                 if error.failure.category is not Category.TRANSIENT:
                     raise
@@ -109,12 +109,12 @@ class SearchTool(Crafted):
             retry_after=min(waits, default=None),
         )
 
-    async def _ask(self, provider: Provider, wanted: Search) -> list[Found]:
+    async def _ask(self, provider: Provider, wanted: Search, meter: Meter) -> list[Found]:
         """Pages of results until there are enough, or one brings nothing new."""
         found: list[Found] = []
         seen: set[str] = set()
         for ask in provider.asks(wanted, self._env):
-            data = await self._fetch(provider, ask)
+            data = await self._fetch(provider, ask, meter)
             try:
                 new = await _read(provider, data, seen)
             except ValueError as error:
@@ -124,10 +124,10 @@ class SearchTool(Crafted):
                 break
         return found[: wanted.limit]
 
-    async def _fetch(self, provider: Provider, ask: Ask) -> bytes:
+    async def _fetch(self, provider: Provider, ask: Ask, meter: Meter) -> bytes:
         kept = bytearray()
         try:
-            async with exchange(self._line, ask) as answered:
+            async with exchange(self._line, ask, meter) as answered:
                 response = answered.response
                 status = response.status_code
                 wrong = provider.wrong(status)
