@@ -19,8 +19,9 @@ from windlass.errors import PlanInvalid, Problem
 from windlass.plan.check import check_data
 from windlass.plan.grants import granted_tools
 from windlass.plan.graph import Graph
+from windlass.plan.limits import ProgramBounds, StepLimits
 from windlass.plan.load import check_plan, load_text
-from windlass.plan.model import CODE, Plan, Step, StepLimits
+from windlass.plan.model import CODE, Plan, Step
 from windlass.plan.prepare import prepare
 from windlass.plan.quantities import parse_size, shown_size
 from windlass.plan.schema import plan_schema
@@ -207,7 +208,9 @@ BAD = {
     "grants of a command": (step("run: x", "grants: [shell] #!"), "`grants` belongs to a program"),
     "grants of an agent": (step("prompt: x", "grants: [shell] #!"), "`grants` belongs to a program"),
     # ── limits ──
-    "limits of a command": (step("run: x", "limits: {calls: 1} #!"), "`calls` belongs to a program"),
+    "limits of a command": (step("run: x", "limits:", "  calls: 1 #!"), "`limits.calls` belongs to a program"),
+    "the time of a command": (step("run: x", "limits:", "  wall: 1s #!"), "this is the step's `timeout`"),
+    "processes of a program": (step("code: return 1", "limits:", "  processes: 1 #!"), "a program has no processes"),
     "limits as a number": (step("code: return 1", "limits: 5 #!"), "`limits`: expected a mapping"),
     "an unknown limit": (
         step("code: return 1", "limits:", "  memry: 64mb #!"),
@@ -217,7 +220,7 @@ BAD = {
     "a limit like nothing known": (
         step("code: return 1", "limits:", "  zzz: 1 #!"),
         "unknown key `zzz` in `limits`",
-        "known here: memory, cpu, wall, calls, output, log",
+        "known here: memory, cpu, wall, calls, output, log, processes",
     ),
     "a limit of the plan": (
         step("code: return 1", "limits:", "  parallel: 1 #!"),
@@ -520,8 +523,9 @@ def test_the_schema_tells_editors_of_programs() -> None:
 
 
 def test_limits_of_a_step_are_those_of_the_sandbox() -> None:
-    defaults = {name: getattr(ProgramLimits(), name) for name in StepLimits.model_fields}
-    assert StepLimits.model_validate(defaults).model_dump() == defaults
+    defaults = {name: getattr(ProgramLimits(), name) for name in ProgramBounds.model_fields}
+    assert ProgramBounds.model_validate(defaults).model_dump() == defaults
+    assert ProgramBounds.model_fields.keys() < StepLimits.model_fields.keys()
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plans.md").read_text(encoding="utf-8")
@@ -538,16 +542,22 @@ def test_every_plan_that_the_reference_shows_of_programs_is_good() -> None:
 def test_the_reference_has_the_defaults_of_the_sandbox() -> None:
     documented = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", SECTION.partition("key of `limits`")[2], re.MULTILINE))
     written = {name: text.strip().replace(",", "") for name, text in documented.items()}
-    assert StepLimits.model_validate(written).model_dump() == {
-        name: getattr(ProgramLimits(), name) for name in StepLimits.model_fields
+    assert ProgramBounds.model_validate(written).model_dump() == {
+        name: getattr(ProgramLimits(), name) for name in ProgramBounds.model_fields
     }
 
 
-def test_c8_limits_of_a_command_are_its_memory_and_computing_time() -> None:
-    step = Step(id="a", run="make", limits={"memory": "64mb", "cpu": "2s"})
-    assert step.arguments == {"line": "make", "limits": {"memory": 64 * 1024 * 1024, "cpu": 2.0}}
-    with pytest.raises(ValueError, match="`calls` belongs to a program"):
+def test_c8_limits_of_a_command_are_its_memory_its_computing_time_and_its_processes() -> None:
+    step = Step(id="a", run="make", limits={"memory": "64gb", "cpu": "2d", "processes": 9})
+    assert step.arguments == {"line": "make", "limits": {"memory": 64 << 30, "cpu": 172800.0, "processes": 9}}
+    with pytest.raises(ValueError, match=r"`limits\.calls` belongs to a program"):
         Step(id="a", run="make", limits={"calls": 3})
+    with pytest.raises(ValueError, match="of a command this is the step's `timeout`"):
+        Step(id="a", run="make", limits={"wall": "3s"})
+    with pytest.raises(ValueError, match=r"`limits\.memory`: must be at least 16mb, not 8mb"):
+        Step(id="a", run="make", limits={"memory": "8mb"})
+    with pytest.raises(ValueError, match="a program has no processes"):
+        Step(id="a", code="return 1", limits={"processes": 3})
     with pytest.raises(ValueError, match="stands twice"):
         Step(id="a", run="make", limits={"cpu": "2s"}, with_={"limits": {"cpu": "3s"}})
     with pytest.raises(ValueError, match="`grants` belongs to a program"):

@@ -22,9 +22,10 @@ from pydantic import (
 )
 
 from windlass.errors import Category
+from windlass.plan.limits import OF_COMMANDS, CommandLimits, ProgramBounds, StepLimits, misfit
 from windlass.plan.marking import mark_data
 from windlass.plan.program import source_problem
-from windlass.plan.quantities import GB, MB, Duration, Size, at_most, parse_duration, within
+from windlass.plan.quantities import Duration, parse_duration
 
 __all__ = [
     "AGENT",
@@ -41,7 +42,6 @@ __all__ = [
     "Plan",
     "Retry",
     "Step",
-    "StepLimits",
     "parse_duration",
 ]
 
@@ -155,23 +155,6 @@ class Limits(_Value):
     """Running time of the whole execution, pauses left out. None is no limit."""
 
 
-class StepLimits(_Value):
-    """Bounds of one step's program, with everything that it calls. What is left out is as the sandbox has it."""
-
-    memory: Annotated[Size, within(8 * MB, GB)] | None = None
-    """Bytes of its machine, all included."""
-    cpu: Annotated[Duration, at_most("10m")] | None = None
-    """Computing time."""
-    wall: Annotated[Duration, at_most("1d")] | None = None
-    """Time from its beginning to its end; the time that a person takes to answer is left out."""
-    calls: int | None = Field(default=None, ge=0, le=100_000)
-    """Calls of tools."""
-    output: Annotated[Size, within(1, 16 * MB)] | None = None
-    """Bytes of its result, and of the arguments of each call, as JSON."""
-    log: Annotated[Size, within(0, 16 * MB)] | None = None
-    """Bytes of what it logs."""
-
-
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -196,7 +179,7 @@ class Step(_Value):
     grants: Annotated[tuple[ToolPattern, ...] | None, BeforeValidator(_listed)] = None
     """Tools that the program may call: names, and patterns like `files.*`. Left out is every tool, `[]` is none."""
     limits: StepLimits | None = None
-    """What the program may use."""
+    """What the command or the program may use."""
     agent: str | None = None
     """The role of the agent that does the work; `windlass agents` lists them."""
     prompt: str | None = None
@@ -255,12 +238,24 @@ class Step(_Value):
             name for name in of_program if name in self.model_fields_set and not (commands and name == "limits")
         ]:
             raise ValueError(f"`{wrong[0]}` belongs to a program, and this step has no `code` (and no `tool`)")
-        if commands and self.limits is not None:
-            if strange := sorted(self.limits.model_fields_set - {"memory", "cpu"}):
-                raise ValueError(f"`limits` of a command are `memory` and `cpu`; `{strange[0]}` belongs to a program")
-            if "limits" in self.with_:
-                raise ValueError("`limits` stands twice: in the step and in its `with`")
+        if self.limits is not None and (unfit := self._misfit(self.limits, commands)):
+            raise ValueError(unfit)
         return self
+
+    def _misfit(self, limits: StepLimits, commands: bool) -> str | None:
+        """What is wrong with its limits for this kind of step."""
+        told = limits.model_dump(exclude_none=True)
+        if not commands:
+            if "processes" in told:
+                return "`limits.processes`: a program has no processes; this belongs to a command"
+            return misfit(ProgramBounds, told)
+        if "wall" in told:
+            return "`limits.wall` belongs to a program; of a command this is the step's `timeout`"
+        if strange := sorted(told.keys() - OF_COMMANDS):
+            return f"`limits.{strange[0]}` belongs to a program, and this step has no `code` (and no `tool`)"
+        if "limits" in self.with_:
+            return "`limits` stands twice: in the step and in its `with`"
+        return misfit(CommandLimits, told)
 
     @property
     def is_agent(self) -> bool:

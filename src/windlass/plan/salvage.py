@@ -18,7 +18,8 @@ def salvaged(raw: Any, flaws: Set[str]) -> Step | None:
     """A step without its flawed fields, with stand-ins for what no step can be without."""
     if not isinstance(raw, dict):
         return None
-    kept = {key: value for key, value in raw.items() if key not in flaws}
+    # What limits are good for depends on the rest of the step, and nothing else depends on them.
+    kept = {key: value for key, value in raw.items() if key not in flaws and key != "limits"}
     kept.setdefault("id", STAND_IN)
     kept |= {"tool": kept.get("tool") or STAND_IN}
     if (kept.get("prompt") or "").strip():

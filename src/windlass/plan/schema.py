@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step, StepLimits
+from windlass.plan.limits import StepLimits
+from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step
 from windlass.plan.yamlread import Path
 
 __all__ = ["Complaint", "explain", "kind_of", "nearest", "plan_schema"]
@@ -196,8 +197,8 @@ class _Entry:
                 return self.say(f"{field} must be at most {self._context['le']}, not {found}", self._path)
             case "value_error":
                 text = str(self._context["error"])
-                named = re.match(r"`(\w+)` ", text)  # a step's complaint about one of its fields stands at the field
-                return self.say(f"{prefix}{text}", (*self._path, named[1]) if named else self._path)
+                named = re.match(r"`([\w.]+)`:? ", text)  # a step's complaint about one of its fields stands at it
+                return self.say(f"{prefix}{text}", (*self._path, *named[1].split(".")) if named else self._path)
             case "enum":
                 words = re.findall(r"'(.*?)'", self._context["expected"])
                 meant = nearest(str(found), words)
@@ -293,10 +294,13 @@ def _tidy(schema: dict[str, Any], model: type[BaseModel] | None) -> dict[str, An
 
 
 def _words_beneath(model: type[BaseModel]) -> dict[str, str]:
-    """Each field's own docstring, which Python itself throws away."""
+    """Each field's own docstring, which Python itself throws away; those of what it inherits, too."""
+    words: dict[str, str] = {}
+    for base in model.__bases__:
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            words |= _words_beneath(base)
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     body = definition.body if isinstance(definition, ast.ClassDef) else []
-    words: dict[str, str] = {}
     for field, below in pairwise(body):
         match field, below:
             case (

@@ -19,8 +19,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from windlass.errors import Category, ToolError
+from windlass.plan.limits import CommandLimits
 from windlass.plan.model import Effect
-from windlass.plan.quantities import GB, MB, Duration, Size, at_most, within
+from windlass.plan.quantities import MB
 from windlass.ports import Call
 from windlass.process import Exit, Isolation, ProcessLimits, SpawnError, isolated, refusal
 from windlass.tools.arguments import Arguments, complaints
@@ -41,17 +42,6 @@ def _spelled(value: Any) -> Any:
 Word = Annotated[str, BeforeValidator(_spelled)]
 
 
-class ShellLimits(Arguments):
-    """What the command and everything that it starts may use together."""
-
-    memory: Annotated[Size, within(16 * MB, 1024 * GB)] | None = None
-    """Bytes in memory."""
-    cpu: Annotated[Duration, at_most("7d")] | None = None
-    """Computing time."""
-    processes: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Processes that live at the same time."""
-
-
 class ShellArguments(Arguments):
     line: str | None = Field(default=None, min_length=1)
     """A line for the shell."""
@@ -68,7 +58,7 @@ class ShellArguments(Arguments):
     """Bytes kept of each of stdout and stderr; the rest is read and dropped, and `truncated` says so."""
     ok: list[int] = [0]
     """Exit codes that mean success."""
-    limits: ShellLimits | None = None
+    limits: CommandLimits | None = None
     """What it may use. It is killed when it passes one of these."""
     isolate: Isolation = "none"
     """files: it can write in the working directory and its own TMPDIR alone; network: there is none; all: both."""

@@ -78,6 +78,7 @@ class Composed:
         grants = self.kept.grants
         if origin.tree is None and spec.tool == self.name and spec.grants is not None:
             grants = granted_tools(spec.grants, granted_tools(grants, origin.names()))
+        own = spec.limits if spec.tool == self.name else None
         value = await run_program(
             self.desk,
             call,
@@ -85,7 +86,7 @@ class Composed:
             self.kept.source,
             {"args": dict(arguments)},
             grants=grants,
-            limits=limits_of(spec.limits if spec.tool == self.name else None),
+            limits=limits_of(own.model_dump(exclude_none=True) if own is not None else None),
         )
         if self.kept.returns is not None and (wrong := misfits(self.kept.returns, value)):
             message = f"{self.name} returned what does not fit its `returns`: {'; '.join(wrong)}"

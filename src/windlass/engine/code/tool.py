@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from windlass.core.decide import Policy
 from windlass.core.scope import scope_of
 from windlass.engine.code.caller import Origin, StepCaller
 from windlass.engine.code.running import Desk, run_program
 from windlass.engine.code.typings import declarations
 from windlass.errors import Category, ToolError
-from windlass.plan.model import CODE, Effect, StepLimits
+from windlass.plan.limits import ProgramBounds, misfit
+from windlass.plan.model import CODE, Effect
 from windlass.plan.program import source_problem
 from windlass.ports import Call, Contact, ProgramLimits, Tool
 from windlass.schemas import misfits
@@ -81,12 +80,8 @@ class CodeTool:
         if problems:
             return problems
         wrong = source_problem(arguments["source"])
-        try:
-            StepLimits.model_validate(arguments.get("limits") or {})
-        except ValidationError as error:
-            told = error.errors(include_url=False)[0]
-            problems.append(f"`limits.{'.'.join(map(str, told['loc']))}`: {told['msg'].removeprefix('Value error, ')}")
-        return [*([f"`source` {wrong}"] if wrong else []), *problems]
+        unfit = misfit(ProgramBounds, arguments.get("limits") or {})
+        return [*([f"`source` {wrong}"] if wrong else []), *([unfit] if unfit else [])]
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         contact = call.contact
@@ -111,10 +106,9 @@ class CodeTool:
         )
 
 
-def limits_of(told: Mapping[str, Any] | StepLimits | None) -> ProgramLimits:
+def limits_of(told: Mapping[str, Any] | None) -> ProgramLimits:
     """The limits that a step names, and the usual ones for the rest."""
-    named = told if isinstance(told, StepLimits) else StepLimits.model_validate(told or {})
-    return ProgramLimits(**named.model_dump(exclude_none=True))
+    return ProgramLimits(**ProgramBounds.model_validate(told or {}).model_dump(exclude_none=True))
 
 
 def _no_more_than(wanted: ProgramLimits, most: ProgramLimits) -> ProgramLimits:
