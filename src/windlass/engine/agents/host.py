@@ -49,6 +49,8 @@ class EngineHost:
         self._purse = purse
         self._hands = hands
         self._stop = stop
+        self.meter = call.meter
+        """Where a runner says what its processes took of the machine, if it can tell."""
         self._watching: asyncio.Task[None] | None = None
         self.used = Usage()
         """The last word on what the attempt used."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from windlass.errors import Category, Failure, classify
 from windlass.ids import new_id
-from windlass.ports import AgentRequest, AgentResult, Host
+from windlass.ports import AgentRequest, AgentResult, Host, Meter
 from windlass.prices import Prices
 from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
 from windlass.process.pipes import PIPE
@@ -81,6 +81,7 @@ class Turn:
             mishap = Failure(Category.TRANSIENT, text, advice=("look at it with: windlass doctor",), elsewhere=True)
         finally:
             ended = await self._end()
+            self._measure(ended)
         return self._result(mishap, ended, self._now() - begun)
 
     # -- the conversation ------------------------------------------------------------------------------
@@ -146,6 +147,12 @@ class Turn:
             return error
         finally:
             await self._wire.rest()
+
+    def _measure(self, ended: Exit | ProcessLost | None) -> None:
+        """Tell what it took, if the host wants to know: its own tools' processes are in it."""
+        meter: Meter | None = getattr(self._host, "meter", None)
+        if meter is not None and isinstance(ended, Exit) and ended.used is not None:
+            meter.add(cpu=ended.used.cpu, memory=ended.used.memory)
 
     async def _spawn(self) -> Process:
         return await self._supervisor.spawn(
