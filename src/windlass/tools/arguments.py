@@ -13,7 +13,7 @@ __all__ = ["Arguments", "complaints"]
 class Arguments(BaseModel):
     """Base of every tool's arguments: a name that is not known is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def complaints(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
