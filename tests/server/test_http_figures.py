@@ -56,3 +56,14 @@ def test_i3_stats_budget_tools_and_roles_are_listed(server: Server) -> None:
     assert tools["files.write"]["schema"]["type"] == "object"
     roles = {role["name"] for role in server.api.get("/api/agents").json["roles"]}
     assert {"architect", "developer", "reviewer"} <= roles
+
+
+def test_h1_metrics_count_what_attempts_used(server: Server) -> None:
+    write = {"id": "a", "tool": "files.write", "with": {"path": "a.txt", "content": "x" * 5000}}
+    told = server.api.start({"name": "p", "steps": [write, {"id": "b", "run": "echo hello"}]}, wait=60)
+    page = server.api.get("/metrics").body.decode()
+    assert figure(page, 'windlass_used_bytes_total{direction="sent"}') == 5000
+    assert figure(page, 'windlass_used_bytes_total{direction="received"}') == len("hello\n")
+    computed = server.api.get(f"/api/executions/{told['id']}").json["resources"]["cpu_s"]
+    assert abs(figure(page, "windlass_used_cpu_seconds_total") - computed) < 1e-6
+    assert computed > 0

@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from windlass.core import events as ev
 from windlass.core.breaker import Circuit
+from windlass.core.resources import Resources
 from windlass.ports import Spending
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
@@ -41,6 +42,12 @@ class Metrics:
         )
         self._steps = Counter("windlass_steps", "Steps that ended here, by outcome.", ["outcome"], registry=on)
         self._attempts = Counter("windlass_attempts", "Attempts that ended here, by outcome.", ["outcome"], registry=on)
+        self._computed = Counter(
+            "windlass_used_cpu_seconds", "What attempts that ended here computed, where it is known.", registry=on
+        )
+        self._bytes = Counter(
+            "windlass_used_bytes", "Bytes that attempts received and sent, where known.", ["direction"], registry=on
+        )
         self._clients = Gauge("windlass_stream_clients", "Clients that are connected to the stream.", registry=on)
         self._dropped = Counter(
             "windlass_stream_clients_dropped", "Clients that were too slow and cut off.", registry=on
@@ -54,6 +61,8 @@ class Metrics:
             self._steps.labels(outcome)
         for outcome in ("completed", "failed", "stopped"):
             self._attempts.labels(outcome)
+        for direction in ("received", "sent"):
+            self._bytes.labels(direction)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered. A socket's time is how long it was open, which is no latency."""
@@ -66,12 +75,20 @@ class Metrics:
         for event in events:
             kind = type(event)
             self._events.labels(ev.type_of(event)).inc()
-            if kind in _ATTEMPTS:
+            if isinstance(event, ev.AttemptFinished | ev.AttemptFailed | ev.AttemptStopped):
                 self._attempts.labels(_ATTEMPTS[kind]).inc()
+                self._count(event.used)
             if kind is ev.AttemptFinished:
                 self._steps.labels("completed").inc()
             elif kind in _STEPS:
                 self._steps.labels(_STEPS[kind]).inc()
+
+    def _count(self, used: Resources | None) -> None:
+        """Of attempts alone: what is used inside of one is in it already."""
+        if used is not None:
+            self._computed.inc(used.cpu or 0.0)
+            self._bytes.labels("received").inc(used.received or 0)
+            self._bytes.labels("sent").inc(used.sent or 0)
 
     def page(
         self,

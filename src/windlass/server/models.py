@@ -26,6 +26,7 @@ __all__ = [
     "Question",
     "Resume",
     "Snapshot",
+    "Used",
 ]
 
 Text = Annotated[str, Field(min_length=1, max_length=1_000_000)]
@@ -159,6 +160,15 @@ class Problem(_Told):
     problems: list[dict[str, Any]] | None = Field(default=None, description="Of a plan or a request: one by one.")
 
 
+class Used(_Told):
+    """What was taken of the machine; null is what is not known."""
+
+    cpu_s: float | None = Field(description="Seconds of computing, of all attempts together.")
+    memory_bytes: int | None = Field(description="The most at one time.")
+    received_bytes: int | None = Field(description="Over the network, out of files, out of processes.")
+    sent_bytes: int | None = Field(description="The same ways out.")
+
+
 class Snapshot(_Told):
     """An execution as it stands; the same as `windlass status ID --json`."""
 
@@ -174,6 +184,7 @@ class Snapshot(_Told):
     finished_at: str | None
     steps: list[dict[str, Any]]
     cost: dict[str, Any]
+    resources: Used | None = Field(description="Of all steps; each step has its own. Null when nothing is known.")
     progress: float
     eta: float | None
     lacks: list[str]
