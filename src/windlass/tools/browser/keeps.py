@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.errors import Category, ToolError
+from msgspec.structs import replace
+
+from windlass.errors import CUT_OFF, Category, ToolError
 from windlass.plan.quantities import MB, shown_size
 from windlass.ports import Call
 from windlass.tools.browser.acts import target_of
@@ -52,8 +54,11 @@ async def pdf(tab: Tab, given: Pdf, call: Call, seconds: float) -> dict[str, Any
 
 
 async def download(tab: Tab, given: Click, call: Call, seconds: float) -> dict[str, Any]:
-    """Click, and keep what then comes. How much has arrived is looked at while it does."""
-    too_large = asyncio.Event()
+    """Click, and keep what then comes. How much has arrived is looked at while it does.
+
+    Whatever fails once the click is done is not to be tried again unasked: the click may have been an order.
+    """
+    too_large, clicked = asyncio.Event(), False
     controls = await tab.session.controls(tab)
     controls.on("Page.downloadProgress", lambda told: _watch(told, too_large))
     tab.expects_download = True
@@ -62,6 +67,7 @@ async def download(tab: Tab, given: Click, call: Call, seconds: float) -> dict[s
         async with in_words(tab, "did not bring a file", seconds):
             async with tab.page.expect_download(timeout=seconds * 1000) as coming:
                 await target_of(tab, given).click(timeout=seconds * 1000)
+                clicked = True
             arriving = await coming.value
         try:
             async with in_words(tab, "did not bring its file", seconds):
@@ -69,6 +75,10 @@ async def download(tab: Tab, given: Click, call: Call, seconds: float) -> dict[s
             kept = await _keep(call, arriving.suggested_filename, "", path.read_bytes)
         finally:
             await asyncio.shield(asyncio.ensure_future(_discard(arriving)))
+    except ToolError as error:
+        if not clicked:
+            raise
+        raise ToolError.of(replace(error.failure, kind=CUT_OFF)) from error
     finally:
         tab.expects_download = False
         await _discard_controls(controls)
