@@ -72,8 +72,9 @@ class OneShotTurn:
         env, auto = self._environment()
         argv = [self._program.path, "run", "--format", "json", "--dir", directory, "--agent", "build"]
         argv += ["--print-logs", "--log-level", "ERROR", "--title", f"windlass {self._request.id}"]
-        argv += ["--model", self._request.model] if self._request.model else []
-        argv += ["--session", self._session] if self._session else []
+        # In one word: whatever they begin with, they are not taken for options themselves.
+        argv += [f"--model={self._request.model}"] if self._request.model else []
+        argv += [f"--session={self._session}"] if self._session else []
         argv += ["--auto"] if auto else []
         # The prompt goes through stdin: an argument may not be longer than 128 KiB. The folder is not our place.
         prompt = self._request.brief.prompt.encode()
