@@ -20,7 +20,7 @@ from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import progress, snapshot, step_view
 from windlass.engine.engine import Engine
-from windlass.engine.gates.view import open_breakers
+from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference
 from windlass.errors import UsageError
@@ -51,7 +51,7 @@ def status(
             return 0
         state = await engine.state(execution)
         if as_json:
-            print_json({**snapshot(state), "breakers": open_breakers(engine.performer.gates)})
+            print_json(standing(state, engine.performer.gates))
             return 0
         driven = engine.driven(state)
         for line in summary(state, driven):

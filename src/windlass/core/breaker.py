@@ -77,7 +77,7 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def _open(self, because: str, now: float) -> Breaker:
         rest = min(LONGEST_REST, FIRST_REST * 2**self.opened)
-        return Breaker(self.failures, self.opened + 1, now + rest, because=because)
+        return Breaker(self.failures + 1, self.opened + 1, now + rest, because=because)
 
 
 def counts(failure: Failure) -> bool:

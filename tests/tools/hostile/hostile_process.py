@@ -1,7 +1,7 @@
 """Another process of the same home: uses a tool when it is told to, and ends the use when it is told how.
 
 It reads lines and answers in lines of JSON. `use` begins a plan of one step, `end WORD` ends the oldest use under way:
-with `fail` it has failed for a reason of its own.
+with `fail` it has failed for a reason of its own. `spans` tells from when to when each use was, by the machine's clock.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from typing import Any
 
 import windlass
@@ -22,11 +23,14 @@ def say(event: str, **more: Any) -> None:
 
 async def main() -> None:
     ends: asyncio.Queue[str] = asyncio.Queue()
+    spans: list[tuple[float, float]] = []
 
     @tool(name="scripted", effect="none")
     async def scripted() -> str:
         say("using")
+        begun = time.monotonic()
         how = await ends.get()
+        spans.append((begun, time.monotonic()))
         if how == "fail":
             raise ToolError("no answer", category="transient")
         return how
@@ -47,6 +51,8 @@ async def main() -> None:
                 running.add(asyncio.create_task(use()))
             elif line[0] == "end":
                 ends.put_nowait(line[1])
+            elif line[0] == "spans":
+                say("spans", all=spans)
             elif line[0] == "breakers":
                 say("breakers", **open_breakers(engine.performer.gates))
 

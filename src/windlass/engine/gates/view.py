@@ -10,10 +10,12 @@ from typing import Any
 
 from windlass.clock import iso
 from windlass.core.breaker import Breaker, Circuit
+from windlass.core.state import State
+from windlass.core.view import snapshot
 from windlass.engine.gates.gates import Gates
 from windlass.ports import Terms, Tool, circuit_of
 
-__all__ = ["breakers", "manner", "open_breakers", "told_line"]
+__all__ = ["breakers", "manner", "open_breakers", "standing", "told_line"]
 
 
 def breakers(gates: Gates) -> dict[str, dict[str, Any]]:
@@ -25,6 +27,14 @@ def breakers(gates: Gates) -> dict[str, dict[str, Any]]:
 def open_breakers(gates: Gates) -> dict[str, dict[str, Any]]:
     """Those that are not closed."""
     return {name: told for name, told in breakers(gates).items() if told["circuit"] != Circuit.CLOSED}
+
+
+def standing(state: State, gates: Gates) -> dict[str, Any]:
+    """An execution as one JSON object; with `breakers` while it is not finished and some are not closed."""
+    told = snapshot(state)
+    if not state.status.finished and (found := open_breakers(gates)):
+        told["breakers"] = found
+    return told
 
 
 def told_line(name: str, told: dict[str, Any]) -> str:

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
-from windlass.core.view import snapshot
-from windlass.engine.gates.view import open_breakers
+from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
 from windlass.ports import Entry, Head
 from windlass.server import models
@@ -96,8 +95,8 @@ def execution_routes(service: Service) -> APIRouter:
         """One execution as it stands; with `wait`, when it stands still."""
         head = await engine.find(execution)
         await service.wait(head.id, wait)
-        stands = snapshot(await engine.state(head.id))
-        return answer({**stands, "breakers": clean(open_breakers(engine.performer.gates))})
+        stands = standing(await engine.state(head.id), engine.performer.gates)
+        return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})
 
     @router.get("/executions/{execution}/events", responses={200: {"model": models.EventPage}, **problems(404, 409)})
     async def events(execution: Id, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> Response:

@@ -1,0 +1,149 @@
+"""Tools that hang (H1, H3, C4): their time ends, whether they like it or not, and a substitute takes their place."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hostile_world import notes
+
+import windlass as library
+from windlass import Plan, Step, tool
+from windlass.core.breaker import FAILURES
+from windlass.engine.gates import ending
+from windlass.engine.gates.view import breakers, open_breakers
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+ONCE = {"max": 0}
+SHORT = 0.05
+"""Seconds that a hanging tool has. Nothing is measured: it never ends by itself."""
+
+
+class Hanging:
+    """A tool that never ends, and what became of its uses."""
+
+    def __init__(self) -> None:
+        self.begun = self.cancelled = 0
+
+        @tool(name="hangs", effect="none")
+        async def hangs() -> None:
+            self.begun += 1
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+
+        self.tool = hangs
+
+
+def limit(project: Project, **more: str) -> None:
+    """In the user's own settings: how long a use may take."""
+    terms = "".join(f'{name} = "{value}"\n' for name, value in {"timeout": f"{SHORT}s", **more}.items())
+    project.user_file("config.toml", f"[tools.hangs]\n{terms}")
+
+
+async def test_h1_a_tool_that_hangs_is_stopped_at_its_own_time_and_its_breaker_counts_it(
+    project: Project, windlass: Windlass
+) -> None:
+    hanging = Hanging()
+    steps = [Step(id=f"s{n}", tool="hangs", retry=ONCE, importance="optional") for n in range(FAILURES + 1)]
+    limit(project)
+    async with library.open(tools=[hanging.tool]) as engine:
+        plan = Plan(steps=steps, limits={"parallel": 1})
+        result = await (await engine.start(plan)).result()
+        errors = [step["error"]["message"] for step in result["steps"]]
+        assert errors[:-1] == ["hangs took longer than 0.05 s and was stopped"] * FAILURES
+        assert "left alone" in errors[-1]
+        assert (hanging.begun, hanging.cancelled) == (FAILURES, FAILURES), "none of them is left"
+        assert open_breakers(engine.performer.gates)["hangs"]["failures"] == FAILURES
+    assert "! hangs: open" in windlass("status").out
+
+
+async def test_c4_the_time_of_the_step_counts_for_the_breaker_and_a_persons_word_does_not(
+    project: Project, eventually: Any
+) -> None:
+    hanging = Hanging()
+    async with library.open(tools=[hanging.tool]) as engine:
+        timed = Step(id="a", tool="hangs", retry=ONCE, timeout=SHORT)
+        (step,) = (await (await engine.start(Plan(steps=[timed]))).result())["steps"]
+        assert step["error"]["message"] == "took longer than its timeout of 0.05 s and was stopped"
+        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+        running = await engine.start(Plan(steps=[Step(id="a", tool="hangs", timeout=3600)]))
+        await eventually(lambda: hanging.begun == 2)
+        await engine.cancel(running.id)
+        await running.wait()
+        assert hanging.cancelled == 2
+        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+
+
+async def test_h3_the_substitute_takes_the_place_of_one_that_hangs_and_the_log_names_it(project: Project) -> None:
+    hanging = Hanging()
+
+    @tool(name="quick", effect="none")
+    async def quick() -> str:
+        return "instead"
+
+    limit(project, fallback="quick")
+    async with library.open(tools=[hanging.tool, quick]) as engine:
+        for _ in range(FAILURES + 2):
+            running = await engine.start(Plan(steps=[Step(id="a", tool="hangs")]))
+            assert (await running.result())["steps"][0]["output"] == "instead"
+            assert "quick takes its place" in notes(project, running.id)
+    assert "left alone" in notes(project, running.id), "while its breaker is open, it is not even tried"
+    assert hanging.begun == FAILURES
+
+
+@pytest.mark.parametrize("whose", ["tool", "step"])
+async def test_h1_one_that_swallows_its_cancellation_is_left_behind_and_the_execution_goes_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    monkeypatch.setattr(ending, "LEAVE_AFTER", 0.05)
+    released = asyncio.Event()
+
+    @tool(name="hangs", effect="none")
+    async def hangs() -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+
+    if whose == "tool":
+        limit(project)
+    step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=SHORT if whose == "step" else None)
+    async with library.open(tools=[hangs], grace=0.05) as engine:
+        running = await engine.start(Plan(steps=[step, Step(id="b", run="echo on", needs=["a"])]))
+        result = await running.result()
+        assert "0.05 s" in result["steps"][0]["error"]["message"]
+        assert result["steps"][1]["output"]["stdout"] == "on\n"
+        assert "hangs does not end though it was told to: it is left behind" in notes(project, running.id)
+        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+        released.set()
+
+
+@pytest.mark.parametrize("whose", ["tool", "step"])
+async def test_h1_one_that_blocks_its_thread_does_not_keep_the_execution(project: Project, whose: str) -> None:
+    released, told = threading.Event(), threading.Event()
+
+    @tool(name="hangs", effect="none")
+    def hangs(call: library.Call) -> None:
+        call.stopping.wait()
+        told.set()
+        released.wait()  # it knows, and does not care
+
+    if whose == "tool":
+        limit(project)
+    step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=SHORT if whose == "step" else None)
+    async with library.open(tools=[hangs], grace=0.05) as engine:
+        running = await engine.start(Plan(steps=[step, Step(id="b", run="echo on", needs=["a"])]))
+        result = await running.result()
+        assert "0.05 s" in result["steps"][0]["error"]["message"]
+        assert result["steps"][1]["output"]["stdout"] == "on\n"
+        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+    assert told.is_set(), "it was told to stop"
+    released.set()
