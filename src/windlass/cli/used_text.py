@@ -7,8 +7,8 @@ from windlass.plan.quantities import GB, KB, MB
 
 __all__ = ["in_brief", "used_text"]
 
-_WORTH_A_LOOK = Resources(cpu=0.1, memory=10 * MB, received=100 * KB, sent=100 * KB)
-"""In a log, less than this would only be in the way."""
+_WORTH_A_LOOK = Resources(cpu=0.1, memory=32 * MB, received=100 * KB, sent=100 * KB)
+"""In a log, less than this would only be in the way: every command takes some memory to begin with."""
 
 
 def used_text(used: Resources | None, least: Resources | None = None) -> str:
