@@ -161,6 +161,7 @@ class Broken:
 
     async def execute(self, arguments: Any, call: Call) -> Any:
         (call.workdir / "trace").touch()
+        call.meter.add(sent=-1)
         try:
             await asyncio.sleep(600 * (arguments["n"] // 600 == 1))
         except asyncio.CancelledError:
@@ -180,6 +181,7 @@ async def test_h1_a_tool_that_keeps_no_promise_is_told_each_of_them() -> None:
         "`execute` raises TypeError, not ToolError",
         "changes the working directory",
         "does not fit `returns`",
+        "took -1 of sent",
         "swallows the cancellation",
     ):
         assert wrong in str(caught.value), wrong

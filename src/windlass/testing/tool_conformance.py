@@ -20,7 +20,7 @@ from windlass.engine.code.types import key
 from windlass.engine.code.typings import declarations
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Health, Terms, Tool, circuit_of, estimate_of, health_of, returns_of, terms_of
+from windlass.ports import Health, Meter, Terms, Tool, circuit_of, estimate_of, health_of, returns_of, terms_of
 from windlass.ports.terms import Estimate
 from windlass.schemas import misfits, unusable
 from windlass.testing.tool_place import Prepare, ToolPlace
@@ -203,16 +203,27 @@ def _is_refused(tool: Tool, arguments: Mapping[str, Any]) -> bool:
 
 async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -> list[str]:
     async with ToolPlace(prepare) as place:
+        call = place.call()
         try:
-            result = await tool.execute(good, place.call())
+            result = await tool.execute(good, call)
         except Exception as error:
             return [f"`execute` fails with good arguments: {type(error).__name__}: {error}"]
+    found = [*_measured(call.meter)]
     try:
         plain = json.loads(json.dumps(result, allow_nan=False))
     except (TypeError, ValueError) as error:
-        return [f"its result is not plain data: {error}"]
+        return [*found, f"its result is not plain data: {error}"]
     returns = returns_of(tool)
-    return [f"its result does not fit `returns`: {wrong}" for wrong in (misfits(returns, plain) if returns else [])]
+    wrong = misfits(returns, plain) if returns else []
+    return [*found, *(f"its result does not fit `returns`: {one}" for one in wrong)]
+
+
+def _measured(meter: Meter) -> Iterator[str]:
+    """What it says that it took is on record, and summed: a number below nothing would take from others."""
+    for name, kind in (("cpu", int | float), ("memory", int), ("received", int), ("sent", int)):
+        took = getattr(meter.used, name, None)
+        if took is not None and not (isinstance(took, kind) and 0 <= took < float("inf")):
+            yield f"it tells `call.meter` that it took {took!r} of {name}, which is no amount"
 
 
 async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | None, *, ends: bool) -> list[str]:
