@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from server_process import serve
+
 import windlass as library
 from windlass.core.breaker import Breaker
+
+__all__ = ["serve"]
 
 
 def test_h3_every_tool_that_can_be_ill_is_looked_at_and_what_nobody_set_up_is_not_ill(windlass: Any) -> None:
@@ -31,6 +35,27 @@ def test_c4_a_breaker_that_is_open_is_shown_with_its_last_failure(windlass: Any,
     ran = windlass("tools", "check", code=1)
     assert "! http:example.com:443: open" in ran.out
     assert "the last failure: no answer" in ran.out
+
+
+def test_c8_what_holds_new_attempts_back_is_said_by_status_and_by_the_server(
+    windlass: Any, project: Any, serve: Any
+) -> None:
+    project.user_file("config.toml", '[load]\ndisk_floor = "900000gb"\n')
+    failed = windlass("run", project.plan("steps: [{id: a, run: echo hi, retry: {max: 0}}]"), "--json", code=1).json
+    assert failed["steps"][0]["error"]["category"] == "resource"
+    assert "! new attempts are held back: only " in windlass("status").out
+    assert "held back" not in windlass("status", failed["id"]).out, "it is finished"
+    (why,) = serve().api.get("/api/health").json["intake"]["held_back"]
+    assert "must stay free" in why
+
+
+def test_c4_a_home_that_can_only_be_read_can_be_looked_at(windlass: Any, project: Any) -> None:
+    done = windlass("run", project.plan("steps: [{id: a, run: echo hi}]"), "--json", "--progress", "quiet").json["id"]
+    for file in project.home.glob("gates.db*"):
+        file.unlink()
+    project.home.joinpath("gates.db").mkdir()  # whoever runs the tests may be root, who can write everywhere
+    assert "completed" in windlass("status", done).out
+    assert windlass("tools", "check", "--json").json["breakers"] == {}
 
 
 def test_h1_try_uses_a_tool_once(windlass: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import windlass as library
 from windlass.assembly.showing import every_tool, tool_data
+from windlass.core.breaker import Breaker
+from windlass.journal.gatebook import SqliteGateBook
 from windlass.plan.model import Effect
 from windlass.ports import Call
 
@@ -26,6 +28,38 @@ def test_g3_tools_are_listed_with_kind_effect_and_what_they_return(server: Serve
     assert tools["files.read"]["returns"]["type"] == "object"
     assert tools["agent"]["returns"] is None
     assert not {"source", "grants", "uses"} & set(tools["shell"])
+
+
+def test_c4_terms_and_breakers_of_tools_are_told_the_same_everywhere(
+    project: Project, windlass: Windlass, serve: Callable[..., Server]
+) -> None:
+    project.user_file("config.toml", '[tools.search]\nrate = "30/m"\ntimeout = "5s"\nfallback = "http.get"\n')
+    server = serve()
+    book = SqliteGateBook(project.home / "gates.db")
+    book.keep_breaker("search", Breaker(5, 1, 4e9, because=f"no answer to {SECRET}"))
+    book.close()
+    tools = {tool["name"]: tool for tool in server.api.get("/api/tools").json}
+    search = tools["search"]
+    assert search["terms"]["rate"] == "30/60s"
+    assert (search["terms"]["timeout"], search["terms"]["fallback"]) == (5.0, "http.get")
+    assert (search["breaker"]["circuit"], search["breaker"]["failures"]) == ("open", 5)
+    assert search["breaker"]["because"] == "no answer to [github token]"
+    assert tools["shell"]["breaker"] is None, "it has none"
+    assert tools["http.get"]["breaker"] is None, "it has one for each host"
+    assert tools["files.read"]["breaker"]["circuit"] == "closed"
+    assert server.api.get("/api/tools/search").json["breaker"] == search["breaker"]
+    health = server.api.get("/api/health").json
+    assert health["breakers"] == {"search": search["breaker"]}
+    assert {"under_way", "waiting", "limit", "held_back"} == set(health["intake"])
+    page = server.api.get("/metrics").body.decode()
+    assert 'windlass_breaker_open{name="search"} 1.0' in page
+    assert "windlass_attempts_waiting 0.0" in page
+    listed = {tool["name"]: tool for tool in windlass("tools", "--json").json}
+    assert listed["search"]["terms"] == search["terms"]
+    assert listed["search"]["breaker"]["until"] == search["breaker"]["until"]
+    shown = windlass("tools", "show", "search").out
+    assert "its terms: timeout 5.0, rate 30/60s" in shown
+    assert "its breaker is open; the last failure: no answer" in shown
 
 
 def test_g3_a_composed_tool_is_there_as_soon_as_it_is_saved_with_its_source_and_uses(
