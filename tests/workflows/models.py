@@ -28,11 +28,12 @@ def answering(faults: Faults) -> Callable[[Received], Reply]:
 
 
 def _answer(request: Received) -> Reply:
-    if "how to build a winch" in request.last_user_text:
-        return Reply.say(DESIGN)
+    # By all that was said: who goes on after a fault is not told the task again.
     if "WINCH.md" in request.text:
         handed = DESIGN if DESIGN in request.text else "nobody has said how"
         return Reply.say("Written.") if _wrote(request, "WINCH.md") else _write("WINCH.md", handed)
+    if "how to build a winch" in request.text:
+        return Reply.say(DESIGN)
     figures = re.search(r"first=(\d+), second=(\d+)", request.text)
     if figures is None:
         return Reply.use("files__read", {"path": "figures.txt"})
