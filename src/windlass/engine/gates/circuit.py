@@ -19,7 +19,7 @@ from windlass.ports import GateBook, Rate
 __all__ = ["CircuitOfUse", "NotBegun", "TookTooLong", "cancelled"]
 
 MOST_BREAKERS = 1_000
-"""Kept at a time. Hosts that fail are without number: those that have rested longest are forgotten first."""
+"""Kept at a time. Hosts that fail are without number: those that are closed, or rested longest, are forgotten first."""
 _ONE_PROBE = Rate(1, FIRST_REST)
 """No two probes are closer to each other than the shortest rest."""
 _CLOSED = Breaker()
@@ -78,27 +78,27 @@ class CircuitOfUse:
                 self._ended(self._name, error, limit)
             raise
         if self._name is not None and (self._probes or self._book.breaker(self._name).failures):
-            self._change(self._name, self._anew(self._name), worked=True)
+            self._learn(self._name, self._anew(self._name))
         return value
 
     def _ended(self, name: str, error: BaseException, limit: asyncio.Timeout | None) -> None:
         breaker = self._anew(name)
         if limit is not None and limit.expired():
             late = Failure(Category.RESOURCE, "it was not done when the time of its step was over")
-            self._change(name, breaker, failure=late)
+            self._learn(name, breaker, late)
         elif cancelled() or isinstance(error, asyncio.CancelledError):
             if self._probes and breaker.probing:
                 self._book.keep_breaker(name, breaker.called_off())
         elif counts(failure := classify(error)):
-            self._change(name, breaker, failure=failure)
+            self._learn(name, breaker, failure)
         elif self._probes:
-            self._change(name, breaker, worked=True)  # it answered, if only with a no
+            self._learn(name, breaker)  # it answered, if only with a no
 
-    def _change(self, name: str, breaker: Breaker, *, worked: bool = False, failure: Failure | None = None) -> None:
+    def _learn(self, name: str, breaker: Breaker, failure: Failure | None = None) -> None:
+        """It failed with that, or it worked."""
         if breaker.probing and not self._probes:
             return  # it began before, and somebody else is finding out how it is now
-        after = breaker if failure is None else breaker.failed(failure, self._clock.now())
-        after = after.worked() if worked else after
+        after = breaker.worked() if failure is None else breaker.failed(failure, self._clock.now())
         if after != breaker:
             self._book.keep_breaker(name, after)
 
