@@ -9,7 +9,7 @@ limit; computing time of the living, and of the dead whom their parents or the k
 files in memory that no one maps (/dev/shm), the kernel's buffers, and children whose parent ignores SIGCHLD after
 their end.
 
-Loaded by the warden from this file when the first command with a limit comes. Standard library alone, as for `warden`.
+Loaded by the warden from this file, with `bounds`. Standard library alone, as for `warden`.
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ class Gauge:
 
     def look(self, ended: float) -> str | None:
         """The limit that is passed, if one is. `ended` is the computing time of those whom the keeper waited for."""
-        began = time.monotonic()
+        began = time.thread_time()
         tree = list(family(os.getpid()))
         cpu = ended + sum(process.cpu for process in tree)
         memory = self._pages.of(tree, self._memory)
         self.peak = max(self.peak, memory)
-        now = time.monotonic()
-        # Looking must leave the processors to the command. (Walks are rare by themselves.)
-        self._next = now + max(self._pause(memory, cpu), 2 * (now - began - self._pages.walking))
+        # Looking must leave the processors to the command. (Walks are rare by themselves.) It is not to wait longer for
+        # having had to wait: only what it computed counts.
+        spent = time.thread_time() - began - self._pages.walking
+        self._next = time.monotonic() + max(self._pause(memory, cpu), 2 * spent)
         if self._memory is not None and memory > self._memory:
             return "memory"
         if self._cpu is not None and cpu > self._cpu:
@@ -110,7 +111,7 @@ class Pages:
         self._sum = 0
         self._simple = 0
         self.walking = 0.0
-        """Seconds that the last walk took; 0 if the last look needed none."""
+        """Seconds that the last walk computed; 0 if the last look needed none."""
 
     def of(self, tree: list[Seen], limit: int | None) -> int:
         self.walking = 0.0
@@ -133,14 +134,14 @@ class Pages:
         return total - sum(resident for _, resident in left.values())
 
     def _walk(self, tree: list[Seen]) -> int:
-        began = time.monotonic()
+        began = time.thread_time()
         self._simple, self._sum = 0, 0
         self._walked.clear()
         for process in tree:
             self._simple += process.resident
             self._sum += _share(process)
             self._walked[process.pid, process.born] = _private(process), process.resident
-        self.walking = time.monotonic() - began
+        self.walking = time.thread_time() - began
         return self._sum
 
 

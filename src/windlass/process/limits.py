@@ -1,6 +1,6 @@
 """What a command and everything that it starts may use together, and what it has used.
 
-These are values alone. Who holds a command to them is its keeper, with `gauge`, or `group` where there are no keepers.
+These are values alone. Who holds a command to them is its keeper, with `bounds`, or `group` where there are no keepers.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ class Line:
                 self._socket.close()
                 raise
 
-    def hand_over(self, control: socket.socket, stdio: list[int], *, gauged: bool = False) -> None:
-        """Ask for a keeper, with a gauge if there are limits. ConnectionError: the warden is dead."""
-        socket.send_fds(self._socket, [b"g" if gauged else b"k"], [control.fileno(), *stdio])
+    def hand_over(self, control: socket.socket, stdio: list[int], *, bounded: bool = False) -> None:
+        """Ask for a keeper, with bounds if there are limits. ConnectionError: the warden is dead."""
+        socket.send_fds(self._socket, [b"b" if bounded else b"k"], [control.fileno(), *stdio])
 
     def autopsy(self) -> str:
         """How the warden died; empty while it lives."""
@@ -85,12 +85,13 @@ class Line:
 class KeptWard:
     """One command under a keeper. Its follower reads the keeper's reports until the control socket ends."""
 
-    def __init__(self, line: Line, control: socket.socket, stdio: Stdio, command: Command) -> None:
+    def __init__(self, line: Line, control: socket.socket, stdio: Stdio, command: Command, cgroups: bool) -> None:
         self.ended = Ending()
         self._line = line
         self._control = control
         self._stdio = stdio
         self._command = command
+        self._cgroups = cgroups
         self._pid = 0
         self._started = asyncio.Event()  # or it never will be
         self._refusal: SpawnError | None = None
@@ -101,7 +102,7 @@ class KeptWard:
         """Tell the keeper what to run, and wait until it runs. Cancelled, it leaves nothing running."""
         command = self._command
         limits = command.limits
-        bounds = None if limits is None else (limits.memory, limits.cpu, limits.processes)
+        bounds = None if limits is None else (limits.memory, limits.cpu, limits.processes, self._cgroups)
         request = marshal.dumps((command.argv, command.cwd, command.env, bounds))
         try:
             with suppress(ConnectionError):  # the keeper could not be made, or was killed: the follower reads which
@@ -189,8 +190,9 @@ def _ended(status: str, killed: str, limit: str, cpu: str, memory: str, scope: s
 class Keeping:
     """The mechanism where there are subreapers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cgroups: bool = True) -> None:
         self._line: Line | None = None
+        self._cgroups = cgroups
         self._wards: set[KeptWard] = set()
 
     async def spawn(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> Process:
@@ -219,7 +221,7 @@ class Keeping:
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    line = self._ask_for_keeper(theirs, stdio.theirs, gauged=command.limits is not None)
+                    line = self._ask_for_keeper(theirs, stdio.theirs, bounded=command.limits is not None)
                 except OSError:
                     ours.close()
                     raise
@@ -228,18 +230,18 @@ class Keeping:
             raise
         stdio.let_go()
         ours.setblocking(False)
-        ward = KeptWard(line, ours, stdio, command)
+        ward = KeptWard(line, ours, stdio, command, self._cgroups)
         self._wards.add(ward)
         ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
         return ward
 
-    def _ask_for_keeper(self, control: socket.socket, stdio: list[int], *, gauged: bool) -> Line:
+    def _ask_for_keeper(self, control: socket.socket, stdio: list[int], *, bounded: bool) -> Line:
         if self._line is None:
             self._line = Line()
         try:
-            self._line.hand_over(control, stdio, gauged=gauged)
+            self._line.hand_over(control, stdio, bounded=bounded)
         except ConnectionError:  # this warden is dead, and its keepers see to what it had: the next one takes over
             self._line.bury()
             self._line = Line()
-            self._line.hand_over(control, stdio, gauged=gauged)
+            self._line.hand_over(control, stdio, bounded=bounded)
         return self._line

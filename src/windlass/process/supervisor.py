@@ -14,7 +14,7 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
@@ -86,18 +86,19 @@ class _Owner(Protocol):
     async def close(self) -> None: ...
 
 
-OWNERS: Mapping[Mechanism, Callable[[], _Owner]] = {"subreaper": Keeping, "process group": Grouping}
-
-
 class Supervisor:
     """Starts commands and owns everything that they start. Belongs to one event loop; close it, or use `async with`.
 
     Should the engine die before it can, everything is killed all the same where `containment()` is "subreaper".
     """
 
-    def __init__(self, mechanism: Mechanism | None = None) -> None:
-        """`mechanism` overrules what `containment` finds, as tests of the other one do."""
-        self._owner: _Owner = OWNERS[mechanism or containment().mechanism]()
+    def __init__(self, mechanism: Mechanism | None = None, *, cgroups: bool = True) -> None:
+        """`mechanism` overrules what `containment` finds, as tests of the other one do.
+
+        Without `cgroups`, memory is watched alone, and not bounded by the kernel.
+        """
+        kept = (mechanism or containment().mechanism) == "subreaper"
+        self._owner: _Owner = Keeping(cgroups=cgroups) if kept else Grouping()
         self._starting = asyncio.Semaphore(STARTING)
         self._closed = False
 

@@ -4,8 +4,8 @@
        └────────────── control ──────────┘
 
 - The **line** is a socket pair between engine and warden. One packet on it carries four descriptors (a control
-  socket, and the command's stdin, stdout and stderr) and asks for one keeper: `k`, or `g` for one with a gauge, which
-  holds the command to its limits (`gauge`).
+  socket, and the command's stdin, stdout and stderr) and asks for one keeper: `k`, or `b` for one with bounds, which
+  hold the command to its limits (`bounds`).
 - A **keeper** owns one command. It reads the command from its control socket, starts it, waits for every process
   beneath it, obeys `stop`, and reports. Whatever it leaves unsaid, the end of its control socket says.
 - Both are child subreapers: a process whose parent dies becomes the child of its keeper, however often it forked or
@@ -25,7 +25,7 @@ What keepers say, one line each: `started PID`, `failed ERRNO PART`, `ended STAT
 argv, cwd, env, limits), then any number of `stop GRACE` lines.
 
 This file is run as a script under `python -I -S`: it may import the standard library and nothing else, and little of
-that, for the first command waits for it. The gauge is loaded when it is first asked for. Nothing imports this file.
+that, for the first command waits for it. Bounds are loaded when first asked for. Nothing imports this file.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windlass.process.gauge import Gauge
+    from windlass.process.bounds import Bounds
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-PR_SET_TIMERSLACK = 29
 
 ROUND = 0.02
 """Seconds between two rounds of killing, when no death of a child calls for one earlier."""
@@ -102,16 +102,6 @@ def disregard_signals() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL if number in FAULTS else lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def come_first() -> None:
-    """Run as soon as there is a reason to, whatever else runs: memory is filled faster than a turn comes round.
-
-    Only root may ask for that. For others it is as with every process that sleeps most of the time: soon.
-    """
-    prctl(PR_SET_TIMERSLACK, 1)
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 class Bell:
@@ -206,17 +196,15 @@ def kill(pids: list[int]) -> None:
                 os.killpg(group, signal.SIGKILL)
 
 
-def load_gauge() -> type[Gauge]:
-    """From the file beside this one: nothing is installed for a Python that runs with -I -S."""
-    from importlib.util import module_from_spec, spec_from_file_location  # most wardens never need them
+def load_bounds() -> type[Bounds]:
+    """From the files beside this one. A Python that runs with -I -S knows no package of that name, until now."""
+    for name in ("windlass", "windlass.process"):
+        sys.modules[name] = type(sys)(name)
+        sys.modules[name].__path__ = [os.path.dirname(__file__)]
+    from windlass.process import bounds
 
-    spec = spec_from_file_location("gauge", os.path.join(os.path.dirname(__file__), "gauge.py"))
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(errno.ENOENT, "gauge.py is not there")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: type[Gauge] = module.Gauge
-    return found
+    bounds.Bounds.settle()
+    return bounds.Bounds
 
 
 # --- the keeper -----------------------------------------------------------------------------------
@@ -225,7 +213,7 @@ def load_gauge() -> type[Gauge]:
 class Keeper:
     """Owns one command, from its start until no process beneath it is left."""
 
-    def __init__(self, control: socket.socket, warden: int, gauge: type[Gauge] | None) -> None:
+    def __init__(self, control: socket.socket, warden: int, bounds: type[Bounds] | None) -> None:
         self._control = control
         self._warden = warden
         self._orders = b""
@@ -233,8 +221,8 @@ class Keeper:
         self._killed = False
         self._deadline: float | None = None  # from then on everything is killed; None as long as the command may run
         self._told = False
-        self._gauge_type = gauge
-        self._gauge: Gauge | None = None
+        self._bounds_type = bounds
+        self._bounds: Bounds | None = None
         self._limit: str | None = None  # the one that was passed
         self._cpu = 0.0
         self._largest = 0
@@ -254,11 +242,12 @@ class Keeper:
                 if fd == self._control.fileno():
                     self._obey()
             self._bell.silence()
+        used = self._use()
         if os.getppid() == self._warden:  # an orphaned keeper's silence tells the engine that the warden was lost
-            say(self._control, "ended", self._status, int(self._killed), *self._use())
+            say(self._control, "ended", self._status, int(self._killed), *used)
 
     def _wait(self, milliseconds: float | None) -> list[tuple[int, int]]:
-        """What has come in. A poll counts in whole milliseconds, which is too coarse for a gauge near its limit."""
+        """What has come in. A poll counts in whole milliseconds, which is too coarse near a limit."""
         if milliseconds is not None and 0 < milliseconds < COARSE:
             time.sleep(milliseconds / 1000)
             milliseconds = 0
@@ -273,19 +262,23 @@ class Keeper:
         try:
             os.chdir(cwd)
             part = "program"
+            if limits is not None and self._bounds_type is not None:
+                self._bounds = self._bounds_type(*limits)
+            enter = None if self._bounds is None else self._bounds.enter
             stdin, stdout, stderr = stdio
             self._command = subprocess.Popen(
-                argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+                argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=enter
             )
         except OSError as error:
+            if self._bounds is not None:
+                self._bounds.close()
             say(self._control, "failed", error.errno, part)
             return False
         for fd in stdio:
             os.close(fd)  # or the engine would not see the end of the output
         say(self._control, "started", self._command.pid)
-        if limits is not None and self._gauge_type is not None:
-            self._gauge = self._gauge_type(*limits)
-            come_first()
+        if self._bounds is not None:
+            self._bounds.come_first()
         return True
 
     def _receive(self, size: int) -> bytes:
@@ -339,14 +332,19 @@ class Keeper:
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
     def _use(self) -> tuple[str, float, int, str]:
-        """The limit that was passed, and what was used."""
-        seen, scope = (0, "largest") if self._gauge is None else (self._gauge.peak, "tree")
-        return self._limit or "none", self._cpu, max(seen, self._largest), scope
+        """The limit that was passed, and what was used. Called once, when no process is left."""
+        if self._bounds is None:
+            return "none", self._cpu, self._largest, "largest"
+        if self._limit is None and self._bounds.struck():
+            # The kernel was faster than our look, and the rest of the tree ended of that: it is all one death.
+            self._limit, self._killed, self._status = "memory", True, int(signal.SIGKILL)
+        self._bounds.close()
+        return self._limit or "none", self._cpu, max(self._bounds.peak, self._largest), "tree"
 
     def _measure(self) -> None:
         """See to it that a command with limits keeps to them."""
-        if self._gauge is not None and self._gauge.wait() == 0:
-            self._limit = self._gauge.look(self._cpu)
+        if self._bounds is not None and self._bounds.wait() == 0:
+            self._limit = self._bounds.look(self._cpu)
             if self._limit is not None:
                 self._killed = True
                 self._end_by(time.monotonic())
@@ -356,7 +354,7 @@ class Keeper:
         if self._deadline is None:
             self._measure()
         if self._deadline is None:
-            return None if self._gauge is None else self._gauge.wait() * 1000
+            return None if self._bounds is None else self._bounds.wait() * 1000
         overdue = time.monotonic() - self._deadline
         if overdue < 0:
             return min(-overdue, 3600.0) * 1000  # poll takes no more than a month
@@ -381,7 +379,7 @@ class Warden:
         self._keepers: dict[int, socket.socket] = {}  # by pid; our copy of the control socket
         self._bereft: list[socket.socket] = []  # the sockets of dead keepers, open until their strays are dead too
         self._strays_since: float | None = None
-        self._gauge: type[Gauge] | None = None
+        self._bounds: type[Bounds] | None = None
         disregard_signals()
         own_descendants()
         self._bell = Bell()
@@ -417,8 +415,8 @@ class Warden:
         stdio = fds[1:]
         warden = os.getpid()  # asked here, for the keeper could be told another's if we died at once
         try:
-            if packet == b"g" and self._gauge is None:
-                self._gauge = load_gauge()  # once, here, for all keepers to come
+            if packet == b"b" and self._bounds is None:
+                self._bounds = load_bounds()  # once, here, for all keepers to come
             pid = os.fork()
         except OSError as error:
             say(control, "failed", error.errno, "keeper")
@@ -438,7 +436,7 @@ class Warden:
             # The end of a socket must mean the end of those who own it, so no copy may live on here.
             for inherited in (self._line, *self._keepers.values(), *self._bereft):
                 inherited.close()
-            Keeper(control, warden, self._gauge).run(stdio)
+            Keeper(control, warden, self._bounds).run(stdio)
         except BaseException:  # no frame above may go on running as a second warden
             import traceback  # slow to import, and hardly ever needed
 
@@ -483,6 +481,8 @@ class Warden:
             self._strays_since = now
         overdue = self._strays_since is not None and now - self._strays_since > PATIENCE
         if overdue or not strays:
+            if self._bereft and self._bounds is not None:
+                self._bounds.sweep()
             for control in self._bereft:
                 if strays:
                     say(control, "survivors", *strays)

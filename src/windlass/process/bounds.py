@@ -1,0 +1,108 @@
+"""Bounds: all that holds one command to its limits, in the hands of its keeper.
+
+- the **gauge** looks at the tree, and says which limit is passed: everywhere, for every limit;
+- a **cgroup** keeps memory within a tenth of its limit by the kernel, where one can be made;
+- **resource limits** of the kernel, for each process: no core dump, and computing time a little beyond its limit, which
+  still hold should keeper and warden both be killed.
+
+There is none of memory among the latter (RLIMIT_DATA, RLIMIT_AS): they count what a process reserves. Eight threads
+that use 10 MB reserve more than 64 MB, a JVM more than 256 MB, and a program under AddressSanitizer terabytes.
+
+Loaded by the warden from this file when the first command with a limit comes. Standard library alone, as for `warden`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import resource
+from contextlib import suppress
+
+from windlass.process import cgroups
+from windlass.process.gauge import Gauge
+
+__all__ = ["Bounds"]
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_TIMERSLACK = 29
+
+LATER = 5
+"""Seconds of computing beyond the limit after which the kernel ends a process that no one watches any more."""
+
+
+class Bounds:
+    place: cgroups.Place | None = None
+    """Where cgroups can be made: found once, by the warden, for all keepers to come."""
+
+    def __init__(self, memory: int | None, cpu: float | None, processes: int | None, use_cgroups: bool) -> None:
+        self._gauge = Gauge(memory, cpu, processes)
+        self._cpu = cpu
+        self._struck = False
+        self._cgroup: cgroups.Cgroup | None = None
+        if memory is not None and use_cgroups and self.place is not None:
+            with suppress(OSError):  # as many as there may be are there, or our own is gone: it is watched alone
+                self._cgroup = cgroups.Cgroup(self.place, memory)
+
+    @classmethod
+    def settle(cls) -> None:
+        """Find out what there is on this machine."""
+        with suppress(cgroups.NoPlace, OSError):  # `layers` tells the reason
+            cls.place = cgroups.find()
+
+    @classmethod
+    def sweep(cls) -> None:
+        """Remove what killed keepers have left."""
+        if cls.place is not None:
+            cgroups.sweep(cls.place)
+
+    def enter(self) -> None:
+        """In the new process, before it becomes the command. It must not raise: the command is started all the same."""
+        with suppress(OSError, ValueError):  # not for us to lower
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if self._cpu is not None:
+                _, hardest = resource.getrlimit(resource.RLIMIT_CPU)
+                seconds = math.ceil(self._cpu) + LATER
+                if hardest == resource.RLIM_INFINITY or seconds < hardest:
+                    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        if self._cgroup is not None:
+            with suppress(OSError):  # it was removed under us: the gauge goes on alone
+                self._cgroup.enter()
+
+    def come_first(self) -> None:
+        """In the keeper: run as soon as there is a reason to. Memory is filled faster than a turn comes round.
+
+        Only root may ask for that. For others it is as with every process that sleeps most of the time: soon.
+        """
+        LIBC.prctl(PR_SET_TIMERSLACK, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+        with suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+    def wait(self) -> float:
+        """Seconds until the next look."""
+        return self._gauge.wait()
+
+    def look(self, ended: float) -> str | None:
+        """The limit that is passed, if one is. `ended` is the computing time of those whom the keeper waited for."""
+        return "memory" if self.struck() else self._gauge.look(ended)
+
+    def struck(self) -> bool:
+        """Whether the kernel has killed some of the tree at the bound of its memory."""
+        if self._cgroup is not None and not self._struck:
+            with suppress(OSError):  # it was removed under us
+                self._struck = self._cgroup.struck()
+        return self._struck
+
+    @property
+    def peak(self) -> int:
+        """The most memory that is known of. A bound at which the kernel had to kill was used in full.
+
+        The kernel's own mark of the most (memory.peak, memory.max_usage_in_bytes) is no measure of it: a command that
+        has read a large file has filled its cgroup with cache.
+        """
+        return max(self._gauge.peak, self._cgroup.bound) if self._struck and self._cgroup else self._gauge.peak
+
+    def close(self) -> None:
+        """No process is left."""
+        if self._cgroup is not None:
+            self._cgroup.close()

@@ -1,0 +1,235 @@
+"""Cgroups: a bound of memory that the kernel itself keeps, for one command and all that it starts.
+
+The gauge sees what has happened; a cgroup keeps it from happening, however fast memory is filled and however long the
+keeper has to wait for its turn. Its bound lies a little above the limit (`SPARE`): the gauge ends a command that passes
+its limit, and the kernel what was faster than the gauge. What the kernel counts besides memory that is mapped: files in
+memory (/dev/shm), and its own of each process (page tables, stacks). The cache of files it gives back before it kills.
+
+`find` looks for a place by trying it out: under version 1 our own memory cgroup; under version 2, where a cgroup with
+processes cannot have limited children, the nearest one above that hands `memory` down. It never climbs out of one that
+has a bound, for the command would escape from it. `Cgroup` is the cgroup of one command, named after its keeper.
+`sweep` removes those whose keeper could not.
+
+Loaded by the warden from this file, with `bounds`; run as a script, it says where the place is or why there is none
+(for `layers`). Standard library alone, as for `warden`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+__all__ = ["Cgroup", "NoPlace", "Place", "find", "sweep"]
+
+PREFIX = "windlass-"
+SPARE = 0.05
+"""The share of the limit that lies between it and the kernel's bound."""
+BATCH = 1024 * 1024
+"""Bytes: more than the kernel takes from a cgroup at a time, so that less is missing when it finds none left."""
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TRIAL = 64 * 1024 * 1024
+"""Bytes, for a cgroup in which nothing is done."""
+
+
+class NoPlace(Exception):
+    """No cgroup can be made here; the text says why."""
+
+
+class Place:
+    """Where cgroups of commands can be made, and how the files are called there."""
+
+    limit, door, events = "memory.max", "cgroup.procs", "memory.events"
+    also = {"memory.swap.max": "0", "memory.oom.group": "1"}
+    version = 2
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+
+class OldPlace(Place):
+    """The same under version 1."""
+
+    limit, events = "memory.limit_in_bytes", "memory.oom_control"
+    door = "tasks"  # for one thread: the kernel need not wait for all processors, as it does for a whole process
+    also = {"memory.memsw.limit_in_bytes": ""}  # with swap: the same as without
+    version = 1
+
+
+class Cgroup:
+    """Of one command, which enters it before it is the command. Its keeper stays outside."""
+
+    def __init__(self, place: Place, memory: int) -> None:
+        self._place = place
+        self._folder = f"{place.folder}/{PREFIX}{os.getpid()}"
+        self.bound = int(memory * (1 + SPARE)) // PAGE * PAGE
+        os.mkdir(self._folder)
+        try:
+            _write(f"{self._folder}/{place.limit}", str(self.bound))
+            for name, value in place.also.items():
+                with suppress(FileNotFoundError):  # a kernel without swap, or from before they were there
+                    _write(f"{self._folder}/{name}", value or str(self.bound))
+            self._door = os.open(f"{self._folder}/{place.door}", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            os.rmdir(self._folder)
+            raise
+
+    def enter(self) -> None:
+        """Move the process that calls this."""
+        os.write(self._door, b"0")
+
+    def struck(self) -> bool:
+        """Whether the kernel has killed because the bound was reached, and not for the want of the whole machine."""
+        counts = _counts(f"{self._folder}/{self._place.events}")
+        if not counts.get("oom_kill"):
+            return False
+        if not isinstance(self._place, OldPlace):
+            return counts["oom"] > 0
+        marks = ("memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes")  # memory.failcnt stays 0 on Linux 6.18
+        return max(_number(f"{self._folder}/{name}") for name in marks) > self.bound - BATCH
+
+    def close(self) -> None:
+        """Remove it. One in which a process is left (another user's) is for a later `sweep`."""
+        os.close(self._door)
+        with suppress(OSError):
+            os.rmdir(self._folder)
+
+
+def find() -> Place:
+    """Where a cgroup with a bound of memory can be made and entered; NoPlace where none can."""
+    reasons = []
+    for place in _candidates():
+        if reason := _tried(place):
+            reasons.append(f"{place.folder}: {reason}")
+        else:
+            return place
+    raise NoPlace(reasons[0] if reasons else "no cgroup above ours hands `memory` down to new ones")
+
+
+def sweep(place: Place) -> None:
+    """Remove the cgroups of keepers that were killed, here or in an engine before us."""
+    with suppress(OSError):  # our own is gone: nothing is left to remove
+        for name in os.listdir(place.folder):
+            if name.startswith(PREFIX) and not os.path.exists(f"/proc/{name.removeprefix(PREFIX)}"):
+                with suppress(OSError):  # someone is still in it, or was faster
+                    os.rmdir(f"{place.folder}/{name}")
+
+
+def _candidates() -> Iterator[Place]:
+    """In the order in which they are to be tried."""
+    with open("/proc/self/cgroup") as file:
+        ours = [line.rstrip("\n").split(":", 2) for line in file]
+    for kind, root, mount, options in _mounts():
+        for _, controllers, path in ours:
+            if kind == "cgroup" and "memory" in options and "memory" in controllers.split(","):
+                if folder := _seen_from(mount, root, path):
+                    yield OldPlace(folder)
+            elif kind == "cgroup2" and not controllers and (folder := _seen_from(mount, root, path)):
+                yield from _handing_down(mount, folder)
+
+
+def _mounts() -> Iterator[tuple[str, str, str, list[str]]]:
+    """Of cgroups: their kind, the cgroup that is mounted, where, and the options."""
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            before, _, after = line.rstrip("\n").partition(" - ")
+            kind, _, options = after.split(" ", 2)
+            if kind in ("cgroup", "cgroup2"):
+                _, _, _, root, mount, *_ = before.split(" ")
+                yield kind, root, mount.replace("\\040", " "), options.split(",")
+
+
+def _seen_from(mount: str, root: str, path: str) -> str | None:
+    """The folder of a cgroup; None if it lies outside what is mounted."""
+    top = root.rstrip("/")
+    if "/.." in path or not (path == top or path.startswith(f"{top}/")):
+        return None
+    return (mount + path.removeprefix(top)).rstrip("/")
+
+
+def _handing_down(mount: str, folder: str) -> Iterator[Place]:
+    """This cgroup and those above it that give their children bounds of memory, as far as none of them has one."""
+    while True:
+        with suppress(OSError):
+            if "memory" in _read(f"{folder}/cgroup.subtree_control").split() and os.access(folder, os.W_OK):
+                yield Place(folder)
+        if folder == mount or _bounded(folder):
+            return
+        folder = os.path.dirname(folder)
+
+
+def _bounded(folder: str) -> bool:
+    for name in ("memory.max", "memory.high"):
+        with suppress(OSError):  # the controller is not on here
+            if _read(f"{folder}/{name}").strip() != "max":
+                return True
+    return False
+
+
+def _tried(place: Place) -> str | None:
+    """Why it is no place; None if it is one."""
+    sweep(place)
+    try:
+        cgroup = Cgroup(place, TRIAL)
+        try:
+            if "oom_kill" not in _counts(f"{place.folder}/{PREFIX}{os.getpid()}/{place.events}"):
+                return "this kernel does not tell whom it killed for memory (Linux 4.13 does)"
+            refused = _entered(cgroup)
+        finally:
+            cgroup.close()
+    except OSError as error:
+        refused = error.errno or errno.EIO
+    return os.strerror(refused).lower() if refused else None
+
+
+def _entered(cgroup: Cgroup) -> int:
+    """0 if a process can go in; otherwise the number of the error."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            cgroup.enter()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or errno.EIO)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _counts(path: str) -> dict[str, int]:
+    return {name: int(count) for name, count in map(str.split, _read(path).splitlines())}
+
+
+def _number(path: str) -> int:
+    try:
+        return int(_read(path))
+    except FileNotFoundError:
+        return 0
+
+
+def _read(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 65536).decode()
+    finally:
+        os.close(fd)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def main() -> None:
+    try:
+        place = find()
+    except (NoPlace, OSError) as error:
+        sys.exit(str(error))
+    print(f"version {place.version}, {place.folder}")  # noqa: T201 - its answer
+
+
+if __name__ == "__main__":
+    main()
