@@ -13,9 +13,9 @@ import pytest
 
 import windlass
 from windlass import Plan, Step
-from windlass.process import Supervisor, isolated, layers
+from windlass.process import Exit, Isolation, Supervisor, isolated, layers
 from windlass.process.confine import CANNOT, EX_CANNOT
-from windlass.process.isolation import refusal
+from windlass.process.isolation import LAUNCHER, refusal
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -127,7 +127,95 @@ async def test_c8_a_step_whose_isolation_cannot_be_had_fails_as_a_matter_of_conf
     assert any("doctor" in advice for advice in step["error"]["advice"])
 
 
+# --- by bubblewrap, where the kernel does not do it for us ----------------------------------------
+
+BUBBLEWRAP = next(layer for layer in layers() if layer.name == "bubblewrap").detail
+wrapping = pytest.mark.skipif("fails" in BUBBLEWRAP or "not installed" in BUBBLEWRAP, reason=f"bwrap: {BUBBLEWRAP}")
+
+
+async def run_wrapped(
+    argv: list[str], isolation: Isolation, folder: Path, launcher: Path | None = None
+) -> tuple[Exit, str, str]:
+    """How it ended, and what it said, under bubblewrap even where the kernel could; or as another launcher decides."""
+    env = {"PATH": os.environ["PATH"]}
+    forced = launcher is None
+    async with isolated(argv, env, isolation, str(folder), wrapped=forced) as (line, variables), Supervisor() as own:
+        line = [str(launcher or LAUNCHER) if part == str(LAUNCHER) else part for part in line]
+        process = await own.spawn(line, cwd=str(folder), env=variables)
+        ended = await process.wait()
+        return ended, (await process.stdout.read()).decode(), (await process.stderr.read()).decode()
+
+
+@wrapping
+async def test_c8_bubblewrap_lets_a_command_write_in_its_folder_and_its_tmpdir_alone(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    (inside / "way").symlink_to(outside / "kept")
+    script = f"""
+        for attempt in 'echo changed > {outside}/kept' 'rm {outside}/kept' 'mkdir {outside}/new' 'echo changed > way' \
+            'mount -o remount,rw,bind {tmp_path}; echo changed > {outside}/kept' 'echo x > /dev/shm/windlass-test'
+        do sh -c "$attempt" && echo "$attempt"
+        done 2> /dev/null
+        cat {outside}/kept; echo new > made; f=$(mktemp) && echo x > "$f" && echo " $TMPDIR"; echo void > /dev/null
+    """
+    ended, said, _ = await run_wrapped(["sh", "-c", script], "files", inside)
+    assert ended.code == 0
+    kept, temporary = said.split()
+    assert kept == "kept"
+    assert not Path(temporary).exists()
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"kept": "kept"}
+    assert (inside / "made").read_text() == "new\n"
+
+
+@wrapping
+@pytest.mark.parametrize("isolation", ["network", "all"])
+async def test_c8_bubblewrap_keeps_a_command_from_the_network(tmp_path: Path, isolation: Isolation) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"
+        ended, _, complaint = await run_wrapped([sys.executable, "-c", code], isolation, tmp_path)
+    assert (ended.code, "ConnectionRefusedError" in complaint) == (1, True)
+
+
+@wrapping
+async def test_c8_bubblewrap_leaves_endings_as_they_are(tmp_path: Path) -> None:
+    assert (await run_wrapped(["sh", "-c", "exit 7"], "all", tmp_path))[0].code == 7
+    ended, _, complaint = await run_wrapped(["no-such-program-anywhere"], "files", tmp_path)
+    assert (ended.code, "no-such-program-anywhere" in complaint) == (127, True)
+
+
+@wrapping
+async def test_c8_bubblewrap_stands_in_for_a_landlock_that_is_too_old(tmp_path: Path) -> None:
+    """Here: the launcher, with need of a version that no kernel has."""
+    demanding = tmp_path / "confine.py"
+    demanding.write_text(LAUNCHER.read_text().replace("NEEDED = 3", "NEEDED = 1000"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    script = "touch inside; touch ../outside 2> /dev/null || echo refused"
+    ended, said, complaint = await run_wrapped(["sh", "-c", script], "all", folder, demanding)
+    assert (ended.code, said, complaint) == (0, "refused\n", "")
+    assert [path.name for path in folder.iterdir()] == ["inside"]
+
+
+@wrapping
+async def test_c8_bubblewrap_that_cannot_do_it_is_an_honest_no(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"]}
+    async with isolated(["touch", "ran"], env, "files", "/no/such/folder", wrapped=True) as (argv, variables):
+        async with Supervisor() as supervisor:
+            process = await supervisor.spawn(argv, cwd=str(tmp_path), env=variables)
+            ended = await process.wait()
+            said = (await process.stderr.read()).decode()
+    assert "/no/such/folder" in (refusal(ended.code, said) or "")
+    assert not (tmp_path / "ran").exists()
+
+
+# --- what there is --------------------------------------------------------------------------------
+
+
 def test_c8_every_layer_is_named_whether_it_is_there_or_not() -> None:
     names = [layer.name for layer in layers()]
-    assert names == ["process tree", "limits", "cgroups", "Landlock", "network namespace", "bubblewrap"]
+    kernel = ["cgroups", "resource limits", "Landlock", "network namespace"]
+    assert names == ["process tree", "limits", *kernel, "bubblewrap"]
     assert all(layer.detail for layer in layers())

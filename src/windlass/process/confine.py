@@ -1,11 +1,13 @@
 """The launcher of an isolated command: gives up what the command shall not have, and becomes the command.
 
-    python -I -S confine.py '{"writable": ["/folder"], "network": false}' program argument …
+    python -I -S confine.py '{"writable": ["/folder"], "network": false, …}' program argument …
 
 Writing is refused by Landlock outside the folders that are named (null to allow it everywhere); the network, by a
 network namespace that holds nothing but its own loopback. Both are kept by all that the command starts, and neither can
-be taken back. What cannot be had ends the launcher with code 125 and a line that begins with `CANNOT`, before anything
-of the command has run. Standard library alone; `isolation` writes the command line.
+be taken back. Where the kernel does not give us one of them, bubblewrap does all of it, if it is installed
+("bubblewrap": its path; "forced": even where we could do without). What cannot be had ends the launcher with code 125
+and a line that begins with `CANNOT`, before anything of the command has run. Standard library alone; `isolation` writes
+the command line.
 """
 
 from __future__ import annotations
@@ -59,22 +61,69 @@ def main(given: str, *argv: str) -> None:
     import json
 
     options = json.loads(given)
+    writable, network, bubblewrap = options["writable"], options["network"], options["bubblewrap"]
+    command = list(argv)
     try:
         if not sys.platform.startswith("linux"):
             raise OSError(errno.ENOSYS, "that takes Linux")
-        if not options["network"]:
-            leave_network()
-        must(LIBC.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))), "no_new_privs")
-        if options["writable"] is not None:
-            write_only_in(options["writable"])
+        if bubblewrap and (options["forced"] or not is_offered(writable, network)):
+            command = wrapped(bubblewrap, writable, network, command)
+        else:
+            if not network:
+                leave_network()
+            must(LIBC.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))), "no_new_privs")
+            if writable is not None:
+                write_only_in(writable)
     except OSError as error:
         print(f"{CANNOT}{error.strerror}", file=sys.stderr)  # noqa: T201 - its only voice
         sys.exit(EX_CANNOT)
     try:
-        os.execvp(argv[0], argv)
+        os.execvp(command[0], command)
     except OSError as error:
         print(f"{argv[0]}: {os.strerror(error.errno or errno.EIO).lower()}", file=sys.stderr)  # noqa: T201 - the same
         sys.exit(127 if error.errno == errno.ENOENT else 126)  # as a shell has it
+
+
+def is_offered(writable: list[str] | None, network: bool) -> bool:
+    """Whether the kernel gives us what is asked for. Another process tries to leave the network: half left is lost."""
+    if writable is not None and landlock_version() < NEEDED:
+        return False
+    if network:
+        return True
+    pid = os.fork()
+    if pid == 0:
+        try:
+            leave_network()
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def wrapped(bubblewrap: str, writable: list[str] | None, network: bool, argv: list[str]) -> list[str]:
+    """The command under bubblewrap, which has been tried with these very options: its own errors look like a command's.
+
+    The same folders are to be written to, and no others; a root in it may not mount them anew.
+    """
+    import shutil
+    import subprocess
+
+    wrapper = [bubblewrap, "--die-with-parent", "--chdir", os.getcwd()]
+    if writable is None:
+        wrapper += ["--dev-bind", "/", "/"]
+    else:
+        wrapper += ["--ro-bind", "/", "/", "--dev", "/dev", "--remount-ro", "/dev"]
+        for folder in map(os.path.realpath, writable):
+            wrapper += ["--bind", folder, folder]
+    if not network:
+        wrapper += ["--unshare-net"]
+    wrapper += ["--cap-drop", "CAP_SYS_ADMIN", "--cap-drop", "CAP_SYS_PTRACE", "--"]
+    tried = subprocess.run([*wrapper, "/bin/sh", "-c", ":"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if tried.returncode != 0:
+        raise OSError(errno.EPERM, tried.stderr.decode(errors="replace").strip() or "bubblewrap failed")
+    if shutil.which(argv[0]) is None:
+        return argv  # to fail with the error that it has without a wrapper
+    return [*wrapper, *argv]
 
 
 def leave_network() -> None:

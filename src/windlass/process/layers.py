@@ -11,8 +11,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from windlass.process import confine
-from windlass.process.isolation import network_launcher
+from windlass.process import bounds, cgroups, confine
+from windlass.process.isolation import bubblewrap_launcher, network_launcher
 from windlass.process.supervisor import Mechanism, containment
 
 __all__ = ["Layer", "layers"]
@@ -34,48 +34,84 @@ class Layer:
 
 
 def layers() -> tuple[Layer, ...]:
-    """All layers. Two of them are tried out, which starts processes and takes some milliseconds."""
+    """All layers. Three of them are tried out, which starts processes and takes some milliseconds."""
     mechanism = containment().mechanism
+    kernel = (_landlock(), _network())
+    bubblewrap = _bubblewrap({layer.name for layer in kernel if not layer.active})
     return (
         Layer("process tree", True, f"{mechanism}: every step"),
         Layer("limits", True, f"steps with `limits`: {_WATCHED[mechanism]}"),
-        Layer("cgroups", False, "not used: limits are watched, and not set in the kernel"),
-        _landlock(),
-        _network(),
-        _bubblewrap(),
+        _cgroups(mechanism),
+        _resource_limits(mechanism),
+        *(layer if layer.active else _stood_in_for(layer, bubblewrap) for layer in kernel),
+        bubblewrap,
     )
+
+
+def _cgroups(mechanism: Mechanism) -> Layer:
+    watched = "memory of steps with `limits` is watched, and not bounded by the kernel"
+    if mechanism != "subreaper":
+        return Layer("cgroups", False, f"not used with process groups: {watched}")
+    said, place = _tried([sys.executable, "-I", "-S", cgroups.__file__])
+    if said is not None:
+        return Layer("cgroups", False, f"{said}: {watched}")
+    return Layer(
+        "cgroups", True, f"{place}: memory of steps with `limits`, at most {cgroups.SPARE:.0%} above the limit"
+    )
+
+
+def _resource_limits(mechanism: Mechanism) -> Layer:
+    if mechanism != "subreaper":
+        return Layer("resource limits", False, "not used with process groups")
+    told = f"the kernel ends a process that has computed for {bounds.LATER} s more than `limits.cpu`; no core dumps"
+    return Layer("resource limits", True, f"steps with `limits`: {told}")
 
 
 def _landlock() -> Layer:
     version = confine.landlock_version()
     if version < confine.NEEDED:
         missing = "this kernel has none" if version == 0 else f"version {version}, and {confine.NEEDED} is needed"
-        return Layer("Landlock", False, f"{missing}: `isolate: files` is refused")
+        return Layer("Landlock", False, missing)
     return Layer("Landlock", True, f"version {version}: steps with `isolate: files`")
 
 
 def _network() -> Layer:
     if sys.platform != "linux":
-        return Layer("network namespace", False, "only on Linux: `isolate: network` is refused")
-    said = _tried(network_launcher(["true"]))
+        return Layer("network namespace", False, "only on Linux")
+    said, _ = _tried(network_launcher(["true"]))
     if said is not None:
-        return Layer("network namespace", False, f"{said}: `isolate: network` is refused")
+        return Layer("network namespace", False, said)
     return Layer("network namespace", True, "steps with `isolate: network`")
 
 
-def _bubblewrap() -> Layer:
+_FOR = {"Landlock": "`isolate: files`", "network namespace": "`isolate: network`"}
+
+
+def _stood_in_for(missing: Layer, bubblewrap: Layer) -> Layer:
+    outcome = "is left to bubblewrap" if bubblewrap.active else "is refused"
+    return Layer(missing.name, False, f"{missing.detail}: {_FOR[missing.name]} {outcome}")
+
+
+def _bubblewrap(missing: set[str]) -> Layer:
+    """Used for what the kernel does not give us by itself."""
     found = shutil.which("bwrap")
     if found is None:
-        return Layer("bubblewrap", False, "not installed, and not needed")
-    said = _tried([found, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "true"])
-    return Layer("bubblewrap", False, f"{found} {'works' if said is None else f'fails ({said})'}, and is not used")
+        return Layer("bubblewrap", False, f"not installed, and {'would help here' if missing else 'not needed'}")
+    said, _ = _tried(bubblewrap_launcher(["true"], found))
+    if said is not None:
+        return Layer("bubblewrap", False, f"{found} fails ({said})")
+    if not missing:
+        return Layer("bubblewrap", False, f"{found} works, and is not needed")
+    return Layer("bubblewrap", True, f"{found}: steps with {' and '.join(_FOR[name] for name in sorted(missing))}")
 
 
-def _tried(argv: list[str]) -> str | None:
-    """What went wrong; None if nothing did."""
+def _tried(argv: list[str]) -> tuple[str | None, str]:
+    """What went wrong, None if nothing did; and the answer."""
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+        return str(error), ""
     said = done.stderr.decode(errors="replace").strip().removeprefix(confine.CANNOT)
-    return None if done.returncode == 0 else said[-200:] or f"exit code {done.returncode}"
+    if done.returncode == 0:
+        return None, done.stdout.decode(errors="replace").strip()
+    return said[-200:] or f"exit code {done.returncode}", ""
