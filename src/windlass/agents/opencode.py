@@ -14,6 +14,7 @@ from typing import Any
 from windlass.agents.places import Place
 from windlass.agents.reading import Unreadable, decode_strictly, read_head, shown_path, stays_inside
 from windlass.errors import PlanInvalid, Problem
+from windlass.jsonc import without_comments
 from windlass.plan.schema import kind_of
 from windlass.plan.yamlread import Document, read
 
@@ -24,9 +25,6 @@ MAX_CONFIG = 1024 * 1024
 MAX_PROMPT = 256 * 1024
 """Bytes of a file that `{file:…}` names."""
 
-_PIECE = re.compile(  # possessive throughout: a hostile file must not make it go back and forth
-    r'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*+|/\*(?>.*?\*/|.*)|,(?=(?>\s++|//[^\n]*+|/\*(?>.*?\*/))*+[}\]])', re.DOTALL
-)
 _FILE = re.compile(r"\{file:([^}\n]+)\}")
 
 
@@ -58,7 +56,7 @@ def read_config(place: Place) -> Config | None:
         text = decode_strictly(piece.head)
     except Unreadable as error:
         return Config(problems=(Problem(f"cannot be read: {error.why}", file, error.line),))
-    plain = _without_comments(text)
+    plain = without_comments(text)
     if not plain.strip():
         return Config()
     try:
@@ -85,16 +83,6 @@ def _checked(document: Document, file: str) -> Config:
     agents, instructions = part("agent", dict, "an object"), part("instructions", list, "a list")
     texts = tuple(item for item in instructions if isinstance(item, str))
     return Config(agents, texts, tuple(problems), document)
-
-
-def _without_comments(text: str) -> str:
-    """JSON of JSONC, every line where it was."""
-
-    def blank(piece: re.Match[str]) -> str:
-        unclosed = piece[0].startswith("/*") and (len(piece[0]) < 4 or not piece[0].endswith("*/"))
-        return piece[0] if piece[0][0] == '"' or unclosed else re.sub(r"[^\n]", " ", piece[0])
-
-    return _PIECE.sub(blank, text)
 
 
 def resolve_reference(prompt: str, place: Place) -> str:
