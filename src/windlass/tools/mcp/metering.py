@@ -24,11 +24,11 @@ class Outbox:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
     async def send(self, item: Any) -> None:
         await self._stream.send((metering.get(), item))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
     async def __aenter__(self) -> Outbox:
         await self._stream.__aenter__()
