@@ -95,7 +95,7 @@ def _resources(used: Resources | None) -> dict[str, Any] | None:
     if used is None:
         return None
     return {
-        "cpu_s": used.cpu,
+        "cpu_s": round(used.cpu, 6) if used.cpu is not None else None,
         "memory_bytes": used.memory,
         "received_bytes": used.received,
         "sent_bytes": used.sent,

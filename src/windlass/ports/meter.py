@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 from windlass.core.resources import Resources
 
 __all__ = ["Meter"]
+
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Meter:
@@ -28,14 +32,15 @@ class Meter:
         sent: int | None = None,
     ) -> None:
         """More was used. Of memory the most counts, of everything else the sum; None is what is not known."""
-        if cpu is not None:
-            self._cpu = (self._cpu or 0.0) + cpu
-        if memory is not None:
-            self._memory = max(self._memory or 0, memory)
-        if received is not None:
-            self._received = (self._received or 0) + received
-        if sent is not None:
-            self._sent = (self._sent or 0) + sent
+        with _ONE_AT_A_TIME:  # functions tell it from threads of their own
+            if cpu is not None:
+                self._cpu = (self._cpu or 0.0) + cpu
+            if memory is not None:
+                self._memory = max(self._memory or 0, memory)
+            if received is not None:
+                self._received = (self._received or 0) + received
+            if sent is not None:
+                self._sent = (self._sent or 0) + sent
         if self._outer is not None:
             self._outer.add(cpu=cpu, memory=memory, received=received, sent=sent)
 
