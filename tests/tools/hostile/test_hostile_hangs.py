@@ -126,6 +126,37 @@ async def test_h1_one_that_swallows_its_cancellation_is_left_behind_and_the_exec
         released.set()
 
 
+def test_h1_a_command_ends_though_a_tool_of_its_plan_never_does(project: Project, windlass: Windlass) -> None:
+    project.file(
+        "tools.py",
+        """
+        import asyncio
+        from windlass import tool
+
+        @tool
+        async def hangs() -> None:
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    continue
+        """,
+    )
+    project.user_file("config.toml", 'grace = "50ms"\n')
+    plan = project.plan(
+        """
+        tools: tools.py
+        steps:
+          - {id: a, tool: hangs, timeout: 50ms, retry: {max: 0}, importance: optional}
+          - {id: b, run: echo on, needs: [a]}
+        """
+    )
+    ran = windlass("run", plan, "--yes")
+    assert ran.out == "b: on\n"
+    assert "it is left behind" in ran.err
+    assert "destroyed" not in ran.err
+
+
 @pytest.mark.parametrize("whose", ["tool", "step"])
 async def test_h1_one_that_blocks_its_thread_does_not_keep_the_execution(project: Project, whose: str) -> None:
     released, told = threading.Event(), threading.Event()

@@ -28,12 +28,20 @@ async def to_its_end(use: Coroutine[Any, Any, Any], grace: float, left_behind: C
         if task.done() and not task.cancelled():
             return task.result()
         if not task.done():
-            task.add_done_callback(_heard_out)
+            _let_go_of(task)
             left_behind()
         raise
 
 
+def _let_go_of(task: asyncio.Task[Any]) -> None:
+    """Nobody waits for it any more: also not `asyncio.run` at its end, which else would never come to one."""
+    task.add_done_callback(_heard_out)
+    asyncio._unregister_task(task)
+    # That it never ended is said in the log of its step; asyncio itself silences tasks in this way, and has no other.
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
 def _heard_out(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for what it raises in the end, and nobody is to be warned of it."""
+    """Nobody hears what it raises in the end, and nobody is to be warned of it."""
     if not task.cancelled():
         task.exception()
