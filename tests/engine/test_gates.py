@@ -10,12 +10,13 @@ import pytest
 
 import windlass
 from windlass import Plan, Step, ToolError, tool
-from windlass.core.breaker import FAILURES, Circuit
+from windlass.core.breaker import FAILURES, Breaker, Circuit
 from windlass.engine.gates import Gates, TookTooLong
-from windlass.engine.gates.circuit import NotBegun
+from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
 from windlass.engine.gates.places import Places
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.errors import Category
+from windlass.journal.gatebook import SqliteGateBook
 from windlass.plan.model import Effect
 from windlass.ports import Call, ComposedTool, Rate, Terms
 from windlass.process import Supervisor
@@ -306,6 +307,29 @@ async def test_c4_a_probe_that_a_person_stopped_found_nothing_out_and_another_is
     world.clock.advance(30.0)
     assert await world.use("a") == "fine"
     assert world.gates.book.breakers() == {}
+
+
+def test_c4_of_two_processes_that_find_it_half_open_in_the_same_moment_one_tries(tmp_path: Path) -> None:
+    rested = Breaker(FAILURES, 1, 1000.0, because="no answer")
+    book = SqliteGateBook(tmp_path / "gates.db")
+    book.keep_breaker("a", rested)
+
+    class Behind(SqliteGateBook):
+        """As in a process that has read the breaker right before the other one wrote."""
+
+        def breakers(self) -> dict[str, Breaker]:
+            return {"a": rested}
+
+    behind = Behind(tmp_path / "gates.db")
+    clock = FakeClock(1000.0)
+    one, other = CircuitOfUse(book, "a", clock), CircuitOfUse(behind, "a", clock)
+    assert not other.closed
+    one.enter()
+    with pytest.raises(NotBegun, match="somebody else tries it"):
+        other.enter()
+    assert book.breakers()["a"].probing
+    book.close()
+    behind.close()
 
 
 async def test_c4_breakers_of_things_without_number_do_not_grow_without_end(
