@@ -1,7 +1,7 @@
 """Bounds: all that holds one command to its limits, in the hands of its keeper.
 
 - the **gauge** looks at the tree, and says which limit is passed: everywhere, for every limit;
-- a **cgroup** keeps memory within a tenth of its limit by the kernel, where one can be made;
+- a **cgroup** has the kernel bound memory, where one can be made;
 - **resource limits** of the kernel, for each process: no core dump, and computing time a little beyond its limit, which
   still hold should keeper and warden both be killed.
 

@@ -2,8 +2,9 @@
 
 The gauge sees what has happened; a cgroup keeps it from happening, however fast memory is filled and however long the
 keeper has to wait for its turn. Its bound lies a little above the limit (`SPARE`): the gauge ends a command that passes
-its limit, and the kernel what was faster than the gauge. What the kernel counts besides memory that is mapped: files in
-memory (/dev/shm), and its own of each process (page tables, stacks). The cache of files it gives back before it kills.
+its limit, and the kernel what was faster than the gauge. The kernel also counts files in memory (/dev/shm) and its own
+memory for each process (page tables, stacks). It does not count, as the gauge does, pages of programs and libraries
+that were in the cache before; and cache that the command itself has filled it gives back before it kills.
 
 `find` looks for a place by trying it out: under version 1 our own memory cgroup; under version 2, where a cgroup with
 processes cannot have limited children, the nearest one above that hands `memory` down. It never climbs out of one that
@@ -25,7 +26,7 @@ from contextlib import suppress
 __all__ = ["Cgroup", "NoPlace", "Place", "find", "sweep"]
 
 PREFIX = "windlass-"
-SPARE = 0.05
+SPARE = 0.01
 """The share of the limit that lies between it and the kernel's bound."""
 BATCH = 1024 * 1024
 """Bytes: more than the kernel takes from a cgroup at a time, so that less is missing when it finds none left."""

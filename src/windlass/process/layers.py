@@ -20,10 +20,8 @@ __all__ = ["Layer", "layers"]
 PATIENCE = 10.0
 """Seconds that trying a layer out may take."""
 
-_WATCHED: dict[Mechanism, str] = {
-    "subreaper": "the keeper looks at the whole tree, every 0.2 to 20 ms as memory comes to its limit",
-    "process group": "looked at with ps five times a second; what is used in between can pass a limit",
-}
+REALTIME = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
+"""What a keeper asks for, tried by a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +32,28 @@ class Layer:
 
 
 def layers() -> tuple[Layer, ...]:
-    """All layers. Three of them are tried out, which starts processes and takes some milliseconds."""
+    """All layers. Most of them are tried out, which starts processes and takes some milliseconds."""
     mechanism = containment().mechanism
     kernel = (_landlock(), _network())
     bubblewrap = _bubblewrap({layer.name for layer in kernel if not layer.active})
     return (
         Layer("process tree", True, f"{mechanism}: every step"),
-        Layer("limits", True, f"steps with `limits`: {_WATCHED[mechanism]}"),
+        _watch(mechanism),
         _cgroups(mechanism),
         _resource_limits(mechanism),
         *(layer if layer.active else _stood_in_for(layer, bubblewrap) for layer in kernel),
         bubblewrap,
     )
+
+
+def _watch(mechanism: Mechanism) -> Layer:
+    if mechanism != "subreaper":
+        watch = "looked at with ps five times a second; what is used in between can pass a limit"
+    else:
+        watch = "the keeper looks at the whole tree, every 0.2 to 20 ms as memory comes to its limit, "
+        said, _ = _tried([sys.executable, "-I", "-S", "-c", REALTIME])
+        watch += "without realtime priority: late on a busy machine" if said else "with realtime priority"
+    return Layer("limits", True, f"steps with `limits`: {watch}")
 
 
 def _cgroups(mechanism: Mechanism) -> Layer:
@@ -56,7 +64,7 @@ def _cgroups(mechanism: Mechanism) -> Layer:
     if said is not None:
         return Layer("cgroups", False, f"{said}: {watched}")
     return Layer(
-        "cgroups", True, f"{place}: memory of steps with `limits`, at most {cgroups.SPARE:.0%} above the limit"
+        "cgroups", True, f"{place}: memory of steps with `limits` is bounded, {cgroups.SPARE:.0%} above the limit"
     )
 
 

@@ -335,9 +335,9 @@ class Keeper:
         """The limit that was passed, and what was used. Called once, when no process is left."""
         if self._bounds is None:
             return "none", self._cpu, self._largest, "largest"
-        if self._limit is None and self._bounds.struck():
-            # The kernel was faster than our look, and the rest of the tree ended of that: it is all one death.
-            self._limit, self._killed, self._status = "memory", True, int(signal.SIGKILL)
+        if self._bounds.struck():
+            # The kernel was faster than we, and the rest of the tree may have ended of that: it is all one death.
+            self._limit, self._killed, self._status = self._limit or "memory", True, int(signal.SIGKILL)
         self._bounds.close()
         return self._limit or "none", self._cpu, max(self._bounds.peak, self._largest), "tree"
 
