@@ -110,14 +110,18 @@ class GroupWard:
         return self._deadline is not None and asyncio.get_running_loop().time() < self._deadline
 
     def _signal(self, number: signal.Signals, descendants: Iterable[int]) -> None:
-        """Signal the group, and those descendants that have left it."""
+        """Signal the group, and then those descendants that have left it: a parent could end well of a child's end."""
         group = self._main.pid
+        outside = []
         for pid in descendants:
             with suppress(ProcessLookupError, PermissionError):  # it has ended; it is another user's
                 if os.getpgid(pid) != group:
-                    os.kill(pid, number)
+                    outside.append(pid)
         with suppress(ProcessLookupError, PermissionError):  # no one is left in it; macOS says EPERM for zombies
             os.killpg(group, number)
+        for pid in outside:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
 
 def _passed(limits: ProcessLimits, memory: int, cpu: float, processes: int) -> LimitName | None:
