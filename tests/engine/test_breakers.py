@@ -12,6 +12,7 @@ from gate_worlds import Scripted, World, down
 import windlass
 from windlass import Plan, Step, ToolError, tool
 from windlass.core.breaker import FAILURES, Breaker, Circuit
+from windlass.engine.gates import circuit
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
 from windlass.errors import Category
 from windlass.journal.gatebook import SqliteGateBook
@@ -123,8 +124,24 @@ async def test_c8_who_is_refused_by_a_breaker_takes_no_turn_of_a_rate(tmp_path: 
     assert await world.use("a") == "fine"
 
 
+async def test_c4_others_wait_for_what_comes_of_a_probe(tmp_path: Path, eventually: Any) -> None:
+    """Three uses at once after a rest: one tries, and the others go on when it has worked, without a failure."""
+    go = asyncio.Event()
+    broken = Scripted("a", *(down() for _ in range(FAILURES)), go.wait())
+    world = World(tmp_path, broken)
+    for _ in range(FAILURES):
+        with pytest.raises(ToolError):
+            await world.use("a")
+    world.clock.advance(30.0)
+    uses = [asyncio.ensure_future(world.use("a")) for _ in range(3)]
+    await eventually(lambda: broken.uses > FAILURES)
+    assert broken.uses == FAILURES + 1
+    go.set()
+    assert await asyncio.gather(*uses) == [True, "fine", "fine"]
+
+
 async def test_c4_a_probe_that_a_person_stopped_found_nothing_out_and_another_is_made(
-    tmp_path: Path, eventually: Any
+    tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = asyncio.sleep(3600)
     broken = Scripted("a", *(down() for _ in range(FAILURES)), hangs)
@@ -136,6 +153,7 @@ async def test_c4_a_probe_that_a_person_stopped_found_nothing_out_and_another_is
     probe = asyncio.ensure_future(world.use("a"))
     await eventually(lambda: broken.uses > FAILURES)
     assert world.gates.book.breaker("a").circuit(world.clock.now()) is Circuit.HALF_OPEN
+    monkeypatch.setattr(circuit, "LOOKS", 1)
     with pytest.raises(NotBegun, match="somebody else tries it"):
         await world.use("a")
     probe.cancel()

@@ -53,6 +53,10 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether a use may begin now. When it is half open, that is one use: see `probe`."""
         return not self.until or now >= self.until
 
+    def tried_now(self, now: float) -> bool:
+        """Whether a probe is under way that may still tell something."""
+        return self.probing and now < self.until
+
     def probe(self, now: float) -> Breaker:
         """One use begins that tells whether it works again; others wait for what comes of it."""
         return msgspec.structs.replace(self, probing=True, until=now + PROBE_TAKES)

@@ -13,7 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
+
+import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
@@ -342,18 +345,16 @@ class Driver:
         """Neighbouring pieces of the same stream become one event; of a step's usage the last word counts."""
         heard, self._heard = self._heard, []
         self._flush_timer = None
-        merged: list[ev.Event] = []
-        for event in heard:
-            last = merged[-1] if merged else None
-            if isinstance(event, ev.OutputWritten) and isinstance(last, ev.OutputWritten) and _same(last, event):
-                text = last.text + event.text
-                merged[-1] = ev.OutputWritten(last.at, last.step, last.attempt, last.stream, text)
-            elif isinstance(event, ev.UsageReported) and isinstance(last, ev.UsageReported) and last.step == event.step:
-                merged[-1] = event
+        for _, together in groupby(heard, key=_what_it_adds_to):
+            first, *more = together
+            if isinstance(first, ev.OutputWritten) and more:
+                text = "".join([first.text, *(piece.text for piece in more if isinstance(piece, ev.OutputWritten))])
+                self._record(msgspec.structs.replace(first, text=text))
+            elif isinstance(first, ev.UsageReported):
+                self._record(more[-1] if more else first)
             else:
-                merged.append(event)
-        for event in merged:
-            self._record(event)
+                for event in (first, *more):
+                    self._record(event)
 
     def _take_end(self, end: _Ended) -> None:
         self._tasks.pop(end.step, None)
@@ -387,8 +388,11 @@ def _tell(witnesses: list[asyncio.Future[None]]) -> None:
             witness.set_result(None)
 
 
-def _same(one: ev.OutputWritten, other: ev.OutputWritten) -> bool:
-    return (one.step, one.attempt, one.stream) == (other.step, other.attempt, other.stream)
+def _what_it_adds_to(event: ev.Event) -> tuple[Any, ...]:
+    """The same for neighbours that become one."""
+    if isinstance(event, ev.OutputWritten):
+        return "output", event.step, event.attempt, event.stream
+    return ("usage", event.step) if isinstance(event, ev.UsageReported) else ()
 
 
 def head_of(state: State) -> Head:

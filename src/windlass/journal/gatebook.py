@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS rate (name TEXT PRIMARY KEY, due REAL NOT NULL) WITHO
 CREATE TABLE IF NOT EXISTS breaker (name TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS known (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CLOSED = Breaker()
 _encode = msgspec.json.Encoder().encode
 _breakers: msgspec.json.Decoder[Breaker] = msgspec.json.Decoder(Breaker)
@@ -62,7 +63,7 @@ class SqliteGateBook:
                 if not wait:
                     db.execute("INSERT OR REPLACE INTO rate VALUES (?, ?)", (name, due))
                 return wait
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise JournalError(f"how often {name} was used cannot be counted in {self._file}: {error}") from error
 
     def breaker(self, name: str) -> Breaker:
@@ -113,14 +114,14 @@ class SqliteGateBook:
         try:
             with self._lock, self._open() as db:
                 return db.execute(statement, given).fetchall()
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             return None
 
     def _write(self, statement: str, *given: Any) -> None:
         try:
             with self._lock, self._open() as db:
                 db.execute(statement, given)
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             return  # the next one may get through; nobody builds on it
 
     def _open(self) -> sqlite3.Connection:
@@ -138,10 +139,10 @@ class SqliteGateBook:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = OFF")
                 db.executescript(_SCHEMA)
-            except sqlite3.DatabaseError:
+            except sqlite3.DatabaseError as error:
                 db.close()
-                if last:
-                    raise
+                if last or error.sqlite_errorcode not in _DAMAGED:
+                    raise  # one that is only busy is not to be thrown away
                 for suffix in ("", "-wal", "-shm"):
                     Path(self._file + suffix).unlink(missing_ok=True)
                 continue

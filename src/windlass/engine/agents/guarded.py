@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from windlass.clock import Clock
-from windlass.core.breaker import Circuit, counts
+from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
 from windlass.ports import AgentRequest, AgentResult, GateBook, Health, Host, Runner
 
 __all__ = ["Guarded"]
@@ -26,27 +28,28 @@ class Guarded:
         if not breaker.admits(now):
             rest = breaker.until - now
             detail = f"it failed again and again ({breaker.because}), and is left alone for {rest:.0f} s more"
-            return Health(False, detail, "windlass doctor", back_in=rest)
+            return Health(False, detail, "windlass tools check", back_in=rest)
         return await self._runner.available()
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
-        breaker, now = self._book.breaker(self.circuit), self._clock.now()
-        if breaker.circuit(now) is Circuit.HALF_OPEN:
-            self._book.keep_breaker(self.circuit, breaker.probe(now))
-        result = await self._runner.run(request, host)
-        self._judge(result)
-        return result
-
-    def _judge(self, result: AgentResult) -> None:
-        breaker, failure = self._book.breaker(self.circuit), result.failure
+        circuit = CircuitOfUse(self._book, self.circuit, self._clock)
+        try:
+            circuit.enter()
+        except NotBegun as error:  # it opened, or somebody else began to try it, since it was called available
+            return AgentResult(failure=msgspec.structs.replace(error.failure, elsewhere=True))
+        try:
+            result = await self._runner.run(request, host)
+        except BaseException:
+            circuit.called_off()
+            raise
+        failure = result.failure
         if result.interrupted:
-            return
-        # A quota that comes back, or a budget that is used up, is not a runtime that is broken.
-        asked_for_too_much = failure is not None and (failure.resets_at is not None or result.metadata.get("budget"))
-        if failure is not None and counts(failure) and not asked_for_too_much:
-            self._book.keep_breaker(self.circuit, breaker.failed(failure, self._clock.now()))
-        elif breaker.until or breaker.failures:
-            self._book.keep_breaker(self.circuit, breaker.worked())
+            circuit.called_off()
+        elif failure is None or failure.resets_at is not None or result.metadata.get("budget"):
+            circuit.worked()  # a quota that comes back, or a budget that is used up, is not a runtime that is broken
+        else:
+            circuit.failed(failure)
+        return result
 
     async def interrupt(self, request: str) -> None:
         await self._runner.interrupt(request)

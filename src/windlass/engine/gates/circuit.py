@@ -20,6 +20,8 @@ __all__ = ["CircuitOfUse", "NotBegun", "TookTooLong", "cancelled"]
 
 MOST_BREAKERS = 1_000
 """Kept at a time. Hosts that fail are without number: those that are closed, or rested longest, are forgotten first."""
+LOOK_AGAIN, LOOKS = 0.05, 100
+"""Seconds between two looks at a probe, and how many there are before who waits for it is told to come back later."""
 _ONE_PROBE = Rate(1, FIRST_REST)
 """No two probes are closer to each other than the shortest rest."""
 _CLOSED = Breaker()
@@ -51,6 +53,13 @@ class CircuitOfUse:
     def closed(self) -> bool:
         return self._name is None or not self._book.breaker(self._name).until
 
+    async def probed(self) -> None:
+        """While somebody else tries it, wait for what comes of that: most uses are over soon."""
+        for _ in range(LOOKS):
+            if self._name is None or not self._book.breaker(self._name).tried_now(self._clock.now()):
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+
     def look(self) -> None:
         """Raises NotBegun while it is open, or while somebody else tries it."""
         if self._name is not None:
@@ -74,28 +83,34 @@ class CircuitOfUse:
         try:
             value = await use
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if self._name is not None:
-                self._ended(self._name, error, limit)
+            if limit is not None and limit.expired():
+                self.failed(Failure(Category.RESOURCE, "it was not done when the time of its step was over"))
+            elif cancelled() or isinstance(error, asyncio.CancelledError):
+                self.called_off()
+            else:
+                self.failed(classify(error))
             raise
-        if self._name is not None and (self._probes or self._book.breaker(self._name).failures):
-            self._learn(self._name, self._anew(self._name))
+        self.worked()
         return value
 
-    def _ended(self, name: str, error: BaseException, limit: asyncio.Timeout | None) -> None:
-        breaker = self._anew(name)
-        if limit is not None and limit.expired():
-            late = Failure(Category.RESOURCE, "it was not done when the time of its step was over")
-            self._learn(name, breaker, late)
-        elif cancelled() or isinstance(error, asyncio.CancelledError):
-            if self._probes and breaker.probing:
-                self._book.keep_breaker(name, breaker.called_off())
-        elif counts(failure := classify(error)):
-            self._learn(name, breaker, failure)
-        elif self._probes:
-            self._learn(name, breaker)  # it answered, if only with a no
+    def worked(self) -> None:
+        if self._name is not None and (self._probes or self._book.breaker(self._name).failures):
+            self._learn(self._name)
 
-    def _learn(self, name: str, breaker: Breaker, failure: Failure | None = None) -> None:
+    def failed(self, failure: Failure) -> None:
+        if self._name is not None and counts(failure):
+            self._learn(self._name, failure)
+        elif self._name is not None and self._probes:
+            self._learn(self._name)  # it answered, if only with a no
+
+    def called_off(self) -> None:
+        """It was stopped from outside, which says nothing about it."""
+        if self._name is not None and self._probes and (breaker := self._anew(self._name)).probing:
+            self._book.keep_breaker(self._name, breaker.called_off())
+
+    def _learn(self, name: str, failure: Failure | None = None) -> None:
         """It failed with that, or it worked."""
+        breaker = self._anew(name)
         if breaker.probing and not self._probes:
             return  # it began before, and somebody else is finding out how it is now
         after = breaker.worked() if failure is None else breaker.failed(failure, self._clock.now())

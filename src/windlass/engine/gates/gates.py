@@ -80,6 +80,8 @@ class Gates:
         key = self._cache_key(tool, arguments, call, terms)
         if key is not None and (known := self.book.known(key, self.clock.now())) is not None:
             return known[0]
+        if terms.fallback is None:
+            await circuit.probed()
         circuit.look()  # who would be refused takes no turn from others, and does not wait for one
         async with self._turn(tool, terms):
             circuit.enter()
