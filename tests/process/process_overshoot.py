@@ -30,8 +30,9 @@ KINDS = {
 async def main(runs: str, megabytes: str, *options: str) -> None:
     limit = int(megabytes) * MB
     env = {"PATH": os.environ["PATH"]}
-    print(*(f"{layer.name}: {layer.detail}" for layer in layers()[1:3]), sep="\n")
-    async with Supervisor(cgroups="watched" not in options) as supervisor:
+    watched = "watched" in options
+    print(*(f"{layer.name}: {layer.detail}" for layer in layers()[1 : 2 if watched else 3]), sep="\n")
+    async with Supervisor(cgroups=not watched) as supervisor:
         for name, argv in KINDS.items():
             over = []
             for _ in range(int(runs)):

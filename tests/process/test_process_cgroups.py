@@ -190,6 +190,14 @@ async def test_c8_its_cgroup_goes_with_a_command_that_ended_or_was_stopped_or_ne
 
 
 @bounded
+async def test_c8_its_cgroup_goes_with_those_that_the_command_made_in_it(warded: Supervisor, env: Env) -> None:
+    script = trees.shell(f"mkdir -p {PLACE}/{cgroups.PREFIX}$PPID/inner/most && echo made")
+    ended, said = await run(warded, script, env, 64)
+    assert (ended.code, said) == (0, "made\n")
+    assert await within(10, lambda: left() == [])
+
+
+@bounded
 async def test_c8_its_cgroup_goes_when_its_keeper_was_killed(warded: Supervisor, env: Env, mark: str) -> None:
     sleeper = await warded.spawn(trees.SLEEPER, cwd="/", env=env, limits=limited_to(64))
     await ready(sleeper)

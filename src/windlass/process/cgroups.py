@@ -94,8 +94,7 @@ class Cgroup:
     def close(self) -> None:
         """Remove it. One in which a process is left (another user's) is for a later `sweep`."""
         os.close(self._door)
-        with suppress(OSError):
-            os.rmdir(self._folder)
+        _remove(self._folder)
 
 
 def find() -> Place:
@@ -114,8 +113,16 @@ def sweep(place: Place) -> None:
     with suppress(OSError):  # our own is gone: nothing is left to remove
         for name in os.listdir(place.folder):
             if name.startswith(PREFIX) and not os.path.exists(f"/proc/{name.removeprefix(PREFIX)}"):
-                with suppress(OSError):  # someone is still in it, or was faster
-                    os.rmdir(f"{place.folder}/{name}")
+                _remove(f"{place.folder}/{name}")
+
+
+def _remove(folder: str) -> None:
+    """With those that the command has made in it, as an engine or a container does that is started by a step."""
+    with suppress(OSError):  # someone is still in it, or another was faster
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                _remove(entry.path)
+        os.rmdir(folder)
 
 
 def _candidates() -> Iterator[Place]:
