@@ -98,6 +98,30 @@ async def test_c8_no_more_attempts_at_a_time_than_the_settings_say() -> None:
     assert notes == ["waits for its turn: 1 attempts are under way (load.attempts)\n"]
 
 
+async def test_c8_no_more_attempts_in_a_home_than_the_settings_say_in_all_its_processes(
+    tmp_path: Path, eventually: Any
+) -> None:
+    """Two who share nothing but the home, as two processes do."""
+    one, other = (Intake(LoadSettings(home=2), tmp_path, memory=lambda: None) for _ in range(2))
+    notes: list[str] = []
+    async with under_way(one, notes):
+        async with under_way(other, notes):
+            late = asyncio.ensure_future(one.wait(lambda stream, text: notes.append(text)))
+            await eventually(lambda: notes)
+            assert notes == ["waits for its turn: 2 attempts are under way in this home (load.home)\n"]
+            assert one.told()["held_back"] == ["2 attempts are under way in this home (load.home)"]
+            assert not late.done()
+        await late
+        assert one.told() == {"under_way": 2, "waiting": 0, "limit": 256, "held_back": []}
+        gone = asyncio.ensure_future(other.wait(lambda stream, text: None))
+        await eventually(lambda: other.told()["held_back"])
+        gone.cancel()
+        await asyncio.wait({gone})
+        one.leave()
+    async with under_way(other, notes):
+        assert other.told()["under_way"] == 1
+
+
 async def test_c8_a_disk_below_its_floor_is_said_with_what_to_do(tmp_path: Path) -> None:
     intake = Intake(LoadSettings(disk_floor=1 << 60), tmp_path)
     with pytest.raises(ToolError, match="must stay free") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from windlass.cli.agents import visible
@@ -28,12 +29,19 @@ async def checked(engine: Engine) -> dict[str, Any]:
 
 def told_of(found: dict[str, Any]) -> str:
     lines = []
-    for name, tool in found["tools"].items():
+    for (_, tool), alike in groupby(found["tools"].items(), key=lambda one: (one[0].partition(".")[0], one[1])):
         mark = "✓" if tool["ok"] else "✗" if tool["set_up"] else "–"
-        lines.append(f"{mark} {name}{': ' if tool['detail'] else ''}{visible(tool['detail'])}")
+        lines.append(
+            f"{mark} {_named([name for name, _ in alike])}{': ' if tool['detail'] else ''}{visible(tool['detail'])}"
+        )
         lines += [f"    → {visible(tool['advice'])}"] if tool["advice"] and not tool["ok"] else []
     lines += _breaker_lines(found["breakers"])
     return "".join(f"{line}\n" for line in lines)
+
+
+def _named(alike: list[str]) -> str:
+    """Tools of one family of which the same is to be said."""
+    return alike[0] if len(alike) == 1 else f"{alike[0].partition('.')[0]}.* ({len(alike)} tools)"
 
 
 def gate_lines(engine: Engine) -> list[str]:

@@ -151,5 +151,7 @@ class LoadSettings(Table):
     """Bytes that stay free on the disk of the home: below, nothing new is begun."""
     attempts: int = Field(default=256, ge=1, le=100_000)
     """Attempts that one process has under way at a time, of all its executions; further ones wait for their turn."""
+    home: int | None = Field(default=None, ge=1, le=10_000)
+    """Attempts that all processes of a home have under way at a time; None is no limit."""
     memory_floor: Size = 128 * 1024 * 1024
     """Bytes of memory that stay free: below, new attempts wait."""

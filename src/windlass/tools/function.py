@@ -105,6 +105,7 @@ class FunctionTool:
             done, _ = await asyncio.wait({work}, timeout=call.grace)
             if done:
                 return work.result()
+            call.output("note", f"{self.name} goes on in its thread, which nothing can stop: see call.stopping\n")
             raise
 
 

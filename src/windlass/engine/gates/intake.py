@@ -7,6 +7,7 @@ always goes on. A disk that is nearly full is an error at once: nobody frees it 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windlass.engine.gates.places import take_place, wait_for_place
 from windlass.errors import Category, ToolError
 from windlass.settings import LoadSettings
 
@@ -44,11 +46,16 @@ class Intake:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._looked_at = float("-inf")
         self._short = False
+        self._places: list[int] = []
+        """Descriptors of the home's places that attempts of this process have (`load.home`), one for each."""
+        self._waiting_for_home = 0
 
     def enter(self) -> bool:
         """One more attempt is under way, if nothing is against it; else somebody has to `wait` first."""
         if self._waiting or self._taken >= self._settings.attempts or self._short or self._stale():
             return False
+        if self._settings.home is not None:
+            return False  # that is asked of the disk, and may have to be asked again
         self._taken += 1
         self._under_way += 1
         return True
@@ -64,6 +71,7 @@ class Intake:
                 self._taken += 1
             try:
                 await self._enough(say)
+                await self._place_in_the_home(say)
             except BaseException:
                 self._hand_on()  # or nobody would ever get the place
                 raise
@@ -73,6 +81,8 @@ class Intake:
 
     def leave(self) -> None:
         self._under_way -= 1
+        if self._places:
+            os.close(self._places.pop())  # any of them: one is like the other
         self._hand_on()
 
     def told(self) -> dict[str, Any]:
@@ -80,6 +90,8 @@ class Intake:
         against = []
         if self._waiting:
             against.append(f"{self._settings.attempts} attempts are under way (load.attempts)")
+        if self._waiting_for_home:
+            against.append(self._full_home())
         if self._lack_of_memory():
             against.append(self._little_memory())
         if (left := self._lack_of_disk()) is not None:
@@ -119,6 +131,20 @@ class Intake:
             await asyncio.sleep(LOOK_AGAIN)
             self._look()
 
+    async def _place_in_the_home(self, say: Callable[[str, str], None]) -> None:
+        """Until there is room among the attempts of all processes of the home."""
+        most = self._settings.home
+        if most is None or self._home is None:
+            return
+        if (place := take_place(self._home / "places", "attempts", most)) is None:
+            say("note", f"waits for its turn: {self._full_home()}\n")
+            self._waiting_for_home += 1
+            try:
+                place = await wait_for_place(self._home / "places", "attempts", most)
+            finally:
+                self._waiting_for_home -= 1
+        self._places.append(place)
+
     def _stale(self) -> bool:
         return time.monotonic() - self._looked_at >= FRESH
 
@@ -144,6 +170,9 @@ class Intake:
             return None
         left = shutil.disk_usage(self._home).free
         return left if left < self._settings.disk_floor else None
+
+    def _full_home(self) -> str:
+        return f"{self._settings.home} attempts are under way in this home (load.home)"
 
     def _little_memory(self) -> str:
         return f"less than {self._settings.memory_floor >> 20} MiB are free (load.memory_floor)"

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-__all__ = ["Places"]
+__all__ = ["Places", "take_place", "wait_for_place"]
 
 LOOK_AGAIN = 0.05
 
@@ -33,24 +33,33 @@ class Places:
             if self._folder is None:
                 yield
                 return
-            descriptor = await _lock(self._folder, name, count)
+            descriptor = await wait_for_place(self._folder, name, count)
             try:
                 yield
             finally:
                 os.close(descriptor)
 
 
-async def _lock(folder: Path, name: str, count: int) -> int:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    stem = hashlib.sha256(name.encode()).hexdigest()[:24]
+async def wait_for_place(folder: Path, name: str, count: int) -> int:
+    """The same as `take_place`, when there is one."""
     while True:
-        for index in range(count):
-            descriptor = os.open(folder / f"{stem}.{index}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            try:
-                # `flock`, not `lockf`: two descriptors of one process then exclude each other, too.
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                continue
+        descriptor = take_place(folder, name, count)
+        if descriptor is not None:
             return descriptor
         await asyncio.sleep(LOOK_AGAIN)
+
+
+def take_place(folder: Path, name: str, count: int) -> int | None:
+    """A descriptor that holds one of `count` places of that name until it is closed; None if all are taken."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    stem = hashlib.sha256(name.encode()).hexdigest()[:24]
+    for index in range(count):
+        descriptor = os.open(folder / f"{stem}.{index}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            # `flock`, not `lockf`: two descriptors of one process then exclude each other, too.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        return descriptor
+    return None
