@@ -15,12 +15,14 @@ import process_trees as trees
 import pytest
 from process_probes import bearing, ready, within
 
-from windlass.process import Exit, Process, ProcessLimits, Supervisor
+from windlass.process import Exit, Process, ProcessLimits, Supervisor, layers
 from windlass.process.pipes import PIPE
 
 Env = dict[str, str]
 
 MB = 1024 * 1024
+
+BOUNDED = any(layer.name == "cgroups" and layer.active for layer in layers())
 
 LEAP = trees.python("x = b'x' * (1 << 34)")
 """Fills memory as fast as the machine can."""
@@ -84,6 +86,7 @@ async def test_c8_a_tree_that_passes_its_memory_is_killed_whole(
     assert await within(2, lambda: not bearing(mark))
 
 
+@pytest.mark.skipif(not BOUNDED, reason="no cgroups: on a busy machine memory is seen too late")
 @pytest.mark.parametrize("argv", [LEAP, CREEP, PIPELINE, TOGETHER], ids=["leap", "creep", "pipeline", "together"])
 async def test_c8_memory_is_held_within_a_tenth_of_the_limit(warded: Supervisor, env: Env, argv: list[str]) -> None:
     """The kernel's own mark of the largest process is in the figure: what came between two looks is not left out."""
