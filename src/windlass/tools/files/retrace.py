@@ -21,7 +21,7 @@ from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.kept import owner_of
 from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, locked, mark_at, read_log
 from windlass.tools.files.place import DIRECTORY, Place, mark
-from windlass.tools.files.rollback import dropped, roll_back_in
+from windlass.tools.files.rollback import clear, dropped, roll_back_in
 from windlass.tools.files.safe_path import Root
 
 __all__ = ["undo_steps"]
@@ -73,6 +73,7 @@ def undo_steps(folder: Path, steps: Collection[str], workdir: Path) -> list[dict
             _refuse_conflicts(root, todo, [one for one in found if one.step not in steps])
             for one in todo:
                 _take_back(root, one)
+            _clear_folders(root, todo)
     except OSError as error:
         raise explain(error, "taking back") from error
     told: dict[str, dict[str, str]] = {}
@@ -227,6 +228,18 @@ def _take_back(root: Root, one: _Found) -> None:
             home.sync()
         fault_point("files.retraced")
         roll_back_in(root, home, name, keep_as=undone)
+
+
+def _clear_folders(root: Root, todo: list[_Found]) -> None:
+    """Remove folders that one call made and another, at the same time, had put something in until it was taken back."""
+    made = {
+        line["made"]: line
+        for one in todo
+        for _, line in one.log.lines
+        if not isinstance(line, Change) and "made" in line
+    }
+    for path in sorted(made, key=lambda path: path.count("/"), reverse=True):
+        clear(root, made[path])
 
 
 def _told(one: _Found) -> list[dict[str, str]]:

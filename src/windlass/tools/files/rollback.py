@@ -24,7 +24,7 @@ from windlass.tools.files.log import DONE, OPEN, Change, Note, cross_out, locked
 from windlass.tools.files.place import Place, copy, directory, discard, mark
 from windlass.tools.files.safe_path import Root
 
-__all__ = ["dropped", "roll_back", "roll_back_in", "seal"]
+__all__ = ["clear", "dropped", "roll_back", "roll_back_in", "seal"]
 
 
 def roll_back(scratch: Path, workdir: Path, *, sealed: bool = False) -> list[str]:
@@ -66,7 +66,7 @@ def roll_back_in(root: Root, home: Place, name: str, keep_as: str = "") -> list[
                     if _take_back(root, fd, line, spare=f".windlass-{log.token}-{offset}"):
                         undone.append(line.path)
                 else:
-                    _clear(root, line)
+                    clear(root, line)
                 fault_point("files.undone")
                 cross_out(fd, offset)
             except ToolError as error:
@@ -104,7 +104,7 @@ def _path(line: Change | Note) -> str:
     return shown(line.path if isinstance(line, Change) else next(iter(line.values())))
 
 
-def _clear(root: Root, note: Note) -> None:
+def clear(root: Root, note: Note) -> None:
     """Remove a temporary entry, or a folder that was made and that nobody else has come to use."""
     with root.known(note.get("temp") or note["made"]) as place:
         if place is None:
