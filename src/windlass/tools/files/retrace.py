@@ -19,7 +19,7 @@ from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.kept import owner_of
-from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, locked, mark_at, read_log
+from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, Note, locked, mark_at, read_log
 from windlass.tools.files.place import DIRECTORY, Place, mark
 from windlass.tools.files.rollback import clear, dropped, roll_back_in
 from windlass.tools.files.safe_path import Root
@@ -182,8 +182,14 @@ class _Forecast:
 
 
 def _paths(log: Log) -> list[str]:
-    changes = [line for _, line in log.lines if isinstance(line, Change)]
-    return [path for change in changes for path in (change.path, change.source) if path]
+    return [path for _, line in log.lines if isinstance(line, Change) for path in _paths_of(line)]
+
+
+def _paths_of(line: Change | Note) -> list[str]:
+    """What it is about; not the names of temporary entries."""
+    if isinstance(line, Change):
+        return [path for path in (line.path, line.source) if path]
+    return [line["made"]] if "made" in line else []
 
 
 def _ancestors(path: str) -> list[str]:
@@ -231,15 +237,20 @@ def _take_back(root: Root, one: _Found) -> None:
 
 
 def _clear_folders(root: Root, todo: list[_Found]) -> None:
-    """Remove folders that one call made and another, at the same time, had put something in until it was taken back."""
-    made = {
-        line["made"]: line
-        for one in todo
-        for _, line in one.log.lines
-        if not isinstance(line, Change) and "made" in line
-    }
+    """Remove folders that one call made and another, at the same time, had put something in until it was taken back.
+
+    Only where nothing stood before: what was there once is put back, and may be an empty folder, too.
+    """
+    first: dict[str, Change | Note] = {}
+    for one in reversed(todo):
+        for _, line in one.log.lines:
+            for path in _paths_of(line):
+                first.setdefault(path, line)
+    made = {path for path, line in first.items() if not isinstance(line, Change) and "made" in line}
+    changed = first.keys() - made
     for path in sorted(made, key=lambda path: path.count("/"), reverse=True):
-        clear(root, made[path])
+        if changed.isdisjoint(_ancestors(path)):
+            clear(root, {"made": path})
 
 
 def _told(one: _Found) -> list[dict[str, str]]:
