@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from windlass.errors import Category, Failure, ToolError
-from windlass.tools.mcp.failures import failure_of, library_missing, unless_done
+from windlass.tools.mcp.failures import ENDED, failure_of, library_missing, unless_done
 from windlass.tools.mcp.mending import Mending
 from windlass.tools.mcp.metering import metering
 from windlass.tools.mcp.over_http import Refusal, refusal
@@ -122,7 +122,7 @@ class Connection:
             self.cut()
             raise
         if not self._opened.done() or self._opened.cancelled():
-            error = self._error or ConnectionError("it ended before it answered")
+            error = self._error or ConnectionError(ENDED)
             raise ToolError.of(await self.failure(error, "starting it", self._noted)) from error
 
     async def failure(self, error: BaseException, doing: str, noted: Refusal, *, asked: bool = False) -> Failure:

@@ -13,7 +13,7 @@ from windlass.tools.mcp.over_http import Refusal
 from windlass.tools.mcp.server import Server
 from windlass.tools.mcp.text import clean
 
-__all__ = ["MOST_WORDS", "failure_of", "library_missing", "unless_done"]
+__all__ = ["ENDED", "MOST_WORDS", "failure_of", "library_missing", "unless_done"]
 
 MOST_WORDS = 2_000
 """Characters of a server's own words in an error."""
@@ -25,6 +25,9 @@ _BEYOND_US = frozenset({-32021, -32022, -32042})
 """It speaks no version that we speak, or needs something of its client that we do not do: questions to a person."""
 _NO_ADDRESS = frozenset({"InvalidURL", "UnsupportedProtocol", "LocalProtocolError"})
 _SESSION_OVER = "Session terminated"
+_LINE_CLOSED = "Connection closed"
+"""The library's own words, when it notices that before we do."""
+ENDED = "it ended before it answered"
 
 
 def library_missing() -> ToolError:
@@ -44,6 +47,8 @@ def failure_of(error: BaseException, server: Server, redactor: Redactor, noted: 
         found = cause.failure
         return Failure(found.category, f"MCP server {server.name}: {found.message}", advice=found.advice)
     words = redactor.text(clean(str(cause), MOST_WORDS) or type(cause).__name__)
+    if isinstance(cause, MCPError) and words == _LINE_CLOSED:
+        words = ENDED
     said = f"MCP server {server.name}, {doing}: {words}"
     if refused := _of_status(noted, said, server):
         return refused
