@@ -124,7 +124,8 @@ def test_i3_asking_something_of_an_execution_survives_a_crash_in_between(
     assert server.api.post(path, body, idempotency_key="k").body == reply.body
     end = server.api.get(f"/api/executions/{execution}?wait=60").json["status"]
     assert end == ("cancelled" if what == "cancel" else "completed")
-    assert project.lines("ran") == ["a"]
+    # The attempt that the crash met, if the answer had let one begin, is repeated: nothing else is.
+    assert set(project.lines("ran")) == {"a"}
 
 
 async def test_i3_answers_are_kept_for_a_day(tmp_path: Path) -> None:
