@@ -122,8 +122,9 @@ def test_i3_asking_something_of_an_execution_survives_a_crash_in_between(
     reply = server.api.post(path, body, idempotency_key="k")
     assert reply.status == 200, reply.body
     assert server.api.post(path, body, idempotency_key="k").body == reply.body
-    end = server.api.get(f"/api/executions/{execution}?wait=60").json["status"]
-    assert end == ("cancelled" if what == "cancel" else "completed")
+    end = server.api.get(f"/api/executions/{execution}?wait=60").json
+    happened = server.api.get(f"/api/executions/{execution}/events").body
+    assert end["status"] == ("cancelled" if what == "cancel" else "completed"), (end, happened)
     # The attempt that the crash met, if the answer had let one begin, is repeated: nothing else is.
     assert set(project.lines("ran")) == {"a"}
 

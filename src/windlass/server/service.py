@@ -56,6 +56,8 @@ class Service:
         self.waiting = 0
         """Requests that wait for an execution."""
         self._resume_orphans = resume_orphans
+        self._taken_up = asyncio.Event()
+        """Set when everything that was left goes on: until then, what stands still may be about to."""
         engine.on_events(self.metrics.committed)
 
     @asynccontextmanager
@@ -79,7 +81,7 @@ class Service:
         """Until it stands still, at most so long, and no longer than the server goes on."""
         if seconds <= 0:
             return
-        standing = asyncio.ensure_future(self.engine.wait(execution))
+        standing = asyncio.ensure_future(self._stands_still(execution))
         stopping = asyncio.ensure_future(self.stopping.wait())
         self.waiting += 1
         try:
@@ -92,16 +94,19 @@ class Service:
                 task.cancel()
             await asyncio.wait({standing, stopping})
 
+    async def _stands_still(self, execution: str) -> None:
+        await self._taken_up.wait()
+        await self.engine.wait(execution)
+
     # -- taking up what was left -------------------------------------------------------------------
 
     async def _tend(self) -> None:
-        begun = False
         while True:
             try:
-                if not begun:
+                if not self._taken_up.is_set():
                     for head in await self._left():
                         await self._take_up(head, "goes on after a restart")
-                    begun = True
+                    self._taken_up.set()
                 for execution, what in await self.engine.sweep():
                     if what == "resume":
                         await self._take_up(await self.engine.find(execution), "was paused for too long and goes on")
