@@ -99,6 +99,26 @@ async def test_c6_without_hold_it_pauses_when_only_a_person_can_go_on(project: P
     assert sender.sent == ["hello"]
 
 
+async def test_d1_an_answer_that_is_acknowledged_is_on_disk(project: Project, sender: Sender) -> None:
+    """Whoever was told that it is answered must not be asked again after a crash in the next moment."""
+    async with windlass.open(tools=sender.tools) as engine:
+        execution = await engine.start(plan_of())
+        await asked(execution)
+        await execution.approve("send")
+        kept = [entry.event for entry in await engine.journal.read(execution.id)]
+        assert any(isinstance(event, ev.ApprovalAnswered) for event in kept)
+        await execution.wait()
+
+
+async def test_d1_a_request_that_nobody_waits_for_is_on_disk(project: Project, sender: Sender) -> None:
+    async with windlass.open(tools=sender.tools) as engine:
+        execution = await engine.start(plan_of())
+        await asked(execution)
+        await engine.pause(execution.id, within=0)
+        kept = [entry.event for entry in await engine.journal.read(execution.id)]
+        assert any(isinstance(event, ev.ControlRequested) for event in kept)
+
+
 async def test_c6_a_denial_fails_the_step_with_its_note_and_nothing_is_done(project: Project, sender: Sender) -> None:
     async with windlass.open(tools=sender.tools) as engine:
         execution = await engine.start(plan_of())

@@ -146,7 +146,7 @@ class Control(Observer):
             return state
         body = {"kind": kind, "now": now, "by": by}
         if state.id in self._crew:
-            self._crew.post(state.id, body)
+            await self._crew.deliver(state.id, body)
             return await self._obeyed(state.id, within)
         if self.driven(state):
             await self.journal.send(state.id, self.clock.now(), body)
@@ -165,8 +165,10 @@ class Control(Observer):
             return await self.state(execution)
 
     async def _answer(self, state: State, body: dict[str, Any]) -> None:
+        """Returns when the answer is on disk."""
         if state.id in self._crew:
-            self._crew.post(state.id, body)
+            if not await self._crew.deliver(state.id, body):
+                raise WindlassError(f"execution {state.id} stood still before the answer came: give it again")
         elif self.driven(state):
             await self.journal.send(state.id, self.clock.now(), body)
         else:

@@ -63,6 +63,17 @@ class Crew:
         """Give a driver here a message."""
         self._drivers[execution].post(Message(0, execution, self._clock.now(), body))
 
+    async def deliver(self, execution: str, body: dict[str, Any]) -> bool:
+        """The same, and returns when what the driver made of it is on disk; False if it stood still before that."""
+        driver, task = self._drivers[execution], self._tasks[execution]
+        driver.post(Message(0, execution, self._clock.now(), body))
+        written = driver.written()
+        either: set[asyncio.Future[Any]] = {written, task}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not written.done():
+            task.result()
+        return written.done()
+
     async def close(self, reason: str = "") -> None:
         """Interrupt what runs and wait until it stands still, for that reason if one is given."""
         for execution in list(self._drivers):
