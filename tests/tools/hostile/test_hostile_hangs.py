@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +47,21 @@ def limit(project: Project, **more: str) -> None:
     """In the user's own settings: how long a use may take."""
     terms = "".join(f'{name} = "{value}"\n' for name, value in {"timeout": f"{SHORT}s", **more}.items())
     project.user_file("config.toml", f"[tools.hangs]\n{terms}")
+
+
+@asynccontextmanager
+async def gone_on_without(hangs: Any, whose: str, project: Project) -> AsyncIterator[str]:
+    """An execution that ended when the tool's or the step's time was over, though the tool did not; its engine lives."""
+    if whose == "tool":
+        limit(project)
+    step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=SHORT if whose == "step" else None)
+    async with library.open(tools=[hangs], grace=0.05) as engine:
+        running = await engine.start(Plan(steps=[step, Step(id="b", run="echo on", needs=["a"])]))
+        result = await running.result()
+        assert "0.05 s" in result["steps"][0]["error"]["message"]
+        assert result["steps"][1]["output"]["stdout"] == "on\n"
+        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+        yield running.id
 
 
 async def test_h1_a_tool_that_hangs_is_stopped_at_its_own_time_and_its_breaker_counts_it(
@@ -113,16 +130,8 @@ async def test_h1_one_that_swallows_its_cancellation_is_left_behind_and_the_exec
             except asyncio.CancelledError:
                 continue
 
-    if whose == "tool":
-        limit(project)
-    step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=SHORT if whose == "step" else None)
-    async with library.open(tools=[hangs], grace=0.05) as engine:
-        running = await engine.start(Plan(steps=[step, Step(id="b", run="echo on", needs=["a"])]))
-        result = await running.result()
-        assert "0.05 s" in result["steps"][0]["error"]["message"]
-        assert result["steps"][1]["output"]["stdout"] == "on\n"
-        assert "hangs does not end though it was told to: it is left behind" in notes(project, running.id)
-        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+    async with gone_on_without(hangs, whose, project) as execution:
+        assert "hangs does not end though it was told to: it is left behind" in notes(project, execution)
         released.set()
 
 
@@ -167,14 +176,7 @@ async def test_h1_one_that_blocks_its_thread_does_not_keep_the_execution(project
         told.set()
         released.wait()  # it knows, and does not care
 
-    if whose == "tool":
-        limit(project)
-    step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=SHORT if whose == "step" else None)
-    async with library.open(tools=[hangs], grace=0.05) as engine:
-        running = await engine.start(Plan(steps=[step, Step(id="b", run="echo on", needs=["a"])]))
-        result = await running.result()
-        assert "0.05 s" in result["steps"][0]["error"]["message"]
-        assert result["steps"][1]["output"]["stdout"] == "on\n"
-        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+    async with gone_on_without(hangs, whose, project) as execution:
+        assert "hangs goes on in its thread" in notes(project, execution)
     assert told.is_set(), "it was told to stop"
     released.set()

@@ -246,7 +246,7 @@ def _clear_folders(root: Root, todo: list[_Found]) -> None:
         for _, line in one.log.lines:
             for path in _paths_of(line):
                 first.setdefault(path, line)
-    made = {path for path, line in first.items() if not isinstance(line, Change) and "made" in line}
+    made = {path for path, line in first.items() if not isinstance(line, Change)}
     changed = first.keys() - made
     for path in sorted(made, key=lambda path: path.count("/"), reverse=True):
         if changed.isdisjoint(_ancestors(path)):
