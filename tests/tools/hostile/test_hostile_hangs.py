@@ -51,7 +51,7 @@ def limit(project: Project, **more: str) -> None:
 
 @asynccontextmanager
 async def gone_on_without(hangs: Any, whose: str, project: Project) -> AsyncIterator[str]:
-    """An execution that ended when the tool's or the step's time was over, though the tool did not; its engine lives."""
+    """An execution that ended when the time of the tool or of the step was over, though the tool did not end."""
     if whose == "tool":
         limit(project)
     step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=SHORT if whose == "step" else None)
