@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
+import re
+import socket
+from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from windlass.redact import Redactor
+from windlass.redact.names import is_secret_name
 
 ENV = {
     "ANTHROPIC_API_KEY": "canary-anthropic-1",
@@ -88,3 +95,189 @@ def test_nothing_to_hide_is_no_problem() -> None:
 def test_a_key_that_is_cut_off_inside_json_does_not_take_the_rest_with_it(redactor: Redactor) -> None:
     text = json.dumps({"out": "-----BEGIN RSA " + "PRIVATE KEY-----\nMII", "n": 1})
     assert json.loads(redactor.text(text)) == {"out": "[private key]", "n": 1}
+
+
+SECRET_NAMES = [
+    "ANTHROPIC_API_KEY",
+    "OPENAI_APIKEY",
+    "GITHUB_TOKEN",
+    "GH_TOKEN",
+    "GITHUB_PAT",
+    "AZURE_DEVOPS_EXT_PAT",
+    "PGPASSWORD",
+    "MYSQL_PWD",
+    "SMTP_PASS",
+    "SSHPASS",
+    "DB_PASSWD",
+    "KEY_PASSPHRASE",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "SENTRY_DSN",
+    "DATABASE_DSN",
+    "GCP_CREDS",
+    "AZURE_CREDENTIALS",
+    "DOCKER_AUTH_CONFIG",
+    "REDISCLI_AUTH",
+    "CLIENT_SECRET",
+    "DJANGO_SECRET_KEY",
+    "npm_config__auth",
+    "NPM_CONFIG_//registry/:_authToken",
+    "API_KEYS",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "SERVICE_JWT",
+    "SESSION_COOKIE",
+    "VAULT_TOKEN",
+    "hf_token",
+    "PASSWORD",
+    "SECRET",
+]
+OTHER_NAMES = [
+    "PWD",
+    "OLDPWD",
+    "KEYBOARD",
+    "KEYMAP",
+    "MONKEY",
+    "TOKENIZERS_PARALLELISM",
+    "SSH_AUTH_SOCK",
+    "XAUTHORITY",
+    "GPG_AGENT_INFO",
+    "AWS_ACCESS_KEY_ID",
+    "SIGNING_KEY_ID",
+    "SSH_ASKPASS",
+    "GIT_ASKPASS",
+    "COMPASS",
+    "BYPASS",
+    "AUTHOR",
+    "GIT_AUTHOR_NAME",
+    "PATH",
+    "PATTERN",
+    "SPATIAL",
+    "TOKEN_URL",
+    "OAUTH_TOKEN_ENDPOINT",
+    "SSH_PUBLIC_KEY",
+    "PASSWORD_FILE",
+    "GOOGLE_TOKEN_PATH",
+    "KEY_LENGTH",
+    "TOKEN_TTL",
+    "AUTH_METHOD",
+    "HOME",
+    "LANG",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_SESSION_ID",
+    "LESSKEY",
+    "PASSENGER_APP",
+]
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_i6_these_variables_are_secrets_by_name(name: str) -> None:
+    assert is_secret_name(name)
+    assert Redactor({name: "canary-by-name"}).text("a canary-by-name b") == f"a [{name}] b"
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_i6_these_variables_are_not_secrets(name: str) -> None:
+    assert not is_secret_name(name)
+    assert Redactor({name: "canary-by-name"}).text("a canary-by-name b") == "a canary-by-name b"
+
+
+def test_i6_the_working_directory_stays_readable() -> None:
+    env = {"PWD": "/home/me/project", "OLDPWD": "/home/me/another"}
+    assert Redactor(env).text("in /home/me/project, from /home/me/another") == (
+        "in /home/me/project, from /home/me/another"
+    )
+
+
+def test_i6_the_path_of_an_existing_file_or_socket_is_not_a_secret(tmp_path: Path) -> None:
+    file, link = tmp_path / "credentials.json", tmp_path / "auth.sock"
+    file.touch()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(link))
+        env = {"APP_CREDENTIALS": str(file), "MY_AUTH": str(link), "OTHER_SECRET": str(tmp_path / "not-there")}
+        assert Redactor(env).text(f"{file} {link}") == f"{file} {link}"
+        assert Redactor(env).text(env["OTHER_SECRET"]) == "[OTHER_SECRET]"
+
+
+@pytest.mark.parametrize(
+    ("value", "password"),
+    [
+        ("postgres://app:canary-in-dsn@db.test/x", "canary-in-dsn"),
+        ("postgres://app:canary%2Fin%40dsn@db.test/x", "canary/in@dsn"),
+        ("redis://:canary-in-dsn@db.test:6379/0", "canary-in-dsn"),
+        ("https://canary0123456789@sentry.test/42", "canary0123456789"),
+        ("amqps://db.test/?token=canary-in-query&a=b", "canary-in-query"),
+        ("Server=db.test;User=app;Password=canary-in-pairs;Timeout=5", "canary-in-pairs"),
+        ("host=db.test user=app password='canary in pairs'", "canary in pairs"),
+    ],
+)
+def test_i6_the_password_of_an_address_is_a_secret_and_so_is_the_address(value: str, password: str) -> None:
+    redactor = Redactor({"DATABASE_URL": value})
+    assert redactor.text(f"<{value}>") == "<[DATABASE_URL]>"
+    assert redactor.text(f"<{password}>") == "<[DATABASE_URL]>"
+    assert redactor.text("app db.test") == "app db.test"
+
+
+def test_i6_an_address_without_a_password_is_not_a_secret() -> None:
+    env = {"REPOSITORY": "ssh://git@host.test/repository", "API_URL": "https://host.test/api?page=12345678"}
+    assert Redactor(env).text(" ".join(env.values())) == " ".join(env.values())
+
+
+def test_i6_a_password_inside_another_address_is_named() -> None:
+    redactor = Redactor({"DB_PASSWORD": "canary-in-address"})
+    assert redactor.text("psql postgres://app:canary-in-address@db/x") == "psql postgres://app:[DB_PASSWORD]@db/x"
+
+
+HARD = 'c4n/ary+"<&>\\ü~?=5'
+
+
+def _spelled(value: str) -> dict[str, str]:
+    raw = value.encode()
+    spelled = {
+        "plain": value,
+        "json": json.dumps(value),
+        "json, not ascii": json.dumps(value, ensure_ascii=False),
+        "html": html.escape(value),
+        "json in html": html.escape(json.dumps(value)),
+        "url": quote(value, safe=""),
+        "url, lower case": re.sub("%..", lambda found: found[0].lower(), quote(value, safe="")),
+        "url path": quote(value),
+        "form": quote_plus(value),
+        "hex": raw.hex(),
+        "HEX": raw.hex().upper(),
+        "base64": base64.b64encode(raw).decode(),
+        "base64url": base64.urlsafe_b64encode(raw).decode(),
+    }
+    for user in ("", "u", "us", "use", "user"):
+        spelled[f"basic {user}"] = "Basic " + base64.b64encode(f"{user}:{value}".encode()).decode()
+        spelled[f"basic url {user}"] = base64.urlsafe_b64encode(f"{user}:{value}, and more".encode()).decode()
+    return spelled
+
+
+@pytest.mark.parametrize("value", [HARD, "canary12", "canary-123", "canary-1234", "s e c r e t"])
+def test_i6_a_secret_is_found_in_every_usual_spelling(value: str) -> None:
+    redactor = Redactor({"MY_TOKEN": value})
+    for how, spelled in _spelled(value).items():
+        assert "[MY_TOKEN]" in redactor.text(f"a {spelled} b"), how
+        assert redactor.found(f"a {spelled} b") == ("MY_TOKEN",), how
+
+
+def test_i6_a_key_of_many_lines_is_found_line_by_line() -> None:
+    lines = [
+        "-----BEGIN ODD KEY-----",
+        "canarycanarycanary0123456789",
+        "canary9876543210canary",
+        "-----END ODD KEY-----",
+    ]
+    redactor = Redactor({"SIGNING_KEY": "\n".join(lines)})
+    assert redactor.text(lines[1]) == redactor.text(lines[2]) == "[SIGNING_KEY]"
+    assert redactor.text(lines[0]) == lines[0]
+
+
+def test_c6_the_names_of_hidden_secrets_are_told_each_once() -> None:
+    redactor = Redactor({"A_TOKEN": "canary-12345", "B_TOKEN": "canary-67890"})
+    assert redactor.found("nothing here") == ()
+    assert redactor.found("canary-67890 canary-12345 canary-67890 ghp_" + "a1" * 15) == (
+        "B_TOKEN",
+        "A_TOKEN",
+        "github token",
+    )

@@ -78,9 +78,9 @@ class Screen:
     def text(self, what: str, text: str) -> None:
         """Refuses what has a secret in it, saying which kind, never which."""
         for form in _unwrapped(text):
-            if (kind := self._kind(form)) is not None:
+            if names := self._redactor.found(form):
                 raise ToolError(
-                    f"the {what} has a secret in it ({kind}): the message was not sent",
+                    f"the {what} has a secret in it ({names[0]}): the message was not sent",
                     category=Category.PERMISSION,
                     advice=(f"take the secret out of the {what}", "if it is out in the open already, change it"),
                 )
@@ -90,14 +90,6 @@ class Screen:
         # Without its NUL bytes, UTF-16 of plain characters is plain text.
         for form in {data, data.replace(b"\0", b"")}:
             self.text("attachment", form.decode("utf-8", "replace"))
-
-    def _kind(self, text: str) -> str | None:
-        blotted = self._redactor.text(text)
-        if blotted == text:
-            return None
-        differ = next(n for n, (a, b) in enumerate(zip(f"{text}\n", f"{blotted}\n", strict=False)) if a != b)
-        begin = blotted.rfind("[", 0, differ + 1)
-        return blotted[begin + 1 : blotted.find("]", begin)]
 
 
 def too_large(size: int, largest: int) -> ToolError:
