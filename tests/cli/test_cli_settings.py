@@ -62,5 +62,5 @@ def test_everything_wrong_is_told_at_once_with_its_place(project: Project, windl
 
 
 def test_a_setting_that_does_not_exist_is_refused_in_the_api_too(project: Project) -> None:
-    with pytest.raises(UsageError, match="checkpoints_kept"):
-        package.open(checkpoint_kept=3)
+    with pytest.raises(UsageError, match="checkpoints"):
+        package.open(checkpoint="stop")

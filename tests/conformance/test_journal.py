@@ -329,6 +329,27 @@ async def test_removing_forgets_events_head_and_messages_of_one_execution_only(j
     await journal.remove("never was")
 
 
+async def test_d9_several_executions_are_removed_at_once_and_their_space_is_given_back(
+    journal: Journal, tmp_path: Path
+) -> None:
+    names = [f"x{n}" for n in range(50)]
+    for name in (*names, "y"):
+        await begin(journal, name)
+        await journal.append(name, 1, [note("n" * 5_000)])
+    await journal.remove(*names)
+    assert [found.id for found in await journal.heads()] == ["y"]
+    assert await journal.reclaim(most=0) == 0, "not now, with that much in use"
+    freed = await journal.reclaim()
+    assert freed > 200_000 or isinstance(journal, MemoryJournal)
+    assert await journal.reclaim() == 0
+    assert await notes(journal, "y") == ["n" * 5_000]
+    await journal.append("y", 2, [note("more")])
+    last = (await journal.read(None))[-1]
+    assert (last.execution, last.seq) == ("y", 3)
+    for file in tmp_path.rglob("windlass.db"):
+        assert file.stat().st_size < 100_000
+
+
 async def test_i3_positions_are_never_reused_after_a_removal(journal: Journal) -> None:
     await begin(journal, "x")
     await begin(journal, "y")

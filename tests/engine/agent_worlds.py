@@ -98,7 +98,7 @@ class AgentWorld:
             policy=policy_of(known),
             agents=agents,
             workshop=Workshop(registry, trust),
-            archive=CheckpointFolder(home / "executions", known.checkpoints_kept),
+            archive=CheckpointFolder(home / "executions"),
         )
 
     async def run(self, plan: Plan, *, hold: bool = False, **settings: Any) -> State:

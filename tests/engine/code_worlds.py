@@ -130,7 +130,7 @@ class CodeWorld:
             policy=policy_of(known),
             shelf=self.shelf,
             workshop=Workshop(self.registry, Trust(user_folder())),
-            archive=CheckpointFolder(home / "executions", known.checkpoints_kept),
+            archive=CheckpointFolder(home / "executions"),
         )
 
     def with_journal(self, journal: Journal, tools: Iterable[Tool] | None = None) -> CodeWorld:

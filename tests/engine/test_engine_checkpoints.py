@@ -13,8 +13,9 @@ import pytest
 
 import windlass
 from windlass import Call, Execution, Plan, Step, tool
+from windlass.core.events import encode
 from windlass.errors import UsageError
-from windlass.journal.checkpoint import BadCheckpoint
+from windlass.journal.checkpoint import BadCheckpoint, read_checkpoint
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -28,9 +29,8 @@ PLAN = Plan(
 )
 
 
-def files(project: Project, execution: str, label: str = "*") -> list[Path]:
-    folder = project.home / "executions" / execution / "checkpoints"
-    return sorted(folder.glob(f"*-{label}.json"))
+def automatic(project: Project, execution: str) -> Path:
+    return project.home / "executions" / f"{execution}.json"
 
 
 async def stopped(**settings: Any) -> str:
@@ -43,30 +43,36 @@ async def stopped(**settings: Any) -> str:
 
 @pytest.fixture
 async def checkpoint(project: Project) -> Path:
-    execution = await stopped()
-    (path,) = files(project, execution)
-    return path
+    return automatic(project, await stopped())
 
 
 # ── written ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_d4_a_pause_and_an_end_are_kept_by_themselves(project: Project) -> None:
+def whole(path: Path) -> dict[str, Any]:
+    """A file's contents, after a check that they are what a checkpoint promises."""
+    content: dict[str, Any] = json.loads(path.read_text())
+    assert content["format"] == "windlass.checkpoint"
+    assert content["version"] == 1
+    assert content["created_at"].endswith("Z")
+    assert content["saved_at"].endswith("Z")
+    assert len(content["events"]) == content["seq"]
+    assert [encode(event) for event in read_checkpoint(path)], "it can be restored"
+    assert path.stat().st_mode & 0o077 == 0
+    return content
+
+
+async def test_d4_a_pause_and_an_end_are_in_the_automatic_file(project: Project) -> None:
     execution = await stopped()
-    (paused,) = files(project, execution, "auto")
+    path = automatic(project, execution)
+    assert whole(path)["events"][-1]["type"] == "execution.paused"
     async with windlass.open() as engine:
         await engine.approve(execution, "b")
         await (await engine.resume(execution)).wait()
-    _, done = files(project, execution, "auto")
-    for path in (paused, done):
-        content = json.loads(path.read_text())
-        assert content["format"] == "windlass.checkpoint"
-        assert content["version"] == 1
-        assert content["execution"] == execution
-        assert content["created_at"].endswith("Z")
-        assert len(content["events"]) == content["seq"]
-        assert path.stat().st_mode & 0o077 == 0
+    content = whole(path)
+    assert content["execution"] == execution
     assert content["events"][-1]["type"] == "execution.finished"
+    assert content["seq"] == len(project.events(execution))
     assert list(project.home.rglob("*.tmp")) == []
 
 
@@ -76,47 +82,78 @@ async def test_d4_a_manual_one_can_be_had_at_any_time(project: Project, eventual
         execution = await engine.start(plan)
         await eventually(lambda: (project.path / "began").exists())
         path = await engine.checkpoint(execution.id[:13])
-        assert path in files(project, execution.id, "manual")
+        assert path.parent == project.home / "executions" / execution.id / "checkpoints"
         (project.path / "go").touch()
         await execution.wait()
-    running = [e["type"] for e in json.loads(path.read_text())["events"]]
+    running = [e["type"] for e in whole(path)["events"]]
     assert running[-1] in ("attempt.started", "output.written")
 
 
-async def test_d4_each_step_can_be_kept_and_only_the_newest_automatic_ones_are(
-    project: Project, eventually: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("windlass.engine.keeper.LATEST", 0.0)  # instead of when there is time
-    seen: set[Path] = set()
+def waiting_for_checkpoints(project: Project, eventually: Any) -> tuple[Any, Plan, list[int]]:
+    """A plan whose steps each wait until the automatic file has the step before it, and the sizes that it had then."""
+    sizes: list[int] = []
 
     @tool
     async def wait_for_checkpoint(call: Call) -> None:
         """Of the step before this one."""
-        fresh = await eventually(lambda: set(files(project, call.execution, "auto")) - seen)
-        seen.update(fresh)
+        path = automatic(project, call.execution)
+        before = f'"step":"s{len(sizes)}"'
+
+        def size_with_the_step_before() -> int:
+            lines = path.read_text().splitlines() if path.exists() else []
+            return len(lines) if any("attempt.finished" in line and before in line for line in lines) else 0
+
+        sizes.append(await eventually(size_with_the_step_before))
 
     steps = [Step(id="s0", run="true")]
-    steps += [Step(id=f"s{n}", tool="wait_for_checkpoint", needs=[f"s{n - 1}"]) for n in range(1, 6)]
-    async with windlass.open(tools=[wait_for_checkpoint], checkpoint_each_step=True, checkpoints_kept=3) as engine:
-        execution = await engine.start(Plan(steps=steps))
-        manual = await engine.checkpoint(execution.id)
-        result = await execution.result()
-    assert len(seen) == 5
-    assert result["status"] == "completed"
-    kept = files(project, execution.id, "auto")
-    assert len(kept) == 3
-    assert json.loads(kept[-1].read_text())["events"][-1]["type"] == "execution.finished"
-    assert manual.exists(), "what a person asked for is not cleaned away"
+    steps += [Step(id=f"s{n}", tool="wait_for_checkpoint", needs=[f"s{n - 1}"]) for n in range(1, 7)]
+    return wait_for_checkpoint, Plan(steps=steps), sizes
 
 
-async def test_d4_many_pauses_leave_no_more_files_than_wanted(project: Project) -> None:
-    execution = await stopped(checkpoints_kept=2)
+async def test_d4_the_automatic_file_has_each_step_while_the_next_one_runs(
+    project: Project, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.engine.checkpoints.INTERVAL", 0.0)
+    function, plan, sizes = waiting_for_checkpoints(project, eventually)
+    async with windlass.open(tools=[function]) as engine:
+        execution = await engine.start(plan)
+        assert (await execution.result())["status"] == "completed"
+    assert len(sizes) == 6
+    assert sizes == sorted(set(sizes)), "each step added to the file"
+    content = whole(automatic(project, execution.id))
+    assert content["events"][-1]["type"] == "execution.finished"
+    assert content["seq"] == len(project.events(execution.id))
+
+
+async def test_d4_a_file_that_is_deleted_or_spoilt_meanwhile_is_written_anew(
+    project: Project, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.engine.checkpoints.INTERVAL", 0.0)
+    function, plan, sizes = waiting_for_checkpoints(project, eventually)
+    async with windlass.open(tools=[function]) as engine:
+        execution = await engine.start(plan)
+        path = automatic(project, execution.id)
+        await eventually(lambda: len(sizes) >= 1)
+        path.unlink(missing_ok=True)
+        await eventually(lambda: len(sizes) >= 3)
+        path.write_text("not a checkpoint")
+        assert (await execution.result())["status"] == "completed"
+    assert whole(path)["seq"] == len(project.events(execution.id))
+
+
+@pytest.mark.parametrize("when", ["stop", "off"])
+async def test_d4_automatic_files_can_be_left_to_the_stops_or_left_out(project: Project, when: str) -> None:
+    execution = await stopped(checkpoints=when)
+    assert automatic(project, execution).exists() == (when == "stop")
+
+
+async def test_d4_many_pauses_leave_one_file(project: Project) -> None:
+    execution = await stopped()
     for _ in range(4):
-        async with windlass.open(checkpoints_kept=2) as engine:
+        async with windlass.open() as engine:
             await (await engine.resume(execution, hold=False)).wait()
-    kept = files(project, execution)
-    assert len(kept) == 2
-    assert json.loads(kept[-1].read_text())["seq"] == len(project.events(execution))
+    assert [path.name for path in (project.home / "executions").glob("*.json")] == [f"{execution}.json"]
+    assert whole(automatic(project, execution))["seq"] == len(project.events(execution))
 
 
 # ── restored ─────────────────────────────────────────────────────────────────────────────────────────
@@ -203,11 +240,11 @@ async def test_d4_a_file_that_was_cut_anywhere_is_noticed(project: Project, chec
 
 def tampered(content: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
     """A file that somebody edited and gave the right checksum again."""
-    whole = json.loads(content)
-    change(whole)
-    events = whole.pop("events")
-    whole.pop("sha256")
-    lines = [json.dumps(whole)[:-1] + ', "events": [']
+    parts = json.loads(content)
+    change(parts)
+    events = parts.pop("events")
+    parts.pop("sha256")
+    lines = [json.dumps(parts)[:-1] + ', "events": [']
     lines += [json.dumps(e) + ("," if n < len(events) else "") for n, e in enumerate(events, 1)]
     body = "\n".join([*lines, "],", ""]).encode()
     return body + f'"sha256": "{hashlib.sha256(body).hexdigest()}"}}\n'.encode()

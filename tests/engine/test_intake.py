@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import windlass
-from windlass import Plan, Step
+from windlass import Execution, Plan, Step
+from windlass.core.events import OutputWritten
 from windlass.engine.gates import intake as module
 from windlass.engine.gates.intake import Intake, free_memory
-from windlass.errors import ToolError
 from windlass.settings import LoadSettings
 
 if TYPE_CHECKING:
@@ -122,42 +122,51 @@ async def test_c8_no_more_attempts_in_a_home_than_the_settings_say_in_all_its_pr
         assert other.told()["under_way"] == 1
 
 
-async def test_c8_a_disk_below_its_floor_is_said_with_what_to_do(tmp_path: Path) -> None:
-    intake = Intake(LoadSettings(disk_floor=1 << 60), tmp_path)
-    with pytest.raises(ToolError, match="must stay free") as caught:
-        async with under_way(intake, []):
-            raise AssertionError("it was begun")
-    assert "windlass clean" in caught.value.failure.advice[0]
-
-
-async def test_c8_a_plan_on_a_full_disk_fails_with_a_resource_failure(project: Project) -> None:
-    async with windlass.open(load={"disk_floor": 1 << 60}) as engine:
-        plan = Plan(steps=[Step(id="a", run="echo hi", retry={"max": 0})])
-        result = await (await engine.start(plan)).result()
-    assert result["steps"][0]["error"]["category"] == "resource"
-
-
-async def test_c8_a_turn_of_who_finds_the_disk_full_goes_to_the_next(tmp_path: Path, eventually: Any) -> None:
-    settings = LoadSettings(attempts=1, disk_floor=0)
-    intake, notes, entered = Intake(settings, tmp_path, memory=lambda: None), list[str](), list[str]()
+async def test_c8_a_disk_below_its_floor_holds_attempts_back_until_there_is_space(
+    tmp_path: Path, eventually: Any
+) -> None:
+    full, free = LoadSettings(attempts=1, disk_floor=1 << 60), LoadSettings(attempts=1, disk_floor=0)
+    intake, notes, entered = Intake(full, tmp_path, memory=lambda: None), list[str](), list[str]()
 
     async def attempt(name: str) -> None:
         async with under_way(intake, notes):
             entered.append(name)
 
-    async with under_way(intake, notes):
-        waiting = [asyncio.ensure_future(attempt(name)) for name in ("first", "second")]
-        await eventually(lambda: len(notes) == 2)
-        assert intake.told()["waiting"] == 2
-        intake._settings = LoadSettings(attempts=1, disk_floor=1 << 60)
-    first, second = await asyncio.gather(*waiting, return_exceptions=True)
-    assert isinstance(first, ToolError)
-    assert isinstance(second, ToolError), "it was not left waiting for ever"
-    assert "must stay free" in intake.told()["held_back"][0]
-    intake._settings = settings
+    waiting = [asyncio.ensure_future(attempt(name)) for name in ("first", "second")]
+    await eventually(lambda: len(notes) == 2)
+    assert "waits for disk space" in notes[0]
+    assert "windlass clean" in notes[0]
+    assert any("must stay free" in told for told in intake.told()["held_back"])
+    waiting[0].cancel()
+    await asyncio.wait({waiting[0]})
+    assert entered == []
+    intake._settings = free
+    await waiting[1]
     await attempt("third")
-    assert entered == ["third"]
+    assert entered == ["second", "third"]
     assert (intake.told()["under_way"], intake.told()["waiting"]) == (0, 0)
+
+
+async def test_c8_an_execution_on_a_full_disk_waits_and_goes_on_when_there_is_space(
+    project: Project, eventually: Any
+) -> None:
+    async with windlass.open(load={"disk_floor": 1 << 60}) as engine:
+        plan = Plan(steps=[Step(id="a", run="echo hi", retry={"max": 0})])
+        execution = await engine.start(plan)
+        written = [event async for event in until_output(execution)]
+        assert "waits for disk space" in written[-1]
+        assert not (await engine.state(execution.id)).status.finished
+        engine.performer.intake._settings = LoadSettings(disk_floor=0)
+        result = await execution.result()
+    assert result["status"] == "completed"
+
+
+async def until_output(execution: Execution) -> AsyncIterator[str]:
+    """What the execution shows, up to its first words."""
+    async for event in execution.events():
+        if isinstance(event, OutputWritten):
+            yield event.text
+            return
 
 
 async def test_c8_nobody_slips_in_between_one_who_leaves_and_one_whose_turn_it_is(eventually: Any) -> None:

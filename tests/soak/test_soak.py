@@ -55,7 +55,7 @@ async def test_executions_leave_no_descriptors_tasks_or_children_behind(tmp_path
         await run_many(engine, 20)
         before = descriptors(), len(asyncio.all_tasks())
         await run_many(engine, 60)
-        await engine._keeper.close()
+        await engine._checkpoints.close()
         assert descriptors() <= before[0] + 1
         assert len(asyncio.all_tasks()) <= before[1] + 1
         assert len(engine._crew) == 0

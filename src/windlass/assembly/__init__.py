@@ -111,8 +111,7 @@ def open_engine(
         shelf=code.shelf,
         bench=bench,
         workshop=Workshop(registry, trust),
-        archive=CheckpointFolder(folder / "executions", settings.checkpoints_kept),
-        checkpoint_each_step=settings.checkpoint_each_step,
+        archive=CheckpointFolder(folder / "executions"),
     )
 
 

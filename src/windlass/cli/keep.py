@@ -117,13 +117,13 @@ def clean(
             say(f"{execution} was paused for too long: {what}")
         finished = [s for s in ExecutionStatus if s.finished]
         heads = (await engine.executions(finished))[keep:]
-        gone = [head.id for head in heads if engine.clock.now() - head.updated_at > age]
-        for execution in gone:
-            if not dry_run:
-                await engine.forget(execution)
+        old = [head for head in heads if engine.clock.now() - head.updated_at > age]
+        gone = [head.id for head in old]
+        freed = 0 if dry_run else await engine.forget(*old)
         if as_json:
-            print_json({"removed": gone, "expired": [execution for execution, _ in expired]})
-        say(f"{'would remove' if dry_run else 'removed'} {len(gone)} finished executions")
+            print_json({"removed": gone, "expired": [execution for execution, _ in expired], "freed_bytes": freed})
+        space = f"; {freed / 1e6:.1f} MB given back to the disk" if freed else ""
+        say(f"{'would remove' if dry_run else 'removed'} {len(gone)} finished executions{space}")
         return 0
 
     raise Stop(with_engine(work, home))

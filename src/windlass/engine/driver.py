@@ -49,8 +49,8 @@ class World:
     journal: Journal
     clock: Clock
     policy: Policy
-    committed: Callable[[str, list[ev.Event]], None]
-    """Called after each commit with the execution's id and what was written."""
+    committed: Callable[[str, list[ev.Event], int], None]
+    """Called after each commit with the execution's id, its new events, and the sequence of the last of them."""
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class Driver:
         if not self.acknowledged.done():
             self.acknowledged.set_result(None)
         self._shown = shown
-        self._world.committed(state.id, batch)
+        self._world.committed(state.id, batch, self._written)
 
     # -- attempts --------------------------------------------------------------------------------
 

@@ -24,13 +24,13 @@ from windlass.core.decide import Policy
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
+from windlass.engine.checkpoints import CheckpointWriter
 from windlass.engine.code.reading import refuse_unreadable
 from windlass.engine.control import Control
 from windlass.engine.crew import Crew
 from windlass.engine.driver import Driver, World, head_of
 from windlass.engine.execution import Execution
 from windlass.engine.fork import fork_events
-from windlass.engine.keeper import Keeper
 from windlass.engine.lookup import find_plan_step, find_step
 from windlass.engine.mail import checked_limit
 from windlass.engine.perform import Performer
@@ -42,10 +42,15 @@ from windlass.ids import new_id
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import bind_inputs, check_plan
 from windlass.plan.model import Plan
-from windlass.ports import Archive, Charge, Health, Journal, Ledger, Sandbox, Shelf, Tool
+from windlass.ports import Archive, Charge, Head, Health, Journal, Ledger, Sandbox, Shelf, Tool
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
+
+REMOVED_TOGETHER = 500
+"""Executions that are removed in one commit: more would keep others from writing for too long."""
+QUICKLY_RECLAIMED = 256 * 1024 * 1024
+"""Bytes in use up to which the journal's file is written anew while executions are running."""
 
 
 class Bench(Protocol):
@@ -91,7 +96,6 @@ class Engine(Control):
         bench: Bench | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
-        checkpoint_each_step: bool = False,
     ) -> None:
         super().__init__(journal, clock)
         self.home = home
@@ -105,8 +109,7 @@ class Engine(Control):
         if agents is not None:
             agents.bury = self.bury_the_dead
         self.settings = settings or Settings()
-        self._keeper = Keeper(journal, archive, clock, busy=lambda: len(self._crew) > 0)
-        self._each_step = checkpoint_each_step
+        self._checkpoints = CheckpointWriter(journal, archive, clock, self._drives)
         self._workshop = workshop
         self.performer = performer
         self._world = World(journal, clock, policy or Policy(), self._committed)
@@ -119,7 +122,7 @@ class Engine(Control):
     @property
     def checkpoint_failures(self) -> Mapping[str, str]:
         """Executions whose automatic checkpoint could not be written, with the reason."""
-        return self._keeper.failures
+        return self._checkpoints.failures
 
     @cached_property
     def driver(self) -> str:
@@ -147,7 +150,7 @@ class Engine(Control):
         `reason` is what it then stands still for, when that is not an interruption: `restart`.
         """
         await self._crew.close(reason)
-        await self._keeper.close()
+        await self._checkpoints.close()
         if self.agents is not None:
             await self.agents.close()
         for part in (self.sandbox, self.bench):
@@ -304,11 +307,11 @@ class Engine(Control):
     async def checkpoint(self, execution: str) -> Path:
         """Write a portable file of the execution as it stands; any time, whoever drives it."""
         head = await self.find(execution)
-        return await self._keeper.keep(head.id, "manual")
+        return await self._checkpoints.write(head.id)
 
     async def restore(self, path: Path | str) -> str:
         """Bring an execution in from a checkpoint file, perhaps of another machine."""
-        events = self._keeper.read(Path(path))
+        events = self._checkpoints.read(Path(path))
         state = fold(events)
         known = await self.journal.heads(prefix=state.id)
         if known:
@@ -328,13 +331,22 @@ class Engine(Control):
                 charge = Charge(state.id, event.step, event.attempt, event.runtime, model, event.role)
                 await self.ledger.settle(charge, event.at, event.usage)
 
-    async def forget(self, execution: str) -> None:
-        """Remove an execution and its files for good. One that is being driven is refused."""
-        head = await self.find(execution)
-        if self.driven(head):
-            raise UsageError(f"execution {head.id} is running", advice=(f"windlass cancel {head.id}",))
-        await self.journal.remove(head.id)
-        self._keeper.forget(head.id)
+    async def forget(self, *executions: str | Head) -> int:
+        """Remove executions and their files for good; one that is being driven is refused.
+
+        Returns the bytes that the journal's file gave back.
+        """
+        heads = [found if isinstance(found, Head) else await self.find(found) for found in executions]
+        for head in heads:
+            if self.driven(head):
+                raise UsageError(f"execution {head.id} is running", advice=(f"windlass cancel {head.id}",))
+        for first in range(0, len(heads), REMOVED_TOGETHER):
+            ids = [head.id for head in heads[first : first + REMOVED_TOGETHER]]
+            await self.journal.remove(*ids)
+            for removed in ids:
+                self._checkpoints.forget(removed)
+        running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING])
+        return await self.journal.reclaim(QUICKLY_RECLAIMED if any(map(self.driven, running)) else None)
 
     async def undo(self, execution: str, step: str, *, by: str = "") -> list[dict[str, str]]:
         """Take back what a finished step changed in files: what was put back, newest first (H2).
@@ -474,20 +486,23 @@ class Engine(Control):
                 raise UsageError(f"step {decision.step} has no unknown outcome to decide on")
         return list(decisions)
 
+    def _drives(self, execution: str | None) -> bool:
+        return len(self._crew) > 0 if execution is None else execution in self._crew
+
     def _stands_still(self, execution: str, good: bool) -> None:
         self._tell(execution)
-        if good:
-            self._keeper.later(execution)
+        if good and self.settings.checkpoints != "off":
+            self._checkpoints.later(execution)
 
-    def _committed(self, execution: str, events: Sequence[ev.Event]) -> None:
+    def _committed(self, execution: str, events: Sequence[ev.Event], seq: int) -> None:
         if self._listeners:
             self._tell(execution)
         for heard in self._watchers:
             heard(execution)
         for teller in self._tellers:
             teller(events)
-        if self._each_step and any(isinstance(event, ev.AttemptFinished) for event in events):
-            self._keeper.later(execution)
+        if self.settings.checkpoints == "step":
+            self._checkpoints.add(execution, events, seq)
 
 
 def _utf8(text: str) -> bool:

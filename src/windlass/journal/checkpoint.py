@@ -1,14 +1,18 @@
 """Checkpoint files: an execution's journal as one portable JSON file (D4).
 
-    {"format": "windlass.checkpoint", "version": 1, "execution": …, "seq": …, "created_at": …, "events": [
+    {"format": "windlass.checkpoint", "version": 1, "execution": …, "created_at": …, "events": [
     {"type": "execution.created", …},
     …
     ],
+    "seq": …, "saved_at": …,
     "sha256": "…"}
 
 The sum covers every byte before the last line, so that a cut, a flipped bit or an edit is noticed before
-anything is believed. It guards against accidents, not against somebody who recomputes it. Files are written
-under another name, fsynced and renamed: a reader sees a whole one or none.
+anything is believed. It guards against accidents, not against somebody who recomputes it.
+
+A file that a person asks for is written under another name, fsynced and renamed: a reader sees a whole one or none.
+The automatic one of each execution grows in place, by the events of each step: only the lines after the last event are
+written anew. A power cut can spoil it; the journal has everything, and the next driver writes the file from it.
 """
 
 from __future__ import annotations
@@ -18,11 +22,15 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from windlass.clock import iso
-from windlass.core.events import FORMAT, Event, ExecutionCreated, decode, encode
+from windlass.core.events import FORMAT, Event, ExecutionCreated, ExecutionPaused, decode, encode
 from windlass.core.state import fold
 from windlass.errors import UsageError
 
@@ -38,62 +46,123 @@ class BadCheckpoint(UsageError):
 
 
 class CheckpointFolder:
-    """Every execution's checkpoints, in folders of their own below one folder."""
+    """Automatic checkpoints as `ID.json`, those that a person asked for in `ID/checkpoints/`."""
 
-    def __init__(self, folder: Path, keep: int = 5) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._keep = keep
+        self._growing: dict[str, _Growing] = {}
 
-    def write(self, execution: str, events: Sequence[Event], now: float, label: str) -> Path:
-        """Write a new checkpoint; of the automatic ones, only the newest are kept."""
+    def write(self, execution: str, events: Sequence[Event], now: float) -> Path:
+        """Write a new file that stays until the execution is removed."""
         folder = self._folder / execution / "checkpoints"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         stamp = (iso(now) or "").replace(":", "").replace("-", "")
-        path = folder / f"{len(events):08d}-{stamp}-{label}.json"
-        _write(path, execution, events, now, label)
-        for old in sorted(folder.glob("*-auto.json"))[: -self._keep]:
-            old.unlink(missing_ok=True)
+        path = folder / f"{len(events):08d}-{stamp}.json"
+        _Growing.begun(path, execution, events, now, sync=True)
         return path
+
+    def saved(self, execution: str) -> int:
+        """The sequence up to which this process has written the automatic file."""
+        growing = self._growing.get(execution)
+        return growing.seq if growing is not None and growing.untouched() else 0
+
+    def extend(self, execution: str, after: int, events: Sequence[Event], now: float) -> None:
+        """Add the events that follow sequence `after` to the automatic file; with 0 it is written anew.
+
+        It is fsynced where the execution pauses: that may be for long.
+        """
+        sync = isinstance(events[-1], ExecutionPaused)
+        if after:
+            growing = self._growing.pop(execution)  # if this fails, the file is written anew
+            growing.extend(events, now, sync=sync)
+            self._growing[execution] = growing
+        else:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self._folder / f"{execution}.json"
+            self._growing[execution] = _Growing.begun(path, execution, events, now, sync=sync)
+
+    def release(self, execution: str) -> None:
+        self._growing.pop(execution, None)
 
     def read(self, path: Path) -> list[Event]:
         return read_checkpoint(path)
 
     def remove(self, execution: str) -> None:
+        self.release(execution)
+        (self._folder / f"{execution}.json").unlink(missing_ok=True)
         shutil.rmtree(self._folder / execution, ignore_errors=True)
 
 
-def _write(path: Path, execution: str, events: Sequence[Event], now: float, label: str) -> None:
-    head = {
-        "format": _NAME,
-        "version": FORMAT,
-        "execution": execution,
-        "seq": len(events),
-        "created_at": iso(now),
-        "label": label,
-    }
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    digest = hashlib.sha256()
-    descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for part in _parts(head, events):
-                digest.update(part)
-                file.write(part)
-            file.write(f'{_LAST_LINE}{digest.hexdigest()}"}}\n'.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+@dataclass(slots=True)
+class _Growing:
+    """A checkpoint file as this process left it."""
+
+    path: Path
+    seq: int
+    digest: Any
+    """SHA-256 of the bytes up to the last event."""
+    end: int
+    """The offset after the last event."""
+    inode: int = 0
+    size: int = 0
+
+    @classmethod
+    def begun(cls, path: Path, execution: str, events: Sequence[Event], now: float, *, sync: bool) -> _Growing:
+        head = {"format": _NAME, "version": FORMAT, "execution": execution, "created_at": iso(now)}
+        body = json.dumps(head)[:-1].encode() + b', "events": [\n' + _lines(events)
+        growing = cls(path, len(events), hashlib.sha256(body), len(body))
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(body + growing._ending(now))
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+                growing._look(file.fileno())
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        if sync:
+            _sync_folder(path.parent)
+        return growing
+
+    def untouched(self) -> bool:
+        try:
+            found = self.path.lstat()
+        except FileNotFoundError:
+            return False
+        return (found.st_ino, found.st_size) == (self.inode, self.size)
+
+    def extend(self, events: Sequence[Event], now: float, *, sync: bool) -> None:
+        more = b",\n" + _lines(events)
+        self.digest.update(more)
+        self.seq += len(events)
+        with self.path.open("r+b", buffering=0) as file:
+            file.seek(self.end)
+            rest = memoryview(more + self._ending(now))
+            while rest:
+                rest = rest[file.write(rest) :]
+            if sync:
+                os.fsync(file.fileno())
+            self._look(file.fileno())
+        self.end += len(more)
+
+    def _ending(self, now: float) -> bytes:
+        """The lines after the last event. They never get shorter, so they always cover the ones before."""
+        ending = f'\n],\n"seq": {self.seq}, "saved_at": {json.dumps(iso(now))},\n'.encode()
+        digest = self.digest.copy()
+        digest.update(ending)
+        return ending + f'{_LAST_LINE}{digest.hexdigest()}"}}\n'.encode()
+
+    def _look(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        self.inode, self.size = found.st_ino, found.st_size
 
 
-def _parts(head: dict[str, object], events: Sequence[Event]) -> Iterable[bytes]:
-    yield json.dumps(head)[:-1].encode() + b', "events": [\n'
-    for index, event in enumerate(events, 1):
-        yield encode(event) + (b",\n" if index < len(events) else b"\n")
-    yield b"],\n"
+def _lines(events: Sequence[Event]) -> bytes:
+    return b",\n".join(encode(event) for event in events)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -104,6 +173,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+class _File(msgspec.Struct):
+    execution: str
+    seq: int
+    events: list[msgspec.Raw]
+
+
 def read_checkpoint(path: Path) -> list[Event]:
     """The events in the file, or `BadCheckpoint` with what is wrong with it."""
     try:
@@ -112,18 +187,19 @@ def read_checkpoint(path: Path) -> list[Event]:
         content = path.read_bytes()
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
-    head = _checked(path, content)
+    _check(path, content)
     try:
-        events = [decode(body) for body in _event_lines(content)]
+        file = msgspec.json.decode(content, type=_File)
+        events = [decode(body) for body in file.events]
         created = events[0]
-        if not isinstance(created, ExecutionCreated) or created.id != head["execution"]:
+        if not isinstance(created, ExecutionCreated) or created.id != file.execution:
             raise BadCheckpoint(f"{path} does not begin with its own execution")
         if created.format > FORMAT:
             raise _newer(path, created.format)
         if str(uuid.UUID(created.id)) != created.id:  # it names a folder: nothing else may
             raise ValueError(f"{created.id!r} is not an id")
-        if len(events) != head["seq"]:
-            raise BadCheckpoint(f"{path} says it holds {head['seq']} events, but there are {len(events)}")
+        if len(events) != file.seq:
+            raise BadCheckpoint(f"{path} says it holds {file.seq} events, but there are {len(events)}")
         fold(events)
     except BadCheckpoint:
         raise
@@ -140,8 +216,8 @@ def _newer(path: Path, version: object) -> BadCheckpoint:
     )
 
 
-def _checked(path: Path, content: bytes) -> dict[str, object]:
-    """The head of a file whose sum is right."""
+def _check(path: Path, content: bytes) -> None:
+    """Refuse a file of another kind or version, and one whose sum is wrong."""
     first, _, _rest = content.partition(b"\n")
     try:
         found = json.loads(first.removesuffix(b', "events": [') + b"}")
@@ -158,12 +234,3 @@ def _checked(path: Path, content: bytes) -> dict[str, object]:
         raise BadCheckpoint(f"{path} is cut off: its end is missing")
     if hashlib.sha256(body).hexdigest().encode() != tail.removesuffix(b'"}\n'):
         raise BadCheckpoint(f"{path} is damaged: its contents do not match its checksum")
-    return head
-
-
-def _event_lines(content: bytes) -> Iterable[bytes]:
-    lines = content.split(b"\n")
-    for line in lines[1:]:
-        if line == b"],":
-            return
-        yield line.removesuffix(b",")

@@ -87,11 +87,15 @@ class MemoryJournal:
     async def receive(self, after: int = 0) -> list[Message]:
         return [message for message in self._inbox if message.id > after]
 
-    async def remove(self, execution: str) -> None:
-        self._entries = [entry for entry in self._entries if entry.execution != execution]
-        self._inbox = [message for message in self._inbox if message.execution != execution]
-        self._heads.pop(execution, None)
-        self._last.pop(execution, None)
+    async def remove(self, *executions: str) -> None:
+        self._entries = [entry for entry in self._entries if entry.execution not in executions]
+        self._inbox = [message for message in self._inbox if message.execution not in executions]
+        for execution in executions:
+            self._heads.pop(execution, None)
+            self._last.pop(execution, None)
+
+    async def reclaim(self, most: int | None = None) -> int:
+        return 0
 
     async def close(self) -> None:
         """Nothing to let go of."""

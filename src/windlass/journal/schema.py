@@ -14,7 +14,7 @@ from pathlib import Path
 from windlass.core.events import FORMAT
 from windlass.errors import Conflict, JournalError
 
-__all__ = ["close_database", "meaning", "open_database", "translate"]
+__all__ = ["close_database", "meaning", "open_database", "reclaim_space", "translate"]
 
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL` in the file's header: how we know our own database from anybody else's."""
@@ -67,6 +67,32 @@ def close_database(db: sqlite3.Connection, path: Path) -> None:
     with _opening:
         db.close()
         _open[os.path.realpath(path)] -= 1
+
+
+WORTHWHILE = 0.1
+"""The share of unused space from which on the file is written anew without it."""
+
+
+def reclaim_space(path: Path, most: int | None) -> int:
+    """Write the file anew without its unused pages. Returns the bytes given back to the file system.
+
+    The commit is an ordinary one, so that a crash at any moment leaves the file as it was before or after.
+    """
+    db = open_database(path)
+    try:
+        with translate(path):
+            page, pages, unused = (_pragma(db, name) for name in ("page_size", "page_count", "freelist_count"))
+            if unused < WORTHWHILE * pages or (most is not None and (pages - unused) * page > most):
+                return 0
+            db.execute("VACUUM")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return (pages - _pragma(db, "page_count")) * page
+    finally:
+        close_database(db, path)
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def _make_or_refuse(path: Path) -> None:

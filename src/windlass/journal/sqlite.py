@@ -26,7 +26,7 @@ from windlass.errors import Conflict, JournalError
 from windlass.faults import fault_point
 from windlass.journal.pace import Pace
 from windlass.journal.presence import Presence
-from windlass.journal.schema import close_database, meaning, open_database, translate
+from windlass.journal.schema import close_database, meaning, open_database, reclaim_space, translate
 from windlass.ports import Entry, Head, Message
 
 __all__ = ["SqliteJournal"]
@@ -177,22 +177,26 @@ class SqliteJournal:
             lambda db: [Message(i, e, at, msgspec.json.decode(body)) for i, e, at, body in db.execute(sql, (after,))]
         )
 
-    async def remove(self, execution: str) -> None:
+    async def remove(self, *executions: str) -> None:
         def write(db: sqlite3.Connection) -> None:
-            row = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone()
-            if row is not None:
-                # The last row stays, as nobody's: positions must never be given out again.
-                db.execute(
-                    "UPDATE events SET execution = 0, seq = position, body = '' WHERE execution = ? "
-                    "AND position = (SELECT max(position) FROM events)",
-                    row,
-                )
-                db.execute("DELETE FROM events WHERE execution = ?", row)
-                db.execute("DELETE FROM executions WHERE key = ?", row)
-            db.execute("DELETE FROM inbox WHERE execution = ?", (execution,))
-            self._known.pop(execution, None)
+            for execution in executions:
+                row = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone()
+                if row is not None:
+                    # The last row stays, as nobody's: positions must never be given out again.
+                    db.execute(
+                        "UPDATE events SET execution = 0, seq = position, body = '' WHERE execution = ? "
+                        "AND position = (SELECT max(position) FROM events)",
+                        row,
+                    )
+                    db.execute("DELETE FROM events WHERE execution = ?", row)
+                    db.execute("DELETE FROM executions WHERE key = ?", row)
+                db.execute("DELETE FROM inbox WHERE execution = ?", (execution,))
+                self._known.pop(execution, None)
 
         await self._writing(write)
+
+    async def reclaim(self, most: int | None = None) -> int:
+        return await asyncio.to_thread(reclaim_space, self._path, most)
 
     async def close(self) -> None:
         self._flush()

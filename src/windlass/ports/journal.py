@@ -94,8 +94,15 @@ class Journal(Protocol):
         """Messages with a higher id that no driver has consumed yet."""
         ...
 
-    async def remove(self, execution: str) -> None:
-        """Forget an execution, its events and messages."""
+    async def remove(self, *executions: str) -> None:
+        """Forget executions, their events and messages, in one commit."""
+        ...
+
+    async def reclaim(self, most: int | None = None) -> int:
+        """Give space that is no longer used back to the file system, and say how many bytes that were.
+
+        Others cannot write meanwhile. So with more than `most` bytes in use, it is left for a quieter time.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -104,8 +111,20 @@ class Journal(Protocol):
 class Archive(Protocol):
     """Portable copies of executions' journals."""
 
-    def write(self, execution: str, events: Sequence[Event], now: float, label: str) -> Path:
-        """Keep a copy and say where."""
+    def write(self, execution: str, events: Sequence[Event], now: float) -> Path:
+        """Keep a copy that a person asked for, and say where."""
+        ...
+
+    def saved(self, execution: str) -> int:
+        """The sequence up to which the automatic copy is written; 0 when it has to be written anew."""
+        ...
+
+    def extend(self, execution: str, after: int, events: Sequence[Event], now: float) -> None:
+        """Add the events that follow sequence `after` to the automatic copy; with 0 it is written anew."""
+        ...
+
+    def release(self, execution: str) -> None:
+        """Keep nothing in memory about the automatic copy: the execution has stopped."""
         ...
 
     def read(self, path: Path) -> list[Event]:

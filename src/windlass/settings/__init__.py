@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from windlass.errors import UsageError
 from windlass.plan.model import Duration
@@ -69,10 +69,8 @@ class Settings(BaseModel):
     """How long an execution may stay paused. Unset: for ever."""
     on_pause_expiry: Literal["resume", "cancel"] = "cancel"
     """What `windlass clean` and every starting engine do with those paused for longer."""
-    checkpoints_kept: int = Field(default=5, ge=1, le=1000)
-    """Automatic checkpoint files kept of each execution."""
-    checkpoint_each_step: bool = False
-    """Also write a checkpoint file whenever a step completes."""
+    checkpoints: Literal["step", "stop", "off"] = "step"
+    """When the automatic checkpoint file of an execution is brought up to date: after each step, or at each stop."""
     env_allow: tuple[str, ...] = ()
     """Names of environment variables that steps may see, besides PATH, HOME, LANG and the like."""
 

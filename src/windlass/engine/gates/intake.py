@@ -1,7 +1,8 @@
 """Less is begun when there is little left, so that what runs can end (C8): it waits, and says what for.
 
 Memory that is short makes attempts wait as long as others are under way, for these will give some back; one attempt
-always goes on. A disk that is nearly full is an error at once: nobody frees it by waiting.
+always goes on. A disk that is nearly full holds all new attempts back until somebody frees space: an execution waits
+for that instead of failing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from windlass.engine.gates.places import take_place, wait_for_place
-from windlass.errors import Category, ToolError
 from windlass.settings import LoadSettings
 
 __all__ = ["Intake"]
@@ -46,13 +46,21 @@ class Intake:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._looked_at = float("-inf")
         self._short = False
+        self._disk_left: int | None = None
+        """Bytes left on the disk of the home, when these are too few."""
         self._places: list[int] = []
         """Descriptors of the home's places that attempts of this process have (`load.home`), one for each."""
         self._waiting_for_home = 0
 
     def enter(self) -> bool:
         """One more attempt is under way, if nothing is against it; else somebody has to `wait` first."""
-        if self._waiting or self._taken >= self._settings.attempts or self._short or self._stale():
+        if (
+            self._waiting
+            or self._taken >= self._settings.attempts
+            or self._short
+            or self._disk_left is not None
+            or self._stale()
+        ):
             return False
         if self._settings.home is not None:
             return False  # that is asked of the disk, and may have to be asked again
@@ -123,13 +131,25 @@ class Intake:
             raise
 
     async def _enough(self, say: Callable[[str, str], None]) -> None:
-        """Until there is memory, or nobody else is under way who could give some back."""
-        self._look()
-        if self._short and self._under_way:
-            say("note", f"waits for memory: {self._little_memory()}\n")
-        while self._short and self._under_way:
+        """Wait until there is disk space, and memory unless nobody else is under way who could give some back."""
+        said = set[str]()
+        while lack := self._lack():
+            if lack not in said:
+                say("note", self._lacking(lack))
+                said.add(lack)
             await asyncio.sleep(LOOK_AGAIN)
-            self._look()
+
+    def _lack(self) -> str:
+        self._look()
+        if self._disk_left is not None:
+            return "disk"
+        return "memory" if self._short and self._under_way else ""
+
+    def _lacking(self, lack: str) -> str:
+        if lack == "memory" or self._disk_left is None:
+            return f"waits for memory: {self._little_memory()}\n"
+        told = self._little_disk(self._disk_left)
+        return f"waits for disk space: {told} (load.disk_floor); remove old executions: windlass clean\n"
 
     async def _place_in_the_home(self, say: Callable[[str, str], None]) -> None:
         """Until there is room among the attempts of all processes of the home."""
@@ -152,12 +172,7 @@ class Intake:
         if not self._stale():
             return
         self._short = self._lack_of_memory()
-        if (left := self._lack_of_disk()) is not None:
-            raise ToolError(
-                self._little_disk(left),
-                category=Category.RESOURCE,
-                advice=("free some space: windlass clean", "or lower load.disk_floor in your settings"),
-            )
+        self._disk_left = self._lack_of_disk()
         self._looked_at = time.monotonic()
 
     def _lack_of_memory(self) -> bool:
@@ -179,7 +194,7 @@ class Intake:
 
     def _little_disk(self, left: int) -> str:
         floor = self._settings.disk_floor >> 20
-        return f"only {left >> 20} MiB are free on the disk of {self._home}, and {floor} must stay free"
+        return f"only {left >> 20} MiB are free on the disk of {self._home}, and {floor} MiB must stay free"
 
 
 def free_memory() -> int | None:

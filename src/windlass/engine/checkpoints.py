@@ -1,0 +1,143 @@
+"""Writes checkpoint files: by itself after each step and at each stop, and whenever one is asked for (D4).
+
+The journal is the truth; an automatic file is a second copy of an execution outside of the database. So no execution
+is held up for it: the files are extended one after another in the background, once a second and whenever no execution
+is running here, and are complete when an execution has stopped and the engine is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from windlass.clock import Clock
+from windlass.core.events import AttemptFinished, Event, StepCompleted, StepFailed, StepSkipped
+from windlass.errors import JournalError
+from windlass.ports import Archive, Journal
+
+__all__ = ["CheckpointWriter"]
+
+INTERVAL = 1.0
+"""Seconds between two rounds of automatic checkpoints while executions are running."""
+IDLE_LOOK = 0.05
+"""Seconds between looks whether all executions have stopped."""
+MOST_HELD = 500
+"""Events that are held in memory until a step ends; with more, the file is extended in the middle of a step."""
+STEP_ENDS = (AttemptFinished, StepCompleted, StepFailed, StepSkipped)
+
+
+@dataclass(slots=True)
+class _Fresh:
+    """What was committed here since the automatic file was last written."""
+
+    after: int
+    """The sequence before the first one."""
+    events: list[Event] = field(default_factory=list)
+
+
+class _Piece(NamedTuple):
+    execution: str
+    after: int
+    events: list[Event]
+    stopped: bool
+
+
+class CheckpointWriter:
+    def __init__(self, journal: Journal, archive: Archive, clock: Clock, driven: Callable[[str | None], bool]) -> None:
+        """`driven` tells whether that execution runs in this process; with None, whether any does."""
+        self._journal = journal
+        self._archive = archive
+        self._clock = clock
+        self._driven = driven
+        self._behind: dict[str, None] = {}
+        """Executions whose automatic file lacks something, in the order in which they are to be written."""
+        self._fresh: dict[str, _Fresh] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self.failures: dict[str, str] = {}
+        """Automatic checkpoints that could not be written, with the reason."""
+
+    def add(self, execution: str, events: Sequence[Event], seq: int) -> None:
+        """Events that a driver here has committed, and the sequence of the last one."""
+        fresh = self._fresh.get(execution)
+        if fresh is None:
+            fresh = self._fresh[execution] = _Fresh(seq - len(events))
+        fresh.events += events
+        if len(fresh.events) > MOST_HELD or any(type(event) in STEP_ENDS for event in events):
+            self.later(execution)
+
+    def later(self, execution: str) -> None:
+        """Bring the automatic file up to date soon; several requests for one execution become one."""
+        self._behind[execution] = None
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def write(self, execution: str) -> Path:
+        """Write a file of the execution as it is now."""
+        events = await self._events(execution, 0)
+        return await asyncio.to_thread(self._archive.write, execution, events, self._clock.now())
+
+    def read(self, path: Path) -> list[Event]:
+        return self._archive.read(path)
+
+    def forget(self, execution: str) -> None:
+        self._behind.pop(execution, None)
+        self._fresh.pop(execution, None)
+        self._archive.remove(execution)
+
+    async def close(self) -> None:
+        """Write what is still to be written."""
+        if self._task is not None:
+            self._hurry.set()
+            await asyncio.wait({self._task})
+
+    async def _work(self) -> None:
+        while self._behind:
+            await self._until_due()
+            batch, self._behind = self._behind, {}
+            pieces = []
+            for execution in batch:
+                with self._noting_failure(execution):
+                    pieces.append(await self._piece(execution))
+            await asyncio.to_thread(self._write, pieces)
+
+    async def _until_due(self) -> None:
+        waited = 0.0
+        while waited < INTERVAL and self._driven(None) and not self._hurry.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), IDLE_LOOK)
+            waited += IDLE_LOOK
+
+    async def _piece(self, execution: str) -> _Piece:
+        """The events that the automatic file of an execution lacks."""
+        stopped = not self._driven(execution)
+        after = self._archive.saved(execution)
+        fresh = self._fresh.pop(execution, None)
+        if fresh is None or fresh.after > after:
+            return _Piece(execution, after, await self._events(execution, after), stopped)
+        return _Piece(execution, after, fresh.events[after - fresh.after :], stopped)
+
+    def _write(self, pieces: list[_Piece]) -> None:
+        now = self._clock.now()
+        for piece in pieces:
+            with self._noting_failure(piece.execution):
+                if piece.events:
+                    self._archive.extend(piece.execution, piece.after, piece.events, now)
+                self.failures.pop(piece.execution, None)
+            if piece.stopped:
+                self._archive.release(piece.execution)
+
+    @contextmanager
+    def _noting_failure(self, execution: str) -> Iterator[None]:
+        """A full disk must not fail an execution that is safe in the journal."""
+        try:
+            yield
+        except (OSError, JournalError) as error:
+            self.failures[execution] = str(error)
+
+    async def _events(self, execution: str, after: int) -> list[Event]:
+        return [entry.event for entry in await self._journal.read(execution, after)]
