@@ -149,11 +149,42 @@ async def test_h2_a_folder_that_is_not_there_is_a_configuration_failure(project:
 # ── output ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_h2_output_past_the_limit_is_dropped_and_said_to_be(project: Project) -> None:
-    step = await run(python("import sys; sys.stdout.write('x' * 300_000); sys.stderr.write('done')"), max_output=1000)
-    assert step["output"]["stdout"] == "x" * 1000
+async def test_c5_of_a_long_output_the_beginning_the_end_and_a_log_file_are_kept(project: Project) -> None:
+    program = "import sys; sys.stdout.write('é' * 150_000 + '!' * 3); sys.stderr.write('done')"
+    step = await run(python(program), max_output=1000)
+    beginning, said, end = step["output"]["stdout"].split("\n")
+    assert beginning == "é" * 250
+    assert "299003 of 300003 bytes are left out here" in said
+    assert end == "é" * 248 + "!!!", "no half of a character"
     assert step["output"]["stderr"] == "done", "the command was not held up by the full pipe"
     assert step["output"]["truncated"] is True
+    log = project.home / "executions" / project.ids()[0] / "logs" / "a.1.stdout.log"
+    assert log.read_text() == "é" * 150_000 + "!!!"
+    assert str(log) in said
+    assert log.stat().st_mode & 0o077 == 0
+
+
+async def test_c5_the_last_lines_of_a_failure_after_a_flood_are_in_its_message(project: Project) -> None:
+    program = "import sys; [print('line', n) for n in range(400_000)]; sys.stdout.flush(); sys.exit('the real reason')"
+    step = await run(f"{shlex.join(python(program))} 2>&1")
+    assert "the real reason" in step["error"]["message"]
+    assert step["output"]["stdout"].startswith("line 0\n")
+    assert step["output"]["stdout"].endswith("line 399999\nthe real reason\n")
+
+
+async def test_c5_a_log_file_that_cannot_be_written_fails_nothing(project: Project) -> None:
+    async with windlass.open() as engine:
+        plan = Plan(steps=[Step(id="a", run="seq 1000", with_={"max_output": 10})])
+        id = await engine.create(plan)
+        folder = project.home / "executions" / id
+        folder.mkdir(parents=True)
+        (folder / "logs").write_text("in the way")
+        step = (await (await engine.resume(id)).result())["steps"][0]
+    assert step["status"] == "completed"
+    assert "no log file could be written" in step["output"]["stdout"]
+
+
+async def test_h2_output_of_exactly_the_limit_is_whole(project: Project) -> None:
     exact = await run(python("print('x' * 10, end='')"), max_output=10)
     assert (exact["output"]["stdout"], exact["output"]["truncated"]) == ("x" * 10, False)
 

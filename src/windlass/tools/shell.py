@@ -9,7 +9,6 @@ is killed with everything that it started, and the failure (resource) names the 
 from __future__ import annotations
 
 import asyncio
-import codecs
 import json
 import os
 import signal
@@ -25,11 +24,11 @@ from windlass.plan.quantities import MB
 from windlass.ports import Call
 from windlass.process import Exit, Isolation, ProcessLimits, SpawnError, isolated, refusal
 from windlass.tools.arguments import Arguments, complaints
+from windlass.tools.captured import CapturedStream
 
 __all__ = ["Shell"]
 
 EX_TEMPFAIL = 75
-_CHUNK = 64 * 1024
 _NEAR = 0.9
 """The share of a limit from which on the user is told that there is little left."""
 
@@ -55,7 +54,7 @@ class ShellArguments(Arguments):
     """Added to the allow-listed environment."""
     stdin: str | None = None
     max_output: int = Field(default=1024 * 1024, ge=0, le=64 * 1024 * 1024)
-    """Bytes kept of each of stdout and stderr; the rest is read and dropped, and `truncated` says so."""
+    """Bytes kept of each of stdout and stderr: of more, the beginning and the end. The whole is then in a log file."""
     ok: list[int] = [0]
     """Exit codes that mean success."""
     limits: CommandLimits | None = None
@@ -80,7 +79,7 @@ class ShellResult(Arguments):
     stdout: str
     stderr: str
     truncated: bool
-    """Whether some of the output was dropped."""
+    """Whether some of the output was left out."""
 
 
 class Shell:
@@ -127,8 +126,8 @@ class Shell:
         except SpawnError as error:
             raise ToolError(error.message, category=error.category, advice=error.advice) from error
         captures = [
-            _Capture("stdout", given.max_output, call),
-            _Capture("stderr", given.max_output, call),
+            CapturedStream("stdout", given.max_output, call),
+            CapturedStream("stderr", given.max_output, call),
         ]
         readers = [
             asyncio.ensure_future(capture.drain(stream))
@@ -151,37 +150,12 @@ class Shell:
         return result
 
 
-class _Capture:
-    """One output stream: shown live line by line, kept up to a limit, read to its end always."""
-
-    def __init__(self, name: str, limit: int, call: Call) -> None:
-        self._name, self._limit, self._call = name, limit, call
-        self._kept = bytearray()
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self.truncated = False
-        self.bytes = 0
-
-    async def drain(self, stream: asyncio.StreamReader) -> None:
-        while chunk := await stream.read(_CHUNK):
-            self.bytes += len(chunk)
-            room = self._limit - len(self._kept)
-            if room < len(chunk):
-                self.truncated = True
-            if room > 0:
-                self._kept += chunk[:room]
-                self._call.output(self._name, self._decoder.decode(chunk[:room]))
-
-    @property
-    def text(self) -> str:
-        return self._kept.decode("utf-8", errors="replace")
-
-
 def _measure(ended: Exit, call: Call) -> None:
     if ended.used is not None:
         call.meter.add(cpu=ended.used.cpu, memory=ended.used.memory)
 
 
-def _result(ended: Exit, captures: list[_Capture], given: ShellArguments) -> dict[str, Any]:
+def _result(ended: Exit, captures: list[CapturedStream], given: ShellArguments) -> dict[str, Any]:
     out, err = captures
     result = {
         "exit_code": ended.code,
