@@ -22,6 +22,7 @@ import msgspec
 __all__ = [
     "CUT_OFF",
     "Ambiguous",
+    "ApprovalOutdated",
     "CannotResume",
     "Category",
     "Conflict",
@@ -197,6 +198,14 @@ class ToolError(Exception):
         error = cls(failure.message, category=failure.category, output=output)
         error.failure = failure
         return error
+
+
+class ApprovalOutdated(ToolError):
+    """A person allowed something else than what would be done now: nothing was done, and it is asked anew."""
+
+    def __init__(self, changes: Sequence[str]) -> None:
+        super().__init__("; ".join(changes), advice=("look at it again: windlass approvals",))
+        self.changes = tuple(changes)
 
 
 _RESOURCE_ERRNOS = {

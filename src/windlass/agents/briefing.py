@@ -6,8 +6,10 @@ some are wanted. What is missing is a `ToolError` of the kind that a person must
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,6 +99,23 @@ class Briefing:
                 except UsageError as error:
                     found.append(f"`{kind}`: {error.message}")
         return found
+
+    def basis(self, workdir: Path, role: str, skills: Sequence[str]) -> dict[str, str]:
+        """The role and the skills with their hashes, as far as they can be read: what an approval rests on."""
+        catalogue = self.catalogue(workdir)
+        basis: dict[str, str] = {}
+        with suppress(UsageError):  # the attempt says what is wrong with it
+            chosen = catalogue.role(role)
+            basis[f"role {chosen.name}"] = _hash(repr(chosen))
+            skills = (*skills, *chosen.skills)
+        for name in skills:
+            with suppress(UsageError):
+                basis[f"skill {name}"] = _hash(catalogue.text_of(catalogue.skill(name)))
+        return basis
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _skills(

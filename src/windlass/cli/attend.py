@@ -12,7 +12,7 @@ from windlass.cli.session import attended, say, who
 from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
-from windlass.engine.preview import difference
+from windlass.engine.preview import difference, rests_on
 
 __all__ = ["Attendant"]
 
@@ -65,8 +65,14 @@ class Attendant:
                 with self._view.aside():
                     say(f"\nStep {asked.step} asks to run {asked.tool} with exactly:")
                     say(json.dumps(asked.input, indent=2, ensure_ascii=False))
-                    if self._view.state is not None and (change := difference(asked.input, self._view.state.workdir)):
+                    if self._view.state is not None and (
+                        change := difference(asked.input, self._view.state.workdir, asked.basis)
+                    ):
                         say(f"which changes:\n{change}")
+                    if about := rests_on(asked.basis):
+                        say(f"with: {about}")
+                    if asked.question:
+                        say(asked.question)
                     sys.stderr.write("Allow it? [y]es, [n]o, anything else to decide later: ")
                     sys.stderr.flush()
                     answer = (await _line()).strip().lower()

@@ -22,7 +22,7 @@ from windlass.core.view import progress, snapshot, step_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
-from windlass.engine.preview import difference
+from windlass.engine.preview import difference, rests_on
 from windlass.errors import UsageError
 from windlass.ports import Head
 
@@ -218,8 +218,12 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                 if asked is not None:
                     _out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
                     print_json(asked.input)
-                    if change := difference(asked.input, state.workdir):
+                    if change := difference(asked.input, state.workdir, asked.basis):
                         _out(change.rstrip("\n"))
+                    if about := rests_on(asked.basis):
+                        _out(f"  with: {about}")
+                    if asked.question:
+                        _out(f"  {asked.question}")
                     _out(as_typed(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny"))
         return 0
 
@@ -228,7 +232,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
 
 def _question(step: StepState, workdir: str) -> dict[str, Any]:
     question = step_view(step)["question"] or {}
-    return {**question, "diff": difference(question.get("input"), workdir)}
+    return {**question, "diff": difference(question.get("input"), workdir, question.get("basis", {}))}
 
 
 def _out(line: str) -> None:

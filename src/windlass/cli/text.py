@@ -93,7 +93,8 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.StepExpanded():
             return f"▶ {event.step}: {len(event.items)} items"
         case ev.ApprovalAsked():
-            return f"? {event.step} waits for approval: {event.tool} {json.dumps(event.input)}"
+            again = f" ({event.question})" if event.question else ""
+            return f"? {event.step} waits for approval: {event.tool} {json.dumps(event.input)}{again}"
         case ev.ApprovalAnswered():
             note = f": {event.note}" if event.note else ""
             return f"{'✓' if event.allow else '✗'} {event.step} {_answer(event)} by {event.by}{note}"

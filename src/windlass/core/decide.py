@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from windlass.core import events as ev
-from windlass.core.approval import digest_of
+from windlass.core.approval import answer_for, asked_again, digest_of
 from windlass.core.delegate import DEFAULT_RUNTIME, handoff_of, last_word, runtime_of, successor
 from windlass.core.retry import retry_at
 from windlass.core.scope import scope_of
@@ -336,11 +336,12 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
         arguments = {**arguments, "handoff": handoff_of(state, step)}
     if policy.asks(step.spec):
         tool = step.spec.tool_name
-        digest = digest_of(step.id, tool, arguments)
-        answer = (step.answers or {}).get(digest)
+        answer = answer_for(step, tool, arguments)
         if answer is None:
+            digest = digest_of(step.id, tool, arguments)  # the driver adds what it rests on
             expires_at = now + (step.spec.approve_within or policy.approval_expiry)
-            return Record(ev.ApprovalAsked(now, step.id, digest, tool, arguments, expires_at))
+            again = asked_again(step.changes)
+            return Record(ev.ApprovalAsked(now, step.id, digest, tool, arguments, expires_at, question=again))
         if not answer.allow:
             return Record(ev.StepFailed(now, step.id, _denied(step)))
     return Launch(step, arguments)

@@ -185,8 +185,11 @@ class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
 class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
-    reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget"]
+    reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget", "changed"]
+    """`changed`: what a person had allowed is no longer what would be done. Nothing was done."""
     used: Resources | None = None
+    changes: tuple[str, ...] = ()
+    """What changed since the person was asked, a sentence each."""
 
 
 class StepWaiting(_Event, frozen=True, tag="step.waiting"):
@@ -237,6 +240,8 @@ class ApprovalAsked(_Event, frozen=True, tag="approval.asked"):
     """The running attempt that asks, for something its agent or program wants to do; 0 asks before an attempt."""
     question: str = ""
     """What is asked, when it is more than whether this may be done."""
+    basis: dict[str, str] = {}
+    """What beside the input decides what will happen (`file NOTES.md`, `program report`), with its hash."""
 
 
 class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):

@@ -307,6 +307,9 @@ class State:
         step = self.steps[event.step]
         step.add(event.used)
         self._leave_indexes(step)
+        if event.reason == "changed":
+            step.changes = event.changes
+            step.answers = {digest: answer for digest, answer in (step.answers or {}).items() if answer.attempt}
         if step.effect == Effect.ONCE and event.reason in ("paused", "lost", "timeout"):
             self.in_doubt[step.id] = step
             return
@@ -377,7 +380,9 @@ class State:
             event.expires_at,
             attempt=event.attempt,
             question=event.question,
+            basis=event.basis,
         )
+        step.changes = ()
         if not event.attempt:
             step.input = event.input
         self._wait(step, event.at, "approval", event.expires_at, event.question)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,8 @@ class Approval:
     """The attempt whose agent asks; 0 is asked before an attempt."""
     question: str = ""
     """What is asked, when it is more than whether this may be done."""
+    basis: Mapping[str, str] = field(default_factory=dict)
+    """What beside the input decides what will happen, with its hash."""
     untold: bool = False
     """That attempt had been stopped when the answer came: the next one has to be told."""
 
@@ -73,6 +76,8 @@ class StepState:
     """Of what it has none: `usd` or `tokens`."""
     approval: Approval | None = None
     """The last question."""
+    changes: tuple[str, ...] = ()
+    """What changed since a person allowed it, so that it is asked anew."""
     answers: dict[str, Approval] | None = None
     """Every answered one, by the digest of what was asked: the same is not asked twice."""
     agent: AgentState | None = None

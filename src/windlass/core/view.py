@@ -148,6 +148,7 @@ def _question(step: StepState) -> dict[str, Any] | None:
         "tool": asked.tool,
         "input": asked.input,
         "digest": asked.digest,
+        **({"basis": dict(asked.basis)} if asked.basis else {}),
         "expires_at": iso(asked.expires_at),
     }
 

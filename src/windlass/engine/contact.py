@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from windlass.core import events as ev
-from windlass.core.approval import digest_of
+from windlass.core.approval import Basis, asked_again, changes, digest_of
 from windlass.core.state import State, StepState
 from windlass.engine.gates import Gates
 from windlass.engine.offclock import off_the_clock
-from windlass.ports import Answer, Call, Tool, Toolbox
+from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox
 
 __all__ = ["AttemptContact", "Listener"]
 
@@ -32,7 +33,9 @@ class Listener(Protocol):
         """The answer, when it comes."""
         ...
 
-    def question(self, step: StepState, digest: str, tool: str, input: Any, text: str = "") -> ev.ApprovalAsked: ...
+    def question(
+        self, step: StepState, digest: str, tool: str, input: Any, basis: Basis, text: str = ""
+    ) -> ev.ApprovalAsked: ...
 
 
 _AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned)
@@ -65,13 +68,32 @@ class AttemptContact:
         self._driver.hear(event)
         await self._driver.written()
 
-    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> Answer:
-        digest = digest_of(f"{self.step.id}#{use}" if use else self.step.id, tool, input)
+    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
+        named = f"{self.step.id}#{use}" if use else self.step.id
         async with self._one_at_a_time:
-            answered = (self.step.answers or {}).get(digest)
-            if answered is not None:
-                return Answer(bool(answered.allow), answered.note)
-            answer = self._driver.asked(self.step.id, digest)
-            self._driver.hear(self._driver.question(self.step, digest, tool, input, question))
-            with off_the_clock(self.limit):
-                return await answer
+            asked: Basis | None = None
+            while True:
+                basis = await asyncio.to_thread(self._basis, tool, input)
+                digest = digest_of(named, tool, input, basis)
+                answered = (self.step.answers or {}).get(digest)
+                if answered is not None:
+                    return PersonAnswer(bool(answered.allow), answered.note, basis)
+                before = asked if asked is not None else self._asked_before(named, tool, input)
+                again = asked_again(changes(before, basis)) if before is not None else ""
+                text = "; ".join(filter(None, (question, again)))
+                answer = self._driver.asked(self.step.id, digest)
+                self._driver.hear(self._driver.question(self.step, digest, tool, input, basis, text))
+                with off_the_clock(self.limit):
+                    if not (said := await answer).allow:
+                        return PersonAnswer(False, said.note, basis)
+                asked = basis  # allowed: found above in the next turn, unless something changed meanwhile
+
+    def _basis(self, tool: str, input: Any) -> dict[str, str]:
+        return self._gates.basis(self.tools.get(tool), input, Path(self.state.workdir), self.tools)
+
+    def _asked_before(self, named: str, tool: str, input: Any) -> Basis | None:
+        """What the same question rested on when it was put before, if something it rests on changed since."""
+        for answer in reversed((self.step.answers or {}).values()):
+            if answer.attempt and answer.digest == digest_of(named, tool, input, answer.basis):
+                return answer.basis
+        return None

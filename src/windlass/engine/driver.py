@@ -11,7 +11,7 @@ stopped, nothing more is written, and whoever resumes finds a true journal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -160,7 +160,10 @@ class Driver:
                     self._record(started)
                     launches.append((started, command.step))
                 elif isinstance(command, Record):
-                    self._record(command.event)
+                    event = command.event
+                    if type(event) is ev.ApprovalAsked:
+                        event = self._performer.grounded(event, self.state.steps[event.step], self.state.workdir)
+                    self._record(event)
                     recorded = True  # it may have made something else possible
                 elif command.step.id in self._tasks:
                     self._stop(command)
@@ -270,10 +273,12 @@ class Driver:
         self._answers[step, digest] = answer
         return answer
 
-    def question(self, step: StepState, digest: str, tool: str, input: Any, text: str = "") -> ev.ApprovalAsked:
+    def question(
+        self, step: StepState, digest: str, tool: str, input: Any, basis: Mapping[str, str], text: str = ""
+    ) -> ev.ApprovalAsked:
         now = self._world.clock.now()
         expires_at = now + (step.spec.approve_within or self._world.policy.approval_expiry)
-        return ev.ApprovalAsked(now, step.id, digest, tool, input, expires_at, step.attempts, text)
+        return ev.ApprovalAsked(now, step.id, digest, tool, input, expires_at, step.attempts, text, dict(basis))
 
     async def _let_go(self) -> None:
         """Leave nothing running: on a clean end there is nothing, after an error there may be."""
@@ -367,6 +372,9 @@ class Driver:
             held = end.outcome.held
             self._record(ev.AttemptStopped(now, end.step, end.attempt, held.reason, end.used))
             self._record(held.waiting(now, end.step))
+        elif end.outcome is not None and end.outcome.outdated:
+            changed = end.outcome.outdated
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, "changed", end.used, changed))
         elif end.outcome is None and stop is not None:
             self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason, end.used))
         elif end.outcome is None:

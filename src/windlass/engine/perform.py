@@ -16,12 +16,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from windlass.core.events import AttemptStarted, StepWaiting
+from windlass.core.approval import Basis, answer_for, changes, digest_of
+from windlass.core.events import ApprovalAsked, AttemptStarted, StepWaiting
 from windlass.core.state import StepState
+from windlass.engine.basis import step_hash
 from windlass.engine.contact import AttemptContact
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.intake import Intake
-from windlass.errors import CUT_OFF, Category, Failure, ToolError, classify
+from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
 from windlass.ports import Call, Contact, Meter, Tool, Toolbox
 from windlass.process import ProcessLost, Supervisor
 
@@ -69,6 +71,8 @@ class Outcome:
     """It was ended from outside, so that nobody saw whether it took effect."""
     held: Held | None = None
     """It stands before a closed gate."""
+    outdated: tuple[str, ...] = ()
+    """What changed since a person allowed it: nothing was done, and it is asked anew."""
 
     @classmethod
     def done(cls, value: Any) -> Outcome:
@@ -110,6 +114,13 @@ class Performer:
         tool = self.tools.get(step.spec.tool_name)
         return tool.effect(arguments) if tool is not None else "none"
 
+    def grounded(self, asked: ApprovalAsked, step: StepState, workdir: str) -> ApprovalAsked:
+        """The question with what it rests on, and the digest of both."""
+        tool = self.tools.get(asked.tool)
+        basis = self.gates.basis(tool, asked.input, Path(workdir), self.tools, step.spec)
+        digest = digest_of(step.id, asked.tool, asked.input, basis)
+        return msgspec.structs.replace(asked, digest=digest, basis=basis)
+
     async def perform(
         self,
         started: AttemptStarted,
@@ -126,6 +137,11 @@ class Performer:
         if problems:
             message = f"{started.tool} cannot take these arguments: {'; '.join(problems)}"
             return Outcome.failed(Failure(Category.CONFIGURATION, message))
+        approved = None
+        if step.answers and (answer := answer_for(step, started.tool, started.input)) is not None:
+            approved, edited = _of_use(answer.basis, step)
+            if edited:
+                return Outcome(outdated=edited)
         call = Call(
             execution=place.execution,
             step=started.step,
@@ -140,6 +156,7 @@ class Performer:
             grace=self.grace,
             contact=contact,
             meter=meter,
+            approved=approved,
         )
         try:
             if step.failures and Category.PERMISSION in step.failures:
@@ -158,6 +175,8 @@ class Performer:
             return Outcome(failure=classify(error), cut_off=True)
         except Held as held:
             return Outcome(held=held)
+        except ApprovalOutdated as error:
+            return Outcome(outdated=error.changes)
         except (Exception, SystemExit) as error:  # a tool may raise anything; it must end as a recorded failure
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -177,6 +196,14 @@ class Performer:
             if limit.expired():
                 raise _TooSlow from error
             raise
+
+
+def _of_use(approved: Basis, step: StepState) -> tuple[Basis, tuple[str, ...]]:
+    """The part of the basis that is about the use of the tool; and whether the step was edited since."""
+    label = f"step {step.spec.id}"
+    now = {label: step_hash(step.spec)}
+    rest = {name: mark for name, mark in approved.items() if name != label}
+    return rest, changes({label: approved[label]}, now) if label in approved else ()
 
 
 class _TooSlow(Exception):

@@ -7,14 +7,18 @@ the tools. It only looks, only inside the working directory, and says None where
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MAX_DIFF", "difference"]
+from windlass.core.approval import ABSENT
 
+__all__ = ["MAX_DIFF", "difference", "rests_on"]
+
+_NO_BASIS: Mapping[str, str] = {}
 MAX_FILE = 1 << 20
 """Bytes of a file that are compared."""
 MAX_DIFF = 64 * 1024
@@ -23,8 +27,19 @@ _PATHS = ("path", "file_path", "filePath", "filename")
 _OLD, _NEW = ("old", "old_string", "oldString", "find"), ("new", "new_string", "newString", "replace")
 
 
-def difference(input: Any, workdir: str | Path) -> str | None:
-    """A unified diff of what would change, or None for what is no change of one text file."""
+def rests_on(basis: Mapping[str, str]) -> str:
+    """The files and programs that a question is about beside its input, in one line; empty when there are none."""
+    shown = [
+        f"{label} ({mark[:12]})" for label, mark in sorted(basis.items()) if not label.startswith(("step ", "tool "))
+    ]
+    return ", ".join(shown)
+
+
+def difference(input: Any, workdir: str | Path, basis: Mapping[str, str] = _NO_BASIS) -> str | None:
+    """A unified diff of what would change, or None for what is no change of one text file.
+
+    With the `basis` of a question, it is the difference that was asked about, or a sentence that it is no longer true.
+    """
     if not isinstance(input, Mapping):
         return None
     path = _first(input, _PATHS)
@@ -33,6 +48,9 @@ def difference(input: Any, workdir: str | Path) -> str | None:
     before = _read(path, Path(workdir))
     if before is None:
         return None
+    asked = next((mark for label, mark in basis.items() if label.startswith("file ")), None)
+    if asked is not None and asked != (_mark(before) if before or _is_there(path, workdir) else ABSENT):
+        return f"{path} changed since this was asked: after an answer it is asked again, with the new difference\n"
     after = _after(input, before)
     if after is None or after == before:
         return None
@@ -41,6 +59,14 @@ def difference(input: Any, workdir: str | Path) -> str | None:
     )
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)
     return text if len(text) <= MAX_DIFF else f"{text[:MAX_DIFF]}\n… the difference goes on: {len(text):,} characters\n"
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_there(path: str, workdir: str | Path) -> bool:
+    return (Path(workdir) / path).exists()
 
 
 def _after(input: Mapping[str, Any], before: str) -> str | None:

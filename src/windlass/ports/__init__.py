@@ -37,7 +37,7 @@ from windlass.ports.sandbox import (
     Turn,
 )
 from windlass.ports.terms import Estimate, Rate, Terms, circuit_of, estimate_of, health_of, returns_of, terms_of
-from windlass.ports.tool import Answer, Call, Contact, Health, Tool, Toolbox
+from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, RestsOn, Tool, Toolbox
 
 __all__ = [
     "AgentRequest",
@@ -66,12 +66,14 @@ __all__ = [
     "Meter",
     "Part",
     "Permissions",
+    "PersonAnswer",
     "Program",
     "ProgramError",
     "ProgramLimits",
     "ProgramRun",
     "Rate",
     "Refusal",
+    "RestsOn",
     "Runner",
     "Sandbox",
     "Scope",

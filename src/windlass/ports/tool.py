@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from windlass.core.events import Event
 from windlass.core.state import State, StepState
@@ -15,7 +15,7 @@ from windlass.plan.model import Effect
 from windlass.ports.meter import Meter
 from windlass.process import Supervisor
 
-__all__ = ["Answer", "Call", "Contact", "Health", "Tool", "Toolbox"]
+__all__ = ["Answer", "Call", "Contact", "Health", "PersonAnswer", "RestsOn", "Tool", "Toolbox"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,15 @@ class Answer(NamedTuple):
 
     allow: bool
     note: str = ""
+
+
+class PersonAnswer(NamedTuple):
+    """A person's word on one use of a tool."""
+
+    allow: bool
+    note: str
+    basis: Mapping[str, str]
+    """What the answer rests on, for `Call.approved`."""
 
 
 class Contact(Protocol):
@@ -65,7 +74,7 @@ class Contact(Protocol):
         """Use a tool through its gates: whoever may use it, its breaker, its rate and its time hold for all."""
         ...
 
-    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> Answer:
+    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
         """A person's word on a use of a tool with exactly this input.
 
         The same is not asked twice; `use` tells uses apart that are to be asked about one by one. `question` is what
@@ -86,6 +95,7 @@ class Call:
 
     __slots__ = (
         "_stopping",
+        "approved",
         "attempt",
         "contact",
         "env",
@@ -119,6 +129,7 @@ class Call:
         contact: Contact | None = None,
         origin: object = None,
         meter: Meter | None = None,
+        approved: Mapping[str, str] | None = None,
     ) -> None:
         self.execution, self.step, self.attempt = execution, step, attempt
         self.workdir = workdir
@@ -143,9 +154,19 @@ class Call:
         """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
         self.meter = meter or Meter()
         """Where it says what it took of the machine."""
+        self.approved = approved
+        """What the person's answer rests on (`core.approval.Basis`); None when nobody was asked."""
         self._stopping: threading.Event | None = None
 
-    def within(self, use: str, origin: object = None, *, line: bool = False, meter: Meter | None = None) -> Call:
+    def within(
+        self,
+        use: str,
+        origin: object = None,
+        *,
+        line: bool = False,
+        meter: Meter | None = None,
+        approved: Mapping[str, str] | None = None,
+    ) -> Call:
         """The same for one use of a tool inside this attempt: with a scratch and an effect id of its own.
 
         Without a `line` to the execution it asks nobody itself: whoever uses it has passed the gates.
@@ -165,6 +186,7 @@ class Call:
             contact=self.contact if line else None,
             origin=origin,
             meter=meter or self.meter.inner(),
+            approved=approved,
         )
 
     @property
@@ -229,6 +251,18 @@ class Tool(Protocol):
 
         Cancellation of the awaiting task means stop: clean up, then let it through.
         """
+        ...
+
+
+@runtime_checkable
+class RestsOn(Protocol):
+    """A tool that does more than its arguments say: with files, with a program, with a role."""
+
+    compares_files: bool
+    """Whether it compares the files with `Call.approved` itself, in the moment of the change."""
+
+    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+        """Everything beside the arguments that decides what will happen, with its hash. It only looks."""
         ...
 
 

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from windlass.engine.engine import Engine
-from windlass.engine.preview import difference
+from windlass.engine.preview import difference, rests_on
 from windlass.errors import WindlassError
 from windlass.server.access import SESSION_LIFE, Access
 from windlass.server.guard import COOKIE
@@ -55,8 +55,12 @@ def door_routes(engine: Engine, access: Access) -> list[Route]:
         if asked is None or asked.digest != digest or asked.allow is not None:
             return _page("Answered", "<p>This question has been answered, or is no longer asked.</p>", 410)
         exactly = html.escape(json.dumps(asked.input, indent=2, ensure_ascii=False))
-        diff = difference(asked.input, state.workdir)
+        diff = difference(asked.input, state.workdir, asked.basis)
         change = f"<p>which changes:</p><pre>{html.escape(diff)}</pre>" if diff else ""
+        if about := rests_on(asked.basis):
+            change += f"<p>with: {html.escape(about)}</p>"
+        if asked.question:
+            change += f"<p>{html.escape(asked.question)}</p>"
         body = (
             f"<p>Step <b>{html.escape(step)}</b> of <b>{html.escape(state.plan.name)}</b> "
             f"asks to use <b>{html.escape(asked.tool)}</b> with exactly:</p><pre>{exactly}</pre>{change}"

@@ -221,8 +221,12 @@ class Question(_Told):
     step: str
     tool: str
     input: Any
+    question: str
+    """What is asked, when it is more than whether this may be done: what changed since it was asked before."""
     diff: str | None
     """What would change in the file it writes or edits, where that can be told."""
+    basis: dict[str, str]
+    """What beside the input decides what will happen (`file NOTES.md`, `program report`), with its hash."""
     digest: str
     asked_at: str
     expires_at: str

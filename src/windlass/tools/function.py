@@ -12,11 +12,14 @@ async or look at `call.stopping`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import time
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
+from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
@@ -24,7 +27,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from windlass.errors import Category, ToolError, UsageError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Meter
+from windlass.ports import Call, Meter, Toolbox
 from windlass.tools.arguments import complaints
 from windlass.tools.threads import in_thread
 
@@ -49,6 +52,8 @@ class FunctionTool:
         self.function = function
         self.name = name or function.__name__
         self.description = description or (inspect.getdoc(function) or "").split("\n", 1)[0]
+        self.file_hash = ""
+        """SHA-256 of the file it was loaded from, when a plan names that."""
         self._effect = Effect(effect)
         self._refresh = refresh
         self._is_async = inspect.iscoroutinefunction(function)
@@ -74,6 +79,12 @@ class FunctionTool:
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return self._effect
+
+    compares_files = False
+
+    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+        """The function itself: by its file where a plan names one, else by its compiled code."""
+        return {f"code {self.name}": self.file_hash or _code_hash(self.function)}
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         return complaints(self._model, arguments)
@@ -107,6 +118,18 @@ class FunctionTool:
                 return work.result()
             call.output("note", f"{self.name} goes on in its thread, which nothing can stop: see call.stopping\n")
             raise
+
+
+def _code_hash(function: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return hashlib.sha256(repr(_plain(code)).encode()).hexdigest() if code is not None else ""
+
+
+def _plain(constant: Any) -> Any:
+    """A function's code as plain data, which is the same in every process. (`marshal` gives no such promise.)"""
+    if isinstance(constant, CodeType):
+        return constant.co_code.hex(), constant.co_names, [_plain(inner) for inner in constant.co_consts]
+    return sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)
 
 
 def _metered(function: Callable[..., Any], keywords: dict[str, Any], meter: Meter) -> Any:

@@ -22,6 +22,7 @@ def tools_in(path: Path) -> list[FunctionTool]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()  # before it runs: an edit meanwhile counts as a change
         spec.loader.exec_module(module)
     except UsageError:
         raise
@@ -35,6 +36,8 @@ def tools_in(path: Path) -> list[FunctionTool]:
             f"{path} has no tools in it",
             advice=("decorate a function: from windlass import tool, then @tool",),
         )
+    for each in found:
+        each.file_hash = digest
     return found
 
 

@@ -35,6 +35,10 @@ class Briefing(Protocol):
 
     def role(self, name: str, workdir: Path) -> RoleFacts: ...
 
+    def basis(self, workdir: Path, role: str, skills: Sequence[str]) -> dict[str, str]:
+        """The role and the skills with their hashes, as far as they can be read."""
+        ...
+
     def problems(self, workdir: Path, role: str, skills: Sequence[str]) -> list[str]: ...
 
     def brief(

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from windlass.core.approval import Basis
 from windlass.engine.agents.permits import listed, offers, verdict
-from windlass.engine.code.caller import Origin, callable_names, is_program
+from windlass.engine.code.caller import Origin, Permit, callable_names, is_program
 from windlass.engine.code.tool import CodeTool
-from windlass.errors import Category, Failure, classify
+from windlass.errors import ApprovalOutdated, Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
 from windlass.ports import Call, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec
 
@@ -61,32 +62,38 @@ class Hands:
         problems = tool.validate(arguments)
         if problems:
             return _failed(Category.LOGIC, f"{name} cannot take these arguments: {'; '.join(problems)}")
-        denied = await self.allow(name, arguments)
-        if denied is not None:
-            return _failed(Category.PERMISSION, denied)
         use = re.sub(r"[^A-Za-z0-9_-]", "_", use_id)[:80]
-        inside = self._call.within(use, Origin(self, use), line=is_program(tool))
-        try:
-            return ToolReturn(await self._contact.use(tool, arguments, inside))
-        except (Exception, SystemExit) as error:  # a tool may raise anything; the agent is to read of it
-            return ToolReturn(getattr(error, "output", None), classify(error))
+        outdated: Basis | None = None
+        while True:
+            permit = await self.allow(name, arguments)
+            if permit.denied is not None:
+                return _failed(Category.PERMISSION, permit.denied)
+            inside = self._call.within(use, Origin(self, use), line=is_program(tool), approved=permit.basis)
+            try:
+                return ToolReturn(await self._contact.use(tool, arguments, inside))
+            except ApprovalOutdated as error:
+                if outdated == permit.basis:
+                    return ToolReturn(None, classify(error))  # it changes and changes back: no question would help
+                outdated = permit.basis  # what it rests on changed since the answer: it is asked anew
+                tool = self.tool(name) or tool
+            except (Exception, SystemExit) as error:  # a tool may raise anything; the agent is to read of it
+                return ToolReturn(getattr(error, "output", None), classify(error))
 
     def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
         if not offers(self._permissions, name, arguments) or self._only_looks(name, arguments):
             return False
         return verdict(self._permissions, name, arguments) is None
 
-    async def allow(self, name: str, arguments: Mapping[str, Any], use: str = "", question: str = "") -> str | None:
-        """Why it is not allowed, or None. What only looks is not asked about: only a list can deny it."""
+    async def allow(self, name: str, arguments: Mapping[str, Any], use: str = "", question: str = "") -> Permit:
+        """Whether it is allowed. A tool that only looks is not asked about: only a list can deny it."""
         if not offers(self._permissions, name, arguments):
-            return f"the role may use {name} only for: {', '.join(self._permissions.tools or ())}"
+            return Permit(f"the role may use {name} only for: {', '.join(self._permissions.tools or ())}")
         if not question and self._only_looks(name, arguments):
-            return None
+            return Permit()
         allowed = verdict(self._permissions, name, arguments)
         if allowed is None or (allowed and question):
-            answer = await self._contact.ask(name, dict(arguments), use=use, question=question)
-            return None if answer.allow else f"a person denied it{f': {answer.note}' if answer.note else ''}"
-        return None if allowed else "its role or the settings deny it"
+            return Permit.of(await self._contact.ask(name, dict(arguments), use=use, question=question))
+        return Permit(None if allowed else "its role or the settings deny it")
 
     def _only_looks(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Nothing comes of it by itself; a program's calls are asked about one by one."""

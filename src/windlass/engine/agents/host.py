@@ -90,7 +90,8 @@ class EngineHost:
         allowed = verdict(self._permissions, tool, input)
         if allowed is not None:
             return Answer(allowed, "" if allowed else "its role or the settings deny it")
-        return await self._contact.ask(tool, input)
+        answer = await self._contact.ask(tool, input)
+        return Answer(answer.allow, answer.note)
 
     def tools(self) -> list[ToolSpec]:
         return self._hands.specs()

@@ -20,7 +20,7 @@ from windlass.engine.agents.desk import Briefing
 from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, Effect, Plan
 from windlass.plan.schema import kind_of, nearest
-from windlass.ports import Call, Ledger, Runner
+from windlass.ports import Call, Ledger, Runner, Toolbox
 from windlass.settings import Settings
 
 __all__ = ["AgentTool"]
@@ -46,6 +46,7 @@ class AgentTool:
     """Gives up what dead processes have set aside, so that nobody waits for it."""
     name: str = AGENT
     description: str = "An agent works on a task."
+    compares_files: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -90,6 +91,10 @@ class AgentTool:
         """Everything wrong with the arguments for an agent that is to work there."""
         named = self.briefing.problems(workdir, arguments.get("role", ""), arguments.get("skills", ()))
         return [*named, *self.validate(arguments)]
+
+    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+        """Who the agent is, and the skills it is told."""
+        return self.briefing.basis(workdir, str(arguments.get("role", "")), arguments.get("skills", ()))
 
     def circuit(self, arguments: Mapping[str, Any]) -> None:
         """Runtimes have breakers, each its own."""

@@ -6,14 +6,30 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from windlass.core.approval import Basis
 from windlass.core.decide import Policy
 from windlass.core.program import CallRecord
 from windlass.plan.model import AGENT, CODE, Effect
-from windlass.ports import Contact, ProgramError, ProgramLimits, Tool, Toolbox
+from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox
 
-__all__ = ["Caller", "Origin", "StepCaller", "Tree", "callable_names", "is_program"]
+__all__ = ["Caller", "Origin", "Permit", "StepCaller", "Tree", "callable_names", "is_program"]
+
+
+class Permit(NamedTuple):
+    """Whether a use of a tool is allowed."""
+
+    denied: str | None = None
+    """Why it is not; None when it is."""
+    basis: Basis | None = None
+    """What a person's answer rests on; None where nobody was asked."""
+
+    @classmethod
+    def of(cls, answer: PersonAnswer) -> Permit:
+        if answer.allow:
+            return cls(basis=answer.basis)
+        return cls(f"a person denied it{f': {answer.note}' if answer.note else ''}")
 
 
 class Caller(Protocol):
@@ -31,9 +47,7 @@ class Caller(Protocol):
         """Whether a person is asked before this."""
         ...
 
-    async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> str | None:
-        """Why it is not allowed, or None."""
-        ...
+    async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> Permit: ...
 
 
 def callable_names(names: list[str]) -> list[str]:
@@ -66,11 +80,10 @@ class StepCaller:
     def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
         return self._policy.asks_for(self._contact.step.spec, name)
 
-    async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> str | None:
+    async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> Permit:
         if not question and not self.asks(name, arguments):
-            return None
-        answer = await self._contact.ask(name, dict(arguments), use=use, question=question)
-        return None if answer.allow else f"a person denied it{f': {answer.note}' if answer.note else ''}"
+            return Permit()
+        return Permit.of(await self._contact.ask(name, dict(arguments), use=use, question=question))
 
 
 @dataclass(slots=True)

@@ -15,13 +15,14 @@ from typing import Any
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.approval import Basis
 from windlass.core.program import CallRecord
 from windlass.core.resources import Resources
 from windlass.engine.code.caller import Origin, Tree, is_program
 from windlass.engine.code.failures import raised
 from windlass.engine.offclock import off_the_clock
 from windlass.engine.perform import storable
-from windlass.errors import Category, Failure
+from windlass.errors import ApprovalOutdated, Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, Meter, ProgramRun, Tool, returns_of
 from windlass.schemas import checker
@@ -95,13 +96,20 @@ class Calls:
         return Delivery(asked.number, at, error=GuestError(seen, str(failure.category)))
 
     async def _through_the_gates(self, asked: GuestCall, before: CallRecord | None, meter: Meter) -> tuple[Any, Effect]:
-        tool = self._tool(asked)
-        effect = self.origin.caller.effect(asked.tool, asked.arguments)
-        await self._approved(asked, effect, before)
-        if is_program(tool):
-            return await self._act(tool, asked, effect, meter), effect  # what it calls passes by here itself
-        async with self.tree.working():
-            return await self._act(tool, asked, effect, meter), effect
+        outdated: Basis | None = None
+        while True:
+            tool = self._tool(asked)
+            effect = self.origin.caller.effect(asked.tool, asked.arguments)
+            basis = await self._approved(asked, effect, before)
+            try:
+                if is_program(tool):
+                    return await self._act(tool, asked, effect, meter, basis), effect  # its calls pass by here, too
+                async with self.tree.working():
+                    return await self._act(tool, asked, effect, meter, basis), effect
+            except ApprovalOutdated:
+                if outdated == basis:
+                    raise  # it changes and changes back: no question would help
+                outdated = basis  # what it rests on changed since the answer, and nothing was done: it is asked anew
 
     def _tool(self, asked: GuestCall) -> Tool:
         tool = self.origin.caller.tool(asked.tool) if asked.tool in self.granted else None
@@ -114,11 +122,12 @@ class Calls:
             raise _refused(Category.LOGIC, f"{asked.tool} cannot take these arguments: {'; '.join(problems)}")
         return tool
 
-    async def _approved(self, asked: GuestCall, effect: Effect, before: CallRecord | None) -> None:
+    async def _approved(self, asked: GuestCall, effect: Effect, before: CallRecord | None) -> Basis | None:
+        """What a person's answer rests on, if one was asked."""
         caller = self.origin.caller
         doubtful = before if before is not None and before.effect == Effect.ONCE else None
         if doubtful is None and not caller.asks(asked.tool, asked.arguments):
-            denied = await caller.allow(asked.tool, asked.arguments, self.name(asked.number))
+            permit = await caller.allow(asked.tool, asked.arguments, self.name(asked.number))
         else:
             async with self.tree.asking():
                 self.run.park()
@@ -127,12 +136,13 @@ class Calls:
                     if doubtful is not None:
                         # Each time it is cut off is another question: what allowed it before does not allow it again.
                         use, question = f"{use} again {doubtful.attempt}", UNKNOWN
-                    denied = await caller.allow(asked.tool, asked.arguments, use, question)
-        if denied is not None:
+                    permit = await caller.allow(asked.tool, asked.arguments, use, question)
+        if permit.denied is not None:
             self.contact.tell(self._started(asked, effect))
-            raise _refused(Category.PERMISSION, f"{asked.tool} was not allowed: {denied}", "it was not allowed")
+            raise _refused(Category.PERMISSION, f"{asked.tool} was not allowed: {permit.denied}", "it was not allowed")
+        return permit.basis
 
-    async def _act(self, tool: Tool, asked: GuestCall, effect: Effect, meter: Meter) -> Any:
+    async def _act(self, tool: Tool, asked: GuestCall, effect: Effect, meter: Meter, approved: Basis | None) -> Any:
         name = self.name(asked.number)
         started = self._started(asked, effect)
         if effect is Effect.NONE:
@@ -140,7 +150,7 @@ class Calls:
         else:
             await self.contact.record(started)
         origin = Origin(self.origin.caller, name, self.tree, self.origin.chain, self.granted)
-        inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool), meter=meter)
+        inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool), meter=meter, approved=approved)
         outcome = storable(await self.contact.use(tool, asked.arguments, inside), tool.name)
         if outcome.failure is not None:
             raise _Refused(outcome.failure)

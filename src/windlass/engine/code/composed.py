@@ -6,17 +6,19 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from windlass.core.decide import Policy
 from windlass.engine.code.caller import Origin, StepCaller
 from windlass.engine.code.failures import failure_of
+from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import Desk, run_program
 from windlass.engine.code.tool import limits_of
 from windlass.errors import Category, Failure, ToolError
 from windlass.plan.grants import granted_tools
 from windlass.plan.model import Effect
-from windlass.ports import Call, ComposedTool, ProgramError, Shelf
+from windlass.ports import Call, ComposedTool, ProgramError, Shelf, Toolbox
 from windlass.schemas import misfits
 
 __all__ = ["Composed", "ComposedTools"]
@@ -36,6 +38,7 @@ class Composed:
     policy: Policy
     shelf: Shelf
     is_program: bool = True
+    compares_files: bool = False
 
     @property
     def name(self) -> str:
@@ -56,6 +59,10 @@ class Composed:
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         """As with every program: its calls are on record, each by itself."""
         return Effect.REPEATABLE
+
+    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+        """Its own program, and those of the composed tools that it may call."""
+        return program_basis([self], tools)
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         return misfits(self.kept.schema, dict(arguments))

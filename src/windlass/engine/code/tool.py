@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from windlass.core.decide import Policy
 from windlass.core.scope import scope_of
 from windlass.engine.code.caller import Origin, StepCaller
+from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import Desk, run_program
 from windlass.engine.code.typings import declarations
 from windlass.errors import Category, ToolError
+from windlass.plan.grants import granted_tools
 from windlass.plan.limits import ProgramBounds, misfit
 from windlass.plan.model import CODE, Effect
 from windlass.plan.program import source_problem
-from windlass.ports import Call, Contact, ProgramLimits, Tool
+from windlass.ports import Call, Contact, ProgramLimits, Tool, Toolbox
 from windlass.schemas import misfits
 
 __all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of"]
@@ -54,6 +57,7 @@ class CodeTool:
     name: str = CODE
     description: str = "Run a JavaScript program in the sandbox, which calls tools."
     is_program: bool = True
+    compares_files: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -71,6 +75,12 @@ class CodeTool:
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         """Its calls are on record each by itself: made again, it repeats none that is done."""
         return Effect.REPEATABLE
+
+    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+        """Its text and grants are arguments; beside them there are the composed tools that it may call."""
+        grants = arguments.get("grants")
+        granted = granted_tools(grants if isinstance(grants, list) else None, tools.names())
+        return program_basis(map(tools.get, granted), tools)
 
     def circuit(self, arguments: Mapping[str, Any]) -> None:
         """A program that fails says nothing about the next one."""

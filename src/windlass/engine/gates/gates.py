@@ -17,6 +17,7 @@ import msgspec
 
 from windlass.clock import Clock, SystemClock
 from windlass.core.breaker import counts
+from windlass.engine.basis import basis_of, compare, definition
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
 from windlass.engine.gates.ending import to_its_end
 from windlass.engine.gates.memory import MemoryGateBook
@@ -24,7 +25,7 @@ from windlass.engine.gates.outflow import Outflow
 from windlass.engine.gates.places import Places
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
-from windlass.plan.model import Effect
+from windlass.plan.model import Effect, Step
 from windlass.ports import Call, GateBook, Rate, Terms, Tool, Toolbox, circuit_of
 
 __all__ = ["Gates"]
@@ -58,24 +59,37 @@ class Gates:
         tried: list[str] = []
         while True:
             try:
-                return await self._use(tool, arguments, call)
+                return await self._use(tool, arguments, call, None if tried else tools)
             except (Exception, SystemExit) as error:
                 if cancelled():
                     raise
                 substitute = self._substitute(tool, arguments, tools, [*tried, tool.name], error)
-                if substitute is None:
+                if substitute is None or not _foreseen(substitute, call):
                     raise
                 why = classify(error).message
                 _say(call, f"{tool.name} cannot be used ({why}): {substitute.name} takes its place")
                 tried.append(tool.name)
                 tool = substitute
 
-    async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+    def basis(
+        self, tool: Tool | None, arguments: Any, workdir: Path, tools: Toolbox, step: Step | None = None
+    ) -> dict[str, str]:
+        """What an approval of this use rests on, a substitute included."""
+        substitute = self.terms.of(tool).fallback if tool is not None else None
+        return basis_of(tool, arguments, workdir, tools, step=step, substitute=substitute or "")
+
+    def _check_approval(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox | None) -> None:
+        """The last look before the act; `tools` is None for a substitute, which was looked at when it was chosen."""
+        if call.approved is not None and tools is not None:
+            compare(call.approved, self.basis(tool, arguments, call.workdir, tools), tool)
+
+    async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox | None) -> Any:
         terms = self.terms.of(tool)
         circuit = CircuitOfUse(self.book, circuit_of(tool, arguments), self.clock)
         # The step's own limit, if this is the step's own use: one of many uses within it is not to blame for it.
         limit = getattr(call.contact, "limit", None)
         if terms is PLAIN and limit is None and circuit.closed:
+            self._check_approval(tool, arguments, call, tools)
             return await circuit.watch(tool.execute(arguments, call))
         key = self._cache_key(tool, arguments, call, terms)
         if key is not None and (known := self.book.known(key, self.clock.now())) is not None:
@@ -84,6 +98,7 @@ class Gates:
             await circuit.probed()
         circuit.look()  # who would be refused takes no turn from others, and does not wait for one
         async with self._turn(tool, terms):
+            self._check_approval(tool, arguments, call, tools)
             circuit.enter()
             limited = terms.timeout is not None or limit is not None
             use = _stoppable(tool, arguments, call) if limited else tool.execute(arguments, call)
@@ -128,6 +143,11 @@ class Gates:
             return None
         did_nothing = isinstance(error, NotBegun) or tool.effect(arguments) is not Effect.ONCE
         return found if did_nothing else None
+
+
+def _foreseen(substitute: Tool, call: Call) -> bool:
+    """Whether a person who allowed the use was shown this substitute, too."""
+    return call.approved is None or call.approved.get(f"substitute {substitute.name}") == definition(substitute)
 
 
 async def _in_time(use: Awaitable[Any], name: str, seconds: float | None) -> Any:

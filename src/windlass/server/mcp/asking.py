@@ -99,5 +99,6 @@ def _answered(said: ElicitResult) -> Answered | None:
 
 
 def _message(execution: str, question: QuestionView) -> str:
+    again = f"\n{question.text}" if "; " in question.text else ""
     exactly = json.dumps(clean(question.input), indent=2, ensure_ascii=False)
-    return f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?\n{exactly}"
+    return f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?\n{exactly}{again}"

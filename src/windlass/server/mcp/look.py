@@ -120,7 +120,11 @@ def questions(state: State) -> list[QuestionView]:
                 QuestionView(
                     step=step.id,
                     kind="approval",
-                    text=f"step {step.id} asks to run {asked.tool} with exactly this input",
+                    text="; ".join(
+                        filter(
+                            None, (f"step {step.id} asks to run {asked.tool} with exactly this input", asked.question)
+                        )
+                    ),
                     tool=asked.tool,
                     input=_flat(asked.input),
                     digest=asked.digest,

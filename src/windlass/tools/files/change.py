@@ -34,7 +34,7 @@ def write(root: Root, undo: Undo, arguments: Write) -> dict[str, Any]:
         kept: Iterable[bytes] = ()
         size = len(data)
         if old and arguments.mode == "append":
-            kept, size = read_chunks(place, undo.check), size + old.st_size
+            kept, size = undo.approved.hashed(place.path, read_chunks(place, undo.check)), size + old.st_size
         permissions = int(arguments.permissions, 8) if arguments.permissions else None
         size, digest = replace_content(undo, place, old, chain(kept, [data]), size, permissions)
     return {"path": place.text, "bytes": size, "sha256": digest, "created": old is None}
@@ -52,7 +52,9 @@ def edit(root: Root, undo: Undo, arguments: Edit) -> dict[str, Any]:
                 advice=(f"files up to {MAX_EDIT >> 20} MiB can be edited; use a shell step",),
             )
         try:
-            text = b"".join(read_chunks(place, undo.check)).decode()
+            content = b"".join(read_chunks(place, undo.check))
+            undo.approved.check_content(place.path, content)
+            text = content.decode()
         except UnicodeDecodeError as error:
             raise unusable(arguments.path, f"is not utf-8 text: {error}", "rewrite it with files.write") from None
         counts = []

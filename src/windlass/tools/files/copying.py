@@ -38,6 +38,7 @@ def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
                 need_write(to)
             temporary = undo.temporary(to)
             copy_entry(source, temporary, undo.check)
+            undo.approved.check(source.path, temporary)
             if there and kind(found) == "directory":
                 undo.remove(to)  # a directory cannot take a file's place at one stroke
             undo.put(temporary, to)

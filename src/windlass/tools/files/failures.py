@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from windlass.errors import Category, ToolError, classify
+from windlass.errors import ApprovalOutdated, Category, ToolError, classify
 
 __all__ = ["Missing", "explain", "nearest", "nested", "outside", "shown", "unusable"]
 
@@ -125,5 +125,7 @@ def nested(where: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise explain(error, where) from error
+    except ApprovalOutdated:
+        raise
     except ToolError as error:
         raise ToolError(f"{where}: {error}", category=error.failure.category, advice=error.failure.advice) from error

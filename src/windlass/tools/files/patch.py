@@ -95,6 +95,7 @@ def _read(root: Root, undo: Undo, path: str | None, files: dict[str, _File]) -> 
             if found is not None and name not in files:
                 _bound(name, found.st_size, files)
                 data = b"".join(read_chunks(place, undo.check))
+                undo.approved.check_content(name, data)
     except Missing:
         """Not even its folder is there."""
     return files.setdefault(name, _File(name, found, data))

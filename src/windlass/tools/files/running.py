@@ -14,14 +14,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call
+from windlass.ports import Call, Toolbox
 from windlass.tools.arguments import Arguments
 from windlass.tools.files.ahead import look_ahead
 from windlass.tools.files.arguments import problems
+from windlass.tools.files.base import Approved, basis_in
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.log import OPEN, locked, put_away, recorded
 from windlass.tools.files.place import Place
@@ -156,6 +158,15 @@ class Changing(_FileTool):
         self._change = change
         self._floor = floor
 
+    compares_files = True
+
+    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+        """Every file that it would change or read, with its hash."""
+        if self.validate(arguments):
+            return {}
+        with Root(workdir) as root:
+            return basis_in(root, self.model.model_validate(dict(arguments)))
+
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return Effect.REPEATABLE
 
@@ -168,9 +179,13 @@ class Changing(_FileTool):
             if earlier is not None:
                 return earlier
             put_away(home)
+            approved = Approved(call.approved)
+            if call.approved is not None:
+                approved.compare(basis_in(root, given))
             try:
                 look_ahead(root, given, self._floor)
                 with begin(root, home, request=request, attempt=call.attempt, check=check, floor=self._floor) as undo:
+                    undo.approved = approved
                     result = self._change(root, undo, given)
                     undo.seal(result)
                     return result

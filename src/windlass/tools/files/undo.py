@@ -17,9 +17,11 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from windlass.errors import ApprovalOutdated
 from windlass.faults import fault_point
+from windlass.tools.files.base import Approved
 from windlass.tools.files.kept import number_change
-from windlass.tools.files.kernel import rename_new
+from windlass.tools.files.kernel import rename_exchange, rename_new
 from windlass.tools.files.log import DONE, OPEN, Change, mark_at
 from windlass.tools.files.place import Place, copy, directory, discard, mark, size_of
 from windlass.tools.files.safe_path import Root
@@ -55,6 +57,8 @@ class Undo:
         self.floor = floor
         """Bytes of each file system that are not to be written to."""
         self._root, self._home, self._fd, self._log = root, home, fd, log
+        self.approved = Approved()
+        """The files that a person was shown, which are to be the ones that are changed."""
         self._backups = 0
         self._touched: dict[str, None] = {}
 
@@ -83,6 +87,8 @@ class Undo:
 
     def move(self, source: Place, to: Place) -> None:
         """Move an entry, in place of whatever is there."""
+        if self.approved.knows(to.path) and to.stat() is not None:
+            self.remove(to)  # so that it is seen what it was; an exchange would leave it at the source for a moment
         was = self._back_up(to)
         try:
             self._change(source, to, Change(to.path, was, mark(source), source.path))
@@ -136,16 +142,41 @@ class Undo:
         fault_point("files.logged")
         self._touched |= dict.fromkeys(p for p in (change.path, change.source) if p)
         try:
-            if change.was is None or change.now is None:
-                rename_new(old.name, new.name, old_fd=old.fd, new_fd=new.fd)
-            else:
-                old.rename(new)
-        except OSError:
+            self._rename(old, new, change)
+        except (OSError, ApprovalOutdated):
             # It did not happen: a rollback must not take what stands there for a change of ours.
             self.write({"void": "change"})
             raise
+        self.approved.done(change.path, change.source)
         fault_point("files.changed")
         new.sync()
+
+    def _rename(self, old: Place, new: Place, change: Change) -> None:
+        """Rename. What was approved is compared after the rename, when nobody can swap it any more, and put back."""
+        approved = self.approved
+        if change.was is None or change.now is None:
+            try:
+                rename_new(old.name, new.name, old_fd=old.fd, new_fd=new.fd)
+            except FileExistsError:
+                if change.was is None and approved.knows(change.path):
+                    approved.created(change.path)
+                raise
+            taken = change.path if change.now is None else change.source
+            try:
+                approved.check(taken or "", new)
+            except ApprovalOutdated:
+                rename_new(new.name, old.name, old_fd=new.fd, new_fd=old.fd)
+                raise
+        elif approved.knows(change.path) and rename_exchange(old.name, new.name, old_fd=old.fd, new_fd=new.fd):
+            try:
+                approved.check(change.path, old)
+            except ApprovalOutdated:
+                rename_exchange(old.name, new.name, old_fd=old.fd, new_fd=new.fd)
+                raise
+            discard(old)
+        else:
+            approved.check(change.path, new)  # without an exchange, this is as near as it gets
+            old.rename(new)
 
     def _back_up(self, place: Place) -> str | None:
         """A second name for what is there, or a copy where there can be none."""

@@ -15,6 +15,7 @@ from windlass.errors import Category, ToolError
 from windlass.ports import Meter
 from windlass.redact import Redactor
 from windlass.tools.mcp.connection import Connection, Way, load_library
+from windlass.tools.mcp.described import Described
 from windlass.tools.mcp.metering import metering
 from windlass.tools.mcp.over_http import Refusal, refusal
 from windlass.tools.mcp.server import Server
@@ -41,6 +42,8 @@ class Line:
         """`way` makes a new way to the server; `tell` is told its tools; `idle` is how long it is kept unused."""
         self.server, self.redactor = server, redactor
         self._way, self._tell, self._idle = way, tell, idle
+        self.described: dict[str, Described] = {}
+        """Its tools as it last described them, by its own names."""
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._busy = 0

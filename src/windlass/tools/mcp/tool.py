@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from windlass.errors import Category, ToolError
+from windlass.core.approval import changes
+from windlass.errors import ApprovalOutdated, Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Terms
 from windlass.redact import Redactor
@@ -60,6 +61,9 @@ class McpTool:
         given = dict(arguments)
 
         async def act(client: Client) -> CallToolResult:
+            # Who is connected has listed its tools anew: a person allowed the tool as it was described before.
+            if call.approved is not None and self._line.described.get(self._tool.original) != self._tool:
+                raise ApprovalOutdated(changes({f"tool {self.name}": "then"}, {f"tool {self.name}": "now"}))
             return await _called(client, self._tool.original, given, progress)
 
         result = await self._line.use(f"using {clean(self._tool.original, 80, lines=False)}", act, call.meter)

@@ -197,6 +197,7 @@ class McpTools:
     def _set(self, server: Server, tools: list[Described]) -> None:
         called = distinct(tool.original for tool in tools)
         line = self._line(server.name)
+        line.described = {tool.original: tool for tool in tools}
         self._tools[server.name] = [McpTool(f"mcp.{server.name}.{called[tool.original]}", tool, line) for tool in tools]
         self._all = tuple(tool for name in self._servers for tool in self._tools.get(name, ()))
 

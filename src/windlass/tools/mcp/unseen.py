@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from windlass.errors import Category, Failure, ToolError
+from windlass.errors import ApprovalOutdated, Category, Failure, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Terms, Tool
 
@@ -46,6 +46,8 @@ class Unseen:
         if tool is None or isinstance(tool, Unseen):
             # What keeps a server from starting may pass: its own category decides about retries and the breaker.
             raise ToolError.of(self._failure(self._server) or self._missing())
+        if call.approved is not None:
+            raise ApprovalOutdated([f"its server has said what the tool {self.name} is, which was not known before"])
         if wrong := tool.validate(arguments):
             raise ToolError(f"{self.name}: {'; '.join(wrong)}", category=Category.CONFIGURATION)
         return await tool.execute(arguments, call)
