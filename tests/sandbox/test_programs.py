@@ -203,6 +203,11 @@ async def test_g2_arguments_that_are_not_one_object_are_refused(sandbox: WasmSan
 
 
 LOGGED = {
+    "new Uint8Array([1])": "Uint8Array {0: 1}",
+    "new Map([['a', new Set([1])]])": "Map {a: Set {1}}",
+    "[/a/g, -0, Object('a')]": "[/a/g, -0, [String: a]]",
+    "new Date(NaN)": "Invalid Date",
+    "new Proxy(new Map(), {})": "Map {}",
     "'a', 1, true, null, undefined": "a 1 true null undefined",
     "": "",
     "{ a: 'x', b: [1, 'y'] }": '{a: "x", b: [1, "y"]}',
@@ -213,7 +218,7 @@ LOGGED = {
     "[new TypeError('t')]": "[TypeError: t]",
     "new Date(0)": '"1970-01-01T00:00:00.000Z"',
     "[[[[[[[[1]]]]]]]]": "[[[[[[[…]]]]]]]",
-    "-0, NaN, 1e21": "0 NaN 1e+21",
+    "-0, NaN, 1e21": "-0 NaN 1e+21",
 }
 
 
@@ -336,3 +341,73 @@ async def test_g1_what_a_program_logged_before_it_failed_is_not_lost(sandbox: Wa
     with pytest.raises(ProgramError) as caught:
         await run.begin()
     assert caught.value.log == "before\n"
+
+
+REFUSED = {
+    "new Uint8Array(2)": "is a Uint8Array, which cannot be passed on: use Array.from(value)",
+    "new Map()": "is a Map, which cannot be passed on: use Object.fromEntries(map)",
+    "new Date(NaN)": "is an invalid Date",
+    "new Error('x')": "is an Error, which cannot be passed on: use String(error)",
+    "Object(1)": "is a Number, which cannot be passed on: use value.valueOf()",
+    "NaN": "is NaN",
+    "() => 1": "is a function",
+    "2n ** 64n": "is a BigInt of more than 64 bits",
+    "Promise.resolve(1)": "is a promise: is an await missing?",
+    "(() => { const a = {}; a.a = a; return a })()": "refers to itself",
+    "'\\ud800'": "holds half a character",
+}
+
+
+@pytest.mark.parametrize("value", REFUSED)
+async def test_g2_a_value_that_is_not_plain_data_is_refused_with_its_place(sandbox: WasmSandbox, value: str) -> None:
+    returned = await run_program(sandbox, f"return {{a: [1, {{b: {value}}}]}}")
+    assert returned.trouble == "marshal"
+    assert f"the result at a[1].b {REFUSED[value]}" in returned.message
+    passed = await run_program(sandbox, f"await tools.echo({{a: [1, {{b: {value}}}]}})")
+    assert (passed.trouble, passed.calls) == ("thrown", ())
+    assert f"the arguments of echo at a[1].b {REFUSED[value]}" in passed.message
+
+
+EXACT: dict[str, Any] = {
+    "-0": -0.0,
+    "2 ** 55": 2.0**55,
+    "-(2 ** 60)": -(2.0**60),
+    "2n ** 55n + 1n": 2**55 + 1,
+    "2n ** 64n - 1n": 2**64 - 1,
+    "new Date(0)": "1970-01-01T00:00:00.000Z",
+    "[undefined, , {a: undefined}]": [None, None, {}],
+    "Object.create(null)": {},
+    "'a,b'.match(/(.),(.)/)": ["a,b", "a", "b"],
+    "new Proxy({a: [1]}, {})": {"a": [1]},
+}
+
+
+@pytest.mark.parametrize("value", EXACT)
+async def test_g2_what_crosses_the_bridge_crosses_it_exactly(sandbox: WasmSandbox, value: str) -> None:
+    source = f"const v = await tools.echo({{v: {value}}}); return [{value}, v.v, typeof v.v]"
+    ended = await run_program(sandbox, source)
+    assert [repr(one) for one in ended.value[:2]] == [repr(EXACT[value])] * 2
+    assert repr(ended.calls[0].arguments) == repr({"v": EXACT[value]})
+
+
+async def test_g2_an_integer_beyond_a_javascript_number_is_a_bigint(sandbox: WasmSandbox) -> None:
+    data = {"inputs": {"id": [2**53 + 1, 2**53 - 1, "9007199254740993"]}}
+    source = "return [inputs.id.map(v => typeof v), inputs.id[0] + 1n, inputs, `${inputs.id[0]}`]"
+    ended = await run_program(sandbox, program(source, data=data))
+    assert ended.value == [["bigint", "number", "string"], 2**53 + 2, data["inputs"], "9007199254740993"]
+
+
+FILLED = "globalThis.k = []; try { for (;;) k.push(new Uint8Array(SIZE)) } catch {}"
+OUT_OF_MEMORY = {
+    "while its text is copied": "return '\\u20ac'.repeat(3179 * 512)",
+    "while its text is put together": "return Array(50).fill('x'.repeat(100000))",
+    "in a getter": "return {get x() { const a = []; for (;;) a.push('x'.repeat(9999)) }}",
+    "before anything can follow": f"{FILLED.replace('SIZE', '9799')} return 'x'.repeat(10000)",
+    "before an error can be told": f"{FILLED.replace('SIZE', '10792')} return 'x'.repeat(10000)",
+}
+
+
+@pytest.mark.parametrize("source", OUT_OF_MEMORY.values(), ids=OUT_OF_MEMORY)
+async def test_g1_no_memory_while_the_result_is_read_is_told_as_that(sandbox: WasmSandbox, source: str) -> None:
+    limits = ProgramLimits(memory=16 * 1024 * 1024, output=100 * 1024 * 1024, cpu=20)
+    assert (await run_program(sandbox, program(source, limits))).trouble in ("memory", "")

@@ -231,7 +231,23 @@ def storable(value: Any, tool: str) -> Outcome:
         message = f"{tool} returned {len(encoded)} bytes; a step's output may have {MAX_RESULT}"
         advice = ("write large results to a file and return its path",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
+    if b"null" in encoded and (place := _not_finite(value)) is not None:  # JSON would make null of it
+        message = f"{tool} returned a number that is not finite{place and f' at {place}'}"
+        return Outcome.failed(Failure(Category.LOGIC, message, advice=("return None or text for it",)))
     return Outcome.done(_decode(encoded))
+
+
+def _not_finite(value: Any, place: str = "") -> str | None:
+    """Where NaN or an infinity stands in it; None if there is none."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else place
+    if isinstance(value, Mapping):
+        inner = [(one, f"{place}.{name}" if place else str(name)) for name, one in value.items()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = [(one, f"{place}[{index}]") for index, one in enumerate(value)]
+    else:
+        return None
+    return next((found for one, at in inner if (found := _not_finite(one, at)) is not None), None)
 
 
 def _as_failure(failure: Failure, partial: Any) -> Outcome:

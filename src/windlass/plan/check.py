@@ -20,6 +20,7 @@ from windlass.plan.grants import granted_tools, is_pattern
 from windlass.plan.graph import find_cycle, templates_of
 from windlass.plan.model import AGENT, CODE, MAX_STEPS, Plan, Step
 from windlass.plan.program import program_reads
+from windlass.plan.quoting import unsafe_value
 from windlass.plan.report import Findings, Locate, Report
 from windlass.plan.salvage import STAND_IN, readable_id, salvaged
 from windlass.plan.schema import explain, kind_of
@@ -34,8 +35,6 @@ _ROOTS = ("steps", "inputs", "item", "index", "execution")
 _OF_JINJA = ("range", "loop", "caller", "varargs", "kwargs", "self")
 """Names that are there without a plan's doing: a function, and what blocks of a template bring."""
 _DICT_METHODS = ("get", "items", "keys", "values")
-_SAFE_IN_SHELL = re.compile(r"\|\s*(quote|int|float|length|count)\s*(\(\s*\))?\s*-?\Z|\A-?\s*index\s*-?\Z")
-_PRINTED = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _HYPHENATED = re.compile(r"\b(steps|inputs)\.([A-Za-z_]\w*(?:-\w+)+)")
 _MOST_CYCLES = 20
 
@@ -342,15 +341,9 @@ class _Meaning:
 
     def _check_quoting(self, index: int, step: Step) -> None:
         """Warn of values that a shell would read as its own language."""
-        line = step.arguments.get("line") if step.tool_name == "shell" else None
-        bare = _PRINTED.findall(line) if isinstance(line, str) else []
-        if unsafe := [value.strip() for value in bare if not _SAFE_IN_SHELL.search(value)]:
-            path: Path = ("run",) if step.run is not None else ("with", "line")
-            self._report.warning(
-                f"{self._subject(index)}: the shell reads the value of `{{{{ {_short(unsafe[0])} }}}}` as code",
-                ("steps", index, *path),
-                "add `| quote`, or write `run` as a list of arguments",
-            )
+        if step.tool_name == "shell" and (unsafe := unsafe_value(step.arguments)) is not None:
+            path: Path = ("run",) if step.run is not None else ("with",)
+            self._report.warning(f"{self._subject(index)}: {unsafe.message}", ("steps", index, *path), unsafe.hint)
 
     def _check_cycles(self) -> None:
         order = {name: index for index, name in enumerate(self._ids)}

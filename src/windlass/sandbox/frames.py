@@ -13,6 +13,7 @@ from windlass.ports import Trouble
 __all__ = [
     "HEADER",
     "LARGEST",
+    "ROOM_FOR_AN_ERROR",
     "Answer",
     "Broke",
     "Check",
@@ -34,6 +35,8 @@ HEADER = 4
 """Bytes of the length, the first the highest."""
 LARGEST = 48 * 1024 * 1024
 """Bytes that one frame may have."""
+ROOM_FOR_AN_ERROR = 1024 * 1024
+"""Bytes of memory that a program has left when an end without words is put down to it having no more."""
 
 
 class Open(msgspec.Struct, frozen=True, array_like=True, tag="open"):
@@ -52,7 +55,7 @@ class Open(msgspec.Struct, frozen=True, array_like=True, tag="open"):
 class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
     run: int
     results: bytes
-    """JSON: a list of `[number, milliseconds, value, null | [message, category]]`."""
+    """JSON: a list of `[number, milliseconds, value, null | [message, category], large integers if there are any]`."""
     count: int
 
 

@@ -245,8 +245,8 @@ class Guest:
     def bytes_of(self, value: int, most: int) -> bytes | None:
         room = self._room(4)
         where = self.call("qjs_get_string_len", value, room)
-        if not where:
-            raise Trapped("a value that has no text")
+        if not where:  # only texts are asked for theirs: what is missing is room for the copy
+            raise MemoryError
         length = int.from_bytes(self.read(room, 4), "little")
         raw = self.read(where, length) if length <= most else None
         self.call("qjs_free_cstring", where)

@@ -9,18 +9,24 @@
   "use strict";
   const { apply, construct, ownKeys, getOwnPropertyDescriptor: described } = Reflect;
   const { create, freeze, keys, defineProperty: define, getPrototypeOf: prototypeOf, setPrototypeOf } = Object;
+  const { getOwnPropertySymbols: symbolsOf } = Object;
   const { parse, stringify } = JSON;
   const { isArray } = Array;
-  const { isFinite } = Number;
+  const { isView } = ArrayBuffer;
+  const { isFinite, MAX_SAFE_INTEGER: MOST_EXACT } = Number;
   const { imul, floor } = Math;
   const NativeDate = Date, NativePromise = Promise, NativeError = Error, NativeTypeError = TypeError;
-  const text = String;
+  const text = String, toBigInt = BigInt;
   const objectPrototype = Object.prototype, arrayPrototype = Array.prototype;
   const { join } = arrayPrototype;
-  const { isWellFormed, toWellFormed, charCodeAt, slice } = String.prototype;
+  const { toString: objectText } = objectPrototype;
+  const { forEach: eachOfMap } = Map.prototype, { forEach: eachOfSet } = Set.prototype;
+  const { toString: patternText } = RegExp.prototype;
+  const { isWellFormed, toWellFormed, charCodeAt, endsWith, includes, slice } = String.prototype;
   const { getTime, toISOString, toString: dateText } = NativeDate.prototype;
 
   const DEEPEST = 64;
+  const LARGEST = 2n ** 63n;
   const table = () => create(null);
   const list = () => setPrototypeOf([], null);
   const put = (target, name, value) => {
@@ -61,33 +67,43 @@
 
   // -- values on their way out -------------------------------------------------------------------
 
-  const quoted = (value, where) => {
-    if (apply(isWellFormed, value, [])) return stringify(value);
-    throw fault(where + " holds half a character (a lone surrogate); use toWellFormed()");
-  };
-
-  // JSON of plain data. A `toJSON`, wherever it is, is not asked: what a value says it is, is what is sent.
+  // JSON of plain data. A `toJSON`, wherever it is, is not asked: what a value says it is, is what is sent. What JSON
+  // cannot hold exactly is refused, with the place where it stands; nothing is changed on its way in silence.
   const encode = (root, what, most) => {
-    const pieces = list();
+    const pieces = list(), above = list(), places = list();
     let size = 0;
     const add = (piece) => {
       size += piece.length;
       if (size > most) throw broken("output", what + " is larger than " + most + " bytes");
       pieces[pieces.length] = piece;
     };
+    const at = (where) => where === "" ? what : what + " at " + where;
+    const quoted = (value, where) => {
+      if (apply(isWellFormed, value, [])) return stringify(value);
+      throw fault(at(where) + " holds half a character (a lone surrogate); use toWellFormed()");
+    };
+    const member = (where, name) => where === "" ? name : where + "." + name;
     const walk = (value, where, depth) => {
       switch (typeof value) {
         case "string": add(quoted(value, where)); return;
         case "boolean": add(value ? "true" : "false"); return;
         case "number":
-          if (!isFinite(value)) throw fault(where + " is " + text(value) + ", which cannot be passed on");
+          if (!isFinite(value)) throw fault(at(where) + " is " + text(value) + ", which cannot be passed on");
+          add(number(value));
+          return;
+        case "bigint":
+          if (value < -LARGEST || value >= 2n * LARGEST) {
+            throw fault(at(where) + " is a BigInt of more than 64 bits, which cannot be passed on: use String(value)");
+          }
           add(text(value));
           return;
         case "object": break;
-        default: throw fault(where + " is a " + (typeof value) + ", which cannot be passed on");
+        default: throw fault(at(where) + " is a " + (typeof value) + ", which cannot be passed on");
       }
       if (value === null) { add("null"); return; }
-      if (depth >= DEEPEST) throw fault(what + " is nested more than " + DEEPEST + " levels deep, or refers to itself");
+      if (depth >= DEEPEST) throw tooDeep(value);
+      above[depth] = value;
+      places[depth] = where;
       if (isArray(value)) {
         const length = value.length;
         add("[");
@@ -99,12 +115,10 @@
         add("]");
         return;
       }
-      const prototype = prototypeOf(value);
-      if (prototype !== objectPrototype && prototype !== null) {
-        const date = asDate(value);
-        if (date !== undefined) { add(date); return; }
-        refuseCollections(value, where);
-      }
+      const kind = kindOf(value);
+      if (kind === "Date") { add(date(value, where)); return; }
+      if (kind !== "") throw fault(at(where) + " is " + refusal(kind));
+      if (symbolsOf(value).length) throw fault(at(where) + " has a symbol for a name, which cannot be passed on");
       const names = keys(value);
       let first = true;
       add("{");
@@ -114,38 +128,67 @@
         if (inner === undefined) continue;
         add((first ? "" : ",") + quoted(name, where) + ":");
         first = false;
-        walk(inner, where + "." + name, depth + 1);
+        walk(inner, member(where, name), depth + 1);
       }
       add("}");
     };
-    walk(root, what, 0);
+    const tooDeep = (value) => {
+      for (let depth = 0; depth < DEEPEST; depth++) {
+        if (above[depth] === value) return fault(at(places[depth]) + " refers to itself");
+      }
+      return fault(what + " is nested more than " + DEEPEST + " levels deep");
+    };
+    const date = (value, where) => {
+      const said = isoText(value);
+      if (said === undefined) throw fault(at(where) + " is an invalid Date, which cannot be passed on");
+      return '"' + said + '"';
+    };
+    walk(root, "", 0);
     return apply(join, pieces, [""]);
   };
 
-  const asDate = (value) => {
-    let time;
-    try { time = apply(getTime, value, []); } catch { return undefined; }
-    return time === time ? '"' + apply(toISOString, value, []) + '"' : "null";
+  // JSON readers take whole numbers for integers: beyond 2**53, where the digits that JavaScript writes are not the
+  // number's own, and for -0, a point says that it is none.
+  const number = (value) => {
+    if (value === 0 && 1 / value < 0) return "-0.0";
+    const said = text(value);
+    if (value <= MOST_EXACT && value >= -MOST_EXACT) return said;
+    return apply(includes, said, ["e"]) ? said : said + ".0";
   };
 
-  const mapSize = described(Map.prototype, "size").get, setSize = described(Set.prototype, "size").get;
-  const refuseCollections = (value, where) => {
-    const kinds = [[mapSize, "Map: use Object.fromEntries"], [setSize, "Set: use Array.from"]];
-    for (let index = 0; index < 2; index++) {
-      const kind = kinds[index];
-      let found = true;
-      try { apply(kind[0], value, []); } catch { found = false; }
-      if (found) throw fault(where + " is a " + kind[1]);
-    }
-    if (isPromise(value)) throw fault(where + " is a promise: is an await missing?");
+  // "" for a plain object, "class" for one of a class of the program's own, else what JavaScript calls it.
+  const kindOf = (value) => {
+    const prototype = prototypeOf(value);
+    const plain = prototype === objectPrototype || prototype === null;
+    if (!plain && isTime(value)) return "Date";
+    const kind = apply(slice, apply(objectText, value, []), [8, -1]);
+    if (kind !== "Object") return kind;
+    return !plain ? "class" : isView(value) ? "TypedArray" : "";
   };
-  const isPromise = (value) => {
-    let prototype = value;
-    while (prototype !== null) {
-      if (prototype === NativePromise.prototype) return true;
-      prototype = prototypeOf(prototype);
-    }
-    return false;
+  const INSTEAD = table();
+  INSTEAD.Map = "Object.fromEntries(map)";
+  INSTEAD.Set = INSTEAD.Arguments = INSTEAD.Generator = "Array.from(value)";
+  INSTEAD.ArrayBuffer = "Array.from(new Uint8Array(buffer))";
+  INSTEAD.Error = "String(error)";
+  INSTEAD.RegExp = "String(pattern)";
+  INSTEAD.Number = INSTEAD.String = INSTEAD.Boolean = INSTEAD.BigInt = "value.valueOf()";
+  INSTEAD.class = "{...value}";
+  const refusal = (kind) => {
+    if (kind === "Promise") return "a promise: is an await missing?";
+    const many = apply(endsWith, kind, ["Array"]) || apply(endsWith, kind, ["Iterator"]);
+    const other = many ? "Array.from(value)" : INSTEAD[kind];
+    const article = apply(includes, "AEIO", [kind[0]]) ? "an " : "a ";
+    const name = kind === "class" ? "an object of a class" : article + apply(slice, kind, [0, 40]);
+    return name + ", which cannot be passed on" + (other === undefined ? "" : ": use " + other);
+  };
+  const isTime = (value) => {
+    try { apply(getTime, value, []); } catch { return false; }
+    return true;
+  };
+  // undefined for a date that is none.
+  const isoText = (value) => {
+    const time = apply(getTime, value, []);
+    return time === time ? apply(toISOString, value, []) : undefined;
   };
 
   // -- calls ----------------------------------------------------------------------------------------
@@ -208,23 +251,46 @@
       case "function": return "[function]";
       case "symbol": return "[symbol]";
       case "bigint": return text(value) + "n";
+      case "number": return value === 0 && 1 / value < 0 ? "-0" : text(value);
       default: return text(value);
     }
     if (value === null) return "null";
     if (depth > 6) return "…";
     if (isError(value)) return text(value.name) + ": " + text(value.message);
-    const date = asDate(value);
-    if (date !== undefined) return date;
+    if (isTime(value)) {
+      const said = isoText(value);
+      return said === undefined ? "Invalid Date" : '"' + said + '"';
+    }
     const pieces = list();
     if (isArray(value)) {
       for (let index = 0; index < value.length && index < 100; index++) pieces[index] = shown(value[index], depth + 1);
       return "[" + apply(join, pieces, [", "]) + (value.length > 100 ? ", …" : "") + "]";
     }
-    const names = keys(value);
-    for (let index = 0; index < names.length && index < 100; index++) {
-      pieces[index] = names[index] + ": " + shown(value[names[index]], depth + 1);
+    const kind = kindOf(value);
+    const own = shownOfKind(kind, value, pieces, depth);
+    if (own !== undefined) return own;
+    for (let index = 0, names = keys(value); index < names.length && index <= 100; index++) {
+      note(pieces, names[index], value[names[index]], depth);
     }
-    return "{" + apply(join, pieces, [", "]) + (names.length > 100 ? ", …" : "") + "}";
+    const head = kind === "" || kind === "class" ? "" : kind + " ";
+    return head + "{" + apply(join, pieces, [", "]) + "}";
+  };
+  // A proxy, or a value whose prototype was taken away, is called what it is not able to do: it shows its properties.
+  const shownOfKind = (kind, value, pieces, depth) => {
+    try {
+      switch (kind) {
+        case "RegExp": return apply(patternText, value, []);
+        case "Number": case "String": case "Boolean": case "BigInt": return "[" + kind + ": " + text(value) + "]";
+        case "Map": apply(eachOfMap, value, [(inner, name) => { note(pieces, name, inner, depth); }]); return;
+        case "Set": apply(eachOfSet, value, [(inner) => { note(pieces, undefined, inner, depth); }]); return;
+      }
+    } catch {}
+  };
+  const note = (pieces, name, value, depth) => {
+    const at = pieces.length;
+    if (at > 100) return;
+    const head = name === undefined ? "" : (typeof name === "string" ? name : shown(name, depth + 1)) + ": ";
+    pieces[at] = at === 100 ? "…" : head + shown(value, depth + 1);
   };
   const isError = (value) => {
     for (let prototype = prototypeOf(value); prototype !== null; prototype = prototypeOf(prototype)) {
@@ -300,6 +366,21 @@
     }
   };
 
+  // What was handed in, with its integers that a number cannot hold put in as BigInts: [[names, digits], …].
+  const exact = (given, name, large) => {
+    if (large === undefined) return given[name];
+    for (let index = 0; index < large.length; index++) {
+      const names = large[index][0];
+      let place = given, at = name;
+      for (let depth = 0; depth < names.length; depth++) {
+        place = place[at];
+        at = names[depth];
+      }
+      place[at] = toBigInt(large[index][1]);
+    }
+    return given[name];
+  };
+
   const hooks = table();
   hooks.setup = (given) => {
     const told = parse(given);
@@ -307,7 +388,7 @@
     now = told.now;
     a = told.seed[0] | 0; b = told.seed[1] | 0; c = told.seed[2] | 0; d = told.seed[3] | 0;
     for (let index = 0; index < 12; index++) random32();
-    const data = told.data;
+    const data = exact(told, "data", told.large);
     const names = keys(data);
     for (let index = 0; index < names.length; index++) put(globalThis, names[index], data[names[index]]);
     put(globalThis, "tools", toolbox(told.tools));
@@ -338,7 +419,7 @@
     if (waiting === undefined) return;
     delete pending[result[0]];
     now = result[1];
-    if (result[3] === null) { waiting.resolve(result[2]); return; }
+    if (result[3] === null) { waiting.resolve(exact(result, 2, result.length > 4 ? result[4] : undefined)); return; }
     const error = new ToolError(result[3][0]);
     show(error, "tool", waiting.name);
     show(error, "category", result[3][1]);

@@ -203,6 +203,10 @@ class Run:
         if self._issued > len(self._handed_in) + delivered:
             return Turn(calls, log, cpu=cpu, memory=memory)
         if result is _NONE_YET:
+            # QuickJS drops what follows from a promise for which it has no room.
+            if self._program.limits.memory - answer.memory < frames.ROOM_FOR_AN_ERROR:
+                most = self._program.limits.memory >> 20
+                raise ProgramError("memory", f"it needs more than {most} MiB of memory")
             raise ProgramError("stalled", "it waits for something that never comes: none of its calls is open")
         if answer.unhandled > 0:
             call = self._failed[-1] if self._failed else None

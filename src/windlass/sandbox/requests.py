@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,11 @@ AT_ONCE = 256 * 1024
 """Bytes of results that a program which is made again takes at a time: it had them one by one, and room for no more."""
 HALF = "the program's text holds half a character (a lone surrogate), which no file can hold: write it as an escape"
 
+MOST_EXACT = 2**53 - 1
+"""The largest whole number that a number of JavaScript holds as it is; beyond it a program gets a BigInt."""
+
 _encoder = msgspec.json.Encoder()
+_many_digits = re.compile(rb"\d{16}").search
 
 
 def opening(run: int, program: Program) -> frames.Open:
@@ -32,13 +37,19 @@ def opening(run: int, program: Program) -> frames.Open:
         "tools": program.tools,
     }
     given = _json(setup, "what it is given")
+    if _many_digits(given) and (large := list(_large(setup["data"]))):
+        given = _json({**setup, "large": large}, "what it is given")
     return frames.Open(run, program.source, program.name, given, limits.memory, limits.cpu, limits.output)
 
 
 def result_of(delivery: Delivery) -> bytes:
     error = None if delivery.error is None else [delivery.error.message, delivery.error.category]
     told = [delivery.number, int(delivery.at * 1000), delivery.value, error]
-    return _json(told, f"the result of call {delivery.number}")
+    what = f"the result of call {delivery.number}"
+    given = _json(told, what)
+    if _many_digits(given) and (large := list(_large(delivery.value))):
+        return _json([*told, large], what)
+    return given
 
 
 def delivering(run: int, results: Sequence[bytes]) -> frames.Deliver:
@@ -73,6 +84,19 @@ def _json(value: Any, what: str) -> bytes:
         return _encoder.encode(value)
     except (RecursionError, TypeError, ValueError) as error:
         raise ProgramError("marshal", f"{what} cannot be handed to a program: it is not JSON") from error
+
+
+def _large(value: Any) -> Iterator[tuple[list[str | int], str]]:
+    """Where whole numbers stand that a number of JavaScript cannot hold, and their digits."""
+    left: list[tuple[list[str | int], Any]] = [([], value)]
+    while left:
+        place, one = left.pop()
+        if isinstance(one, dict):
+            left += [([*place, name], inner) for name, inner in one.items()]
+        elif isinstance(one, list | tuple):
+            left += [([*place, index], inner) for index, inner in enumerate(one)]
+        elif isinstance(one, int) and abs(one) > MOST_EXACT:
+            yield place, str(one)
 
 
 def _seed(text: str) -> list[int]:

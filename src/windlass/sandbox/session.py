@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from windlass.ports import Trouble
-from windlass.sandbox.frames import Broke, Deliver, Open, Turned
+from windlass.sandbox.frames import ROOM_FOR_AN_ERROR, Broke, Deliver, Open, Turned
 from windlass.sandbox.machine import Guest, Machine, Trapped
 from windlass.sandbox.meter import Meter
 
@@ -51,9 +51,9 @@ _state: msgspec.json.Decoder[_State] = msgspec.json.Decoder(_State)
 _BREACHES: dict[str, Trouble] = {"calls": "calls", "log": "log", "output": "output"}
 """Limits that the prelude counts. One that was crossed ends the program, whether it caught the error or not."""
 _ENDS: dict[str, Trouble] = {"thrown": "thrown", "marshal": "marshal", **_BREACHES}
-_OUT_OF_MEMORY = "InternalError: out of memory"
+_OUT_OF_MEMORY = ("InternalError: out of memory", "InternalError: Invalid error message")
+"""The second is what QuickJS says when it has no room to write down an error's text."""
 _OUT_OF_STACK = "RangeError: Maximum call stack size exceeded"
-_ROOM_FOR_AN_ERROR = 1024 * 1024
 _NOTHING = ("it threw null", "it threw something that cannot be looked at")
 """What the prelude makes of an error for which there was no room any more: QuickJS throws null then."""
 _SAID: dict[Trouble, str] = {
@@ -152,7 +152,7 @@ class Session:
     def _thrown(self, guest: Guest, seen: _State) -> Ended:
         said = guest.text_of(self._call(guest, "result"), LONGEST_MESSAGE) or ""
         message = _without_us(said, self._opened.name, len(FUNCTION[0]))
-        full = self._opened.memory - guest.size < _ROOM_FOR_AN_ERROR
+        full = self._opened.memory - guest.size < ROOM_FOR_AN_ERROR
         if message.startswith(_OUT_OF_MEMORY) or (full and message in _NOTHING):
             return self._out_of_memory()
         if message.startswith(_OUT_OF_STACK):
