@@ -273,11 +273,18 @@ class SqliteJournal:
     def _commit(self, batch: list[_Append | _Job], patience: float) -> _Outcomes:
         error = self._transact(batch, patience)
         if error is None:
+            self._forget_ended(batch)
             return [(request.done, None) for request in batch]
         if len(batch) == 1:
             return [(batch[0].done, error)]
         # One of them cannot be written. Alone, each gets the answer that is its own.
         return [(request.done, self._transact([request], PATIENCE)) for request in batch]
+
+    def _forget_ended(self, batch: list[_Append | _Job]) -> None:
+        """Keep nothing in memory about executions that no longer run."""
+        for request in batch:
+            if isinstance(request, _Append) and request.head is not None and request.head.status != "running":
+                self._known.pop(request.execution, None)
 
     def _transact(self, batch: list[_Append | _Job], patience: float) -> Exception | None:
         """One transaction. The error is the callers' to see; only `_Busy` is raised."""
