@@ -31,6 +31,7 @@ import pytest
 
 from windlass.core.events import Event, decode
 from windlass.core.state import State, fold
+from windlass.homes import HOME_FILE, mark_home_as_ours
 
 # A suite that is started in the background, as CI may do it, ignores Ctrl-C, and so would every process it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,6 +72,12 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(shared / "cache")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_user_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads or writes the developer's settings, trust or key."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture
 def until() -> Callable[..., Any]:
     return wait_until
@@ -99,10 +106,12 @@ class Project:
         }
 
     def file(self, name: str, text: str) -> Path:
-        """Write a file of the project; the text may be indented as a whole."""
+        """Write a file of the project; the text may be indented as a whole. One in the home is its user's own."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text).lstrip("\n"))
+        if path.parent == self.home and not (self.home / HOME_FILE).exists():
+            mark_home_as_ours(self.home, self.env)
         return path
 
     def plan(self, text: str, name: str = "plan.yaml") -> str:

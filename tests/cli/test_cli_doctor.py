@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from windlass.homes import mark_home_as_ours
+
 if TYPE_CHECKING:
     from conftest import Project, Windlass
 
@@ -55,8 +57,20 @@ def _file(project: Project) -> None:
     project.home.write_text("not a folder")
 
 
-def _foreign(project: Project) -> None:
+def _make_own(project: Project) -> None:
     project.home.mkdir()
+    mark_home_as_ours(project.home, project.env)
+
+
+def _shipped(project: Project) -> None:
+    from windlass.journal.schema import open_database
+
+    project.home.mkdir()
+    open_database(project.home / "windlass.db").close()
+
+
+def _foreign(project: Project) -> None:
+    _make_own(project)
     db = sqlite3.connect(project.home / "windlass.db")
     db.execute("CREATE TABLE recipes (name TEXT)")
     db.commit()
@@ -64,14 +78,14 @@ def _foreign(project: Project) -> None:
 
 
 def _letter(project: Project) -> None:
-    project.home.mkdir()
+    _make_own(project)
     (project.home / "windlass.db").write_text("dear grandmother\n" * 100)
 
 
 def _damaged(project: Project) -> None:
     from windlass.journal.schema import open_database
 
-    project.home.mkdir()
+    _make_own(project)
     path = project.home / "windlass.db"
     open_database(path).close()
     content = bytearray(path.read_bytes())
@@ -90,7 +104,8 @@ def _not_toml(project: Project) -> None:
 @pytest.mark.parametrize(
     ("break_it", "check", "said", "code"),
     [
-        (_file, "home", "not a folder", 1),
+        (_file, "home", "not a folder", 4),
+        (_shipped, "home", "you did not make it", 4),
         (_foreign, "journal", "another program", 1),
         (_letter, "journal", "not a database", 1),
         (_damaged, "journal", "damaged", 1),

@@ -17,11 +17,12 @@ from windlass.engine.agents.tool import AgentTool
 from windlass.engine.driver import head_of
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
+from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory_ledger import MemoryLedger
 from windlass.ports import Health, Journal, Ledger, Tool
 from windlass.process import Supervisor
-from windlass.settings import load_settings, user_folder
+from windlass.settings import load_settings
 from windlass.testing import MemoryJournal, ScriptedRunner, Turn
 from windlass.tools.registry import Registry
 from windlass.trust import Trust

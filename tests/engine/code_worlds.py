@@ -26,11 +26,12 @@ from windlass.engine.gates import Gates
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.engine.perform import Performer
 from windlass.errors import Failure
+from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory_ledger import MemoryLedger
 from windlass.ports import ComposedTool, Head, Journal, Sandbox, Tool
 from windlass.process import Supervisor
-from windlass.settings import load_settings, user_folder
+from windlass.settings import load_settings
 from windlass.testing import MemoryJournal
 from windlass.tools.composed import ComposedShelf
 from windlass.tools.registry import Registry

@@ -31,8 +31,8 @@ from servers import AtTheDesk, Busy, MailMoods, Shop  # noqa: E402
 import windlass  # noqa: E402
 from windlass import Plan, ToolError, tool  # noqa: E402
 from windlass.engine.engine import Engine  # noqa: E402
+from windlass.homes import user_folder  # noqa: E402
 from windlass.ports import ComposedTool  # noqa: E402
-from windlass.settings import user_folder  # noqa: E402
 from windlass.testing import ScriptedModel  # noqa: E402
 
 __all__ = ["PLANS", "World", "lacking", "play", "world"]

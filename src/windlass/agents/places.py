@@ -19,7 +19,7 @@ from typing import Literal
 
 from windlass.agents.reading import shown_path, stays_inside
 from windlass.errors import Problem
-from windlass.settings import user_folder
+from windlass.homes import user_folder
 
 __all__ = ["MAX_DEPTH", "MAX_ENTRIES", "MAX_FILES", "Place", "Places", "walk"]
 

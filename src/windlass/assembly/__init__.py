@@ -19,6 +19,7 @@ from windlass.engine.gates.intake import Intake
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.engine.perform import Performer
 from windlass.errors import JournalError
+from windlass.homes import find_home, prepare_home, user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.gatebook import SqliteGateBook
 from windlass.journal.ledger import SqliteLedger
@@ -27,7 +28,7 @@ from windlass.journal.memory_ledger import MemoryLedger
 from windlass.journal.sqlite import SqliteJournal
 from windlass.ports import Runner, Tool
 from windlass.process import Supervisor
-from windlass.settings import Settings, find_home, load_settings, user_folder
+from windlass.settings import Settings, load_settings
 from windlass.trust import Ask, Trust
 
 __all__ = ["Workshop", "built_in_tools", "child_environment", "open_engine"]
@@ -75,7 +76,7 @@ def open_engine(
     folder = find_home(home)
     settings = load_settings(folder, flags)
     file = folder / "windlass.db"
-    if make or (folder.exists() and not folder.is_dir()):
+    if make:
         make_home(folder)
     kept = make or file.exists()
     supervisor = Supervisor()
@@ -116,8 +117,9 @@ def open_engine(
 
 
 def make_home(folder: Path) -> None:
+    """Make the home, marked as the user's own before anything else is in it."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        prepare_home(folder)
         (folder / "executions").mkdir(mode=0o700, exist_ok=True)
         ignore = folder / ".gitignore"
         if not ignore.exists():

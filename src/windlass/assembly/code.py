@@ -13,10 +13,10 @@ from windlass.engine.code.composed import ComposedTools
 from windlass.engine.code.finding import CodeSearch
 from windlass.engine.code.running import Desk
 from windlass.engine.code.tool import CodeTool
+from windlass.homes import user_folder
 from windlass.ports import Sandbox, Shelf, Tool
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
-from windlass.settings import user_folder
 from windlass.tools.composed import ComposedShelf
 from windlass.tools.registry import Registry
 

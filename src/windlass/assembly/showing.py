@@ -14,9 +14,9 @@ from windlass.engine.code.finding import CodeSearch
 from windlass.engine.code.search import search
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
+from windlass.homes import user_folder
 from windlass.plan.model import AGENT, CODE
 from windlass.ports import ComposedTool, Tool
-from windlass.settings import user_folder
 
 __all__ = ["callable_tools", "every_tool", "file_of", "fitting", "kind_of", "tool_data", "whole_data"]
 

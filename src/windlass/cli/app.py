@@ -8,7 +8,23 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli import agents, budget, control, demo, doctor, keep, look, mcp, plans, run, serve, tools, trust, undo
+from windlass.cli import (
+    adopt,
+    agents,
+    budget,
+    control,
+    demo,
+    doctor,
+    keep,
+    look,
+    mcp,
+    plans,
+    run,
+    serve,
+    tools,
+    trust,
+    undo,
+)
 from windlass.cli.session import Stop, remember_home, report_error
 from windlass.errors import WindlassError
 
@@ -44,7 +60,7 @@ def options(
         raise typer.Exit
 
 
-for group in (run, look, control, budget, agents, tools, keep, plans, trust, doctor, mcp, demo, serve, undo):
+for group in (run, look, control, budget, agents, tools, keep, plans, trust, adopt, doctor, mcp, demo, serve, undo):
     group.register(app)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import typer
 
 from windlass.cli.session import AsJson, Home, Stop, print_json
+from windlass.homes import HomeJudgement
 
 __all__ = ["register"]
 
@@ -38,11 +39,15 @@ def register(app: typer.Typer) -> None:
 
 def doctor(as_json: AsJson = False, home: Home = None) -> None:
     """Check this machine and this home; exit code 1 if something is wrong."""
-    from windlass.settings import find_home
+    from windlass.homes import locate
 
-    folder = find_home(home)
-    findings = [_python(), _sqlite(), _home(folder), _journal(folder), _space(folder), _settings(folder)]
-    findings += [_containment(), *_layers(), _shell(), asyncio.run(_sandbox()), *asyncio.run(_runtimes(folder))]
+    judgement = locate(home)
+    folder = judgement.home
+    findings = [_python(), _sqlite(), _home(judgement), _space(folder)]
+    if not judgement.reason:  # else nothing in it is believed
+        findings += [_journal(folder), _settings(folder)]
+    findings += [_containment(), *_layers(), _shell(), asyncio.run(_sandbox())]
+    findings += asyncio.run(_runtimes(folder if not judgement.reason else None))
     fine = all(finding.ok or finding.optional for finding in findings)
     if as_json:
         print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
@@ -65,14 +70,15 @@ def _sqlite() -> Finding:
     return Finding("sqlite", new_enough, sqlite3.sqlite_version, mend)
 
 
-def _home(folder: Path) -> Finding:
+def _home(judgement: HomeJudgement) -> Finding:
+    folder = judgement.home
+    if judgement.reason:
+        return Finding("home", False, f"{folder} is not used: {judgement.reason}", "; ".join(judgement.advice))
     if not folder.exists():
         parent = next(p for p in folder.parents if p.exists())
         writable = os.access(parent, os.W_OK)
         mend = "" if writable else f"choose another: windlass --home DIR …, or chmod u+w {parent}"
         return Finding("home", writable, f"{folder} (will be made on the first run)", mend)
-    if not folder.is_dir():
-        return Finding("home", False, f"{folder} is not a folder", "choose another: windlass --home DIR …")
     writable = os.access(folder, os.W_OK)
     private = folder.stat().st_mode & 0o077 == 0
     if not writable:
@@ -113,7 +119,8 @@ def _space(folder: Path) -> Finding:
 
 def _settings(folder: Path) -> Finding:
     from windlass.errors import WindlassError
-    from windlass.settings import load_settings, user_folder
+    from windlass.homes import user_folder
+    from windlass.settings import load_settings
 
     try:
         load_settings(folder)
@@ -151,7 +158,7 @@ async def _sandbox() -> Finding:
     return Finding("sandbox", health.ok, health.detail, health.advice, optional=True)
 
 
-async def _runtimes(folder: Path) -> list[Finding]:
+async def _runtimes(folder: Path | None) -> list[Finding]:
     """Each runtime for agents, asked for real: its program is run. One that the settings name is needed."""
     from windlass.assembly.agents import runtimes
     from windlass.errors import WindlassError
@@ -159,7 +166,7 @@ async def _runtimes(folder: Path) -> list[Finding]:
     from windlass.settings import Settings, load_settings
 
     try:
-        settings = load_settings(folder)
+        settings = load_settings(folder) if folder is not None else Settings()
     except WindlassError:  # told of already
         settings = Settings()
     found: list[Finding] = []

@@ -75,7 +75,7 @@ class _Engines:
 
     async def __call__(self, make: bool) -> Engine:
         from windlass.assembly import open_engine
-        from windlass.settings import find_home
+        from windlass.homes import find_home
 
         async with self._one_at_a_time:
             kept = self._kept or make or (find_home(self._home) / "windlass.db").exists()

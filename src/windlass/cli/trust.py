@@ -24,7 +24,7 @@ def trust(
     as_json: AsJson = False,
 ) -> None:
     """Trust a folder: Python tools of its plans may be loaded, and its settings for Claude Code and OpenCode hold."""
-    from windlass.settings import user_folder
+    from windlass.homes import user_folder
     from windlass.trust import Trust
 
     known = Trust(user_folder())

@@ -20,8 +20,8 @@ from urllib.parse import quote
 from windlass.client.errors import Unreachable, refusal
 from windlass.client.following import Line, follow, is_loopback
 from windlass.errors import UsageError
+from windlass.homes import find_home
 from windlass.plan.model import Plan
-from windlass.settings import find_home
 
 if TYPE_CHECKING:
     import httpx2

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from windlass.core.events import FORMAT
-from windlass.errors import Conflict, JournalError
+from windlass.errors import Conflict, JournalError, NotPermitted
+from windlass.homes import check_database, home_id, write_home_id
 
 __all__ = ["close_database", "meaning", "open_database", "reclaim_space", "translate"]
 
@@ -55,7 +56,10 @@ def open_database(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
         try:
             _refuse_newer(db, path)
-            _prepare(db)
+            home = home_id(path.parent)
+            if home is not None and _has_tables(db):
+                check_database(db, path, home)  # before anything in it is changed
+            _prepare(db, home)
         except BaseException:
             db.close()
             raise
@@ -126,7 +130,7 @@ def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _prepare(db: sqlite3.Connection) -> None:
+def _prepare(db: sqlite3.Connection, home: str | None) -> None:
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         # A commit writes whole pages: small ones make it a third cheaper.
         db.execute("PRAGMA page_size = 1024")
@@ -141,6 +145,8 @@ def _prepare(db: sqlite3.Connection) -> None:
         if not _has_tables(db):  # another process may have been faster
             for statement in _TABLES.split(";"):
                 db.execute(statement)
+            if home is not None:
+                write_home_id(db, home)
         db.execute("COMMIT")
 
 
@@ -166,7 +172,7 @@ def translate(path: Path) -> Iterator[None]:
     """SQLite's errors as ours: what is wrong with which file, and what to do."""
     try:
         yield
-    except (Conflict, JournalError):
+    except (Conflict, JournalError, NotPermitted):
         raise
     except (sqlite3.Error, OSError) as error:
         raise meaning(error, path) from error

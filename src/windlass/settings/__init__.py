@@ -18,6 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from windlass.errors import UsageError
+from windlass.homes import user_folder
 from windlass.plan.model import Duration
 from windlass.settings.tables import (
     ApprovalSettings,
@@ -52,9 +53,7 @@ __all__ = [
     "SearchSettings",
     "Settings",
     "ToolSettings",
-    "find_home",
     "load_settings",
-    "user_folder",
 ]
 
 
@@ -102,24 +101,6 @@ USER_ONLY = frozenset(
     | {"tools", "network", "search", "messages", "mcp", "browser", "load"}  # whom one speaks to, and on which terms
 )
 _LISTS = frozenset({"env_allow"})
-
-
-def user_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Where the user's own settings and trust are kept."""
-    base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME") or Path.home()) / ".config")
-    return Path(base) / "windlass"
-
-
-def find_home(given: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> Path:
-    """The folder of state: as told, else the nearest `.windlass` upwards, else one in this folder."""
-    told = given or env.get("WINDLASS_HOME")
-    if told:
-        return Path(told).expanduser().absolute()
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / ".windlass").is_dir():
-            return folder / ".windlass"
-    return here / ".windlass"
 
 
 def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ) -> Settings:

@@ -1,0 +1,196 @@
+"""`adopt`: make a home the user's own, after showing what is in it.
+
+The database of such a home may have been made by anybody. It is read from a copy, so that SQLite changes nothing in the
+home; one with triggers or views, which Windlass never makes, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Yes, attended, print_json, say
+from windlass.cli.text import plural
+from windlass.core.events import decode
+from windlass.core.state import State, fold
+from windlass.core.transitions import ExecutionStatus
+from windlass.errors import NotPermitted, UsageError, WindlassError
+
+__all__ = ["register"]
+
+_FINISHED = frozenset(str(status) for status in ExecutionStatus if status.finished)
+LONGEST = 2000
+"""Characters of a step that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a home has in it."""
+
+    executions: list[dict[str, Any]]
+    settings: str
+    """The text of its `config.toml`."""
+    same_home: bool
+    """Its database has the id in its `home.json`."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(adopt)
+
+
+def adopt(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A project's folder or a home; default: the home found here")
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Make a home yours that you did not make here, after showing what is in it.
+
+    A home that came with a repository, from another machine or from an older Windlass is not used before.
+    """
+    from windlass.homes import adopt_home, locate, look_at, require_adoptable
+
+    judgement = look_at(_home_in(folder)) if folder is not None else locate(home)
+    if judgement.reason and not judgement.adoptable:
+        judgement.require()
+    if not judgement.reason and not judgement.marked:
+        raise UsageError(f"there is nothing to adopt in {judgement.home}: it is made by the first run")
+    require_adoptable(judgement.home)
+    content = _read(judgement.home)
+    if not judgement.reason and content.same_home:
+        say(f"{judgement.home} is yours already")
+        adopted = False
+    else:
+        say(judgement.reason or "its database was not made in this home")
+        _show(content)
+        adopted = _agreed(judgement.home, yes)
+        adopt_home(judgement.home)
+        say(f"{judgement.home} is yours from now on")
+    if as_json:
+        print_json({"home": str(judgement.home), "adopted": adopted, "executions": content.executions})
+
+
+def _home_in(folder: Path) -> Path:
+    folder = folder.absolute()
+    inner = folder / ".windlass"
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder")
+    return inner if inner.is_dir() else folder
+
+
+def _agreed(home: Path, yes: bool) -> bool:
+    if yes:
+        return True
+    if not attended():
+        raise NotPermitted(
+            f"nobody is here to be asked whether {home} is to be yours",
+            advice=("read the list above, then: windlass adopt --yes",),
+        )
+    if not typer.confirm("Make it yours? From then on, what it says is believed and run.", err=True):
+        raise NotPermitted(f"{home} was not adopted")
+    return True
+
+
+def _show(content: _Content) -> None:
+    unfinished = [execution for execution in content.executions if not execution["finished"]]
+    finished = len(content.executions) - len(unfinished)
+    say(f"it has {plural(finished, 'finished execution')} and {len(unfinished)} unfinished{':' if unfinished else ''}")
+    for execution in unfinished:
+        say(f"  {execution['id']}  {execution['plan']}  {execution['status']}")
+        for step in execution["left"]:
+            say(f"    {'next' if step['next'] else 'then'}: {step['text']}")
+    if content.settings:
+        say("its settings (config.toml):")
+        for line in content.settings.splitlines():
+            say(f"  {_printable(line)}")
+
+
+def _read(home: Path) -> _Content:
+    from windlass.homes import database_of, home_id
+
+    config = home / "config.toml"
+    settings = config.read_text(errors="replace") if config.exists() else ""
+    if not database_of(home):
+        return _Content([], settings, same_home=True)
+    with _copied(home) as db:
+        executions = [_execution(db, *row) for row in db.execute("SELECT key, id, name, status FROM executions")]
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        ids = [row[0] for row in db.execute("SELECT id FROM home")] if "home" in tables else []
+    try:
+        same = ids == [home_id(home)]
+    except NotPermitted:
+        same = False  # its home.json is damaged
+    return _Content(executions, settings, same)
+
+
+@contextmanager
+def _copied(home: Path) -> Iterator[sqlite3.Connection]:
+    """A copy of the database, open for reading. Raises if it is not one of Windlass."""
+    from windlass.homes import database_of
+    from windlass.journal.schema import close_database, open_database, translate
+
+    with tempfile.TemporaryDirectory(prefix="windlass-") as aside, translate(home / "windlass.db"):
+        for file in database_of(home):
+            shutil.copyfile(file, Path(aside) / file.name)
+        path = Path(aside) / "windlass.db"
+        if not path.exists():
+            raise NotPermitted(f"{home} has a log of a database (windlass.db-wal) without the database")
+        try:
+            db = open_database(path)
+        except WindlassError as error:
+            raise type(error)(error.message.replace(aside, str(home)), advice=error.advice) from error
+        try:
+            strange = db.execute(
+                "SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index')"
+                " OR sql LIKE 'CREATE VIRTUAL%'"
+            ).fetchall()
+            if strange:
+                kind, name = strange[0]
+                raise NotPermitted(f"the database of {home} has a {kind} ({_printable(name)}): Windlass makes none")
+            yield db
+        finally:
+            close_database(db, path)
+
+
+def _execution(db: sqlite3.Connection, key: int, name: Any, plan: Any, status: Any) -> dict[str, Any]:
+    """One execution as it is shown. What cannot be read is said in place of its steps."""
+    finished = status in _FINISHED
+    left: list[dict[str, Any]] = []
+    if not finished:
+        try:
+            rows = db.execute("SELECT body FROM events WHERE execution = ? ORDER BY seq", (key,))
+            state = fold(decode(body) for (body,) in rows)
+            left = _left(state)
+            status = f"{status} ({state.paused_for})" if state.paused_for else status
+        except Exception as error:  # anybody may have written these events, and in any form
+            left = [{"next": True, "text": _printable(f"its events cannot be read: {error}")}]
+    shown = {"id": name, "plan": plan, "status": status}
+    return {key: _printable(str(value)) for key, value in shown.items()} | {"finished": finished, "left": left}
+
+
+def _left(state: State) -> list[dict[str, Any]]:
+    """The steps that are still to run, as their plan has them."""
+    left = []
+    for step in state.top_level():
+        if not step.settled:
+            told = step.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            text = _printable(json.dumps(told, ensure_ascii=False))
+            cut = f"… ({len(text) - LONGEST} characters more)" if len(text) > LONGEST else ""
+            left.append({"next": step.unmet == 0, "text": text[:LONGEST] + cut})
+    return left
+
+
+def _printable(text: str) -> str:
+    """Text that does nothing to a terminal: everything else is shown by its number."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

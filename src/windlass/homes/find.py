@@ -1,0 +1,170 @@
+"""From a command to its home: the folder is found, judged, and refused unless it is the user's own.
+
+In the current folder, a home that is not the user's own is refused; in a folder above, it is passed over, and a warning
+says so. A home that was named (`--home`, `WINDLASS_HOME`) is judged like any other. Nothing is made here by looking.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.errors import NotPermitted
+from windlass.homes.key import read_key
+from windlass.homes.names import HARMLESS, HOME_FILE, STATE_NAMES, user_folder
+from windlass.homes.proof import mark_new_home, read_proof
+from windlass.homes.safety import entry_flaw, folder_flaw, parents_flaw, state_flaw
+
+__all__ = ["HomeJudgement", "find_home", "locate", "look_at", "prepare_home"]
+
+log = logging.getLogger("windlass.homes")
+
+_ELSEWHERE = "keep the state where only you can write: windlass --home DIR …, or WINDLASS_HOME"
+_passed_over: set[Path] = set()
+"""Homes that a warning was given about already."""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeJudgement:
+    """The result of looking at a folder that may be a home."""
+
+    home: Path
+    """Free of links."""
+    reason: str = ""
+    """Against using it; empty if nothing is."""
+    advice: tuple[str, ...] = ()
+    adoptable: bool = False
+    """`windlass adopt` could make it the user's own."""
+    marked: bool = False
+    """It has the user's proof. Without one and without a reason against it, there is nothing in it yet."""
+
+    def require(self) -> Path:
+        """The home, or NotPermitted."""
+        if self.reason:
+            raise NotPermitted(f"the home {self.home} is not used: {self.reason}", advice=self.advice)
+        return self.home
+
+
+def find_home(given: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> Path:
+    """The home, free of links: as given, else the nearest `.windlass` upwards, else one in this folder.
+
+    Raises NotPermitted unless it is the user's own, or has nothing in it that would be believed.
+    """
+    return locate(given, env).require()
+
+
+def locate(given: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> HomeJudgement:
+    """The same, with the judgement about it instead of an error."""
+    named = given or env.get("WINDLASS_HOME")
+    if named:
+        return look_at(Path(named).expanduser().absolute(), env)
+    here = Path.cwd()
+    for candidate in _candidates(here):
+        judgement = _link_out(candidate) or look_at(candidate, env)
+        if candidate.parent == here or not judgement.reason:
+            return judgement
+        _warn(judgement)
+    return look_at(here / ".windlass", env)
+
+
+def look_at(home: Path, env: Mapping[str, str] = os.environ) -> HomeJudgement:
+    """Judge a folder: by its owner and mode and those of all above it, by its proof, by its files."""
+    real = Path(os.path.realpath(home))
+    try:
+        found = os.lstat(real)
+    except FileNotFoundError:
+        flaw = parents_flaw(real)
+        return HomeJudgement(real, flaw, (_ELSEWHERE,) if flaw else ())
+    except OSError as error:
+        return HomeJudgement(real, f"it cannot be looked at: {error.strerror}", (_ELSEWHERE,))
+    if not stat.S_ISDIR(found.st_mode):
+        return HomeJudgement(real, "it is not a folder", (_ELSEWHERE,))
+    if flaw := parents_flaw(real):
+        return HomeJudgement(real, flaw, (_ELSEWHERE,))
+    if flaw := folder_flaw(real, found):
+        return _flawed(real, real, flaw)
+    try:
+        reason = _unproven(real, env)
+    except NotPermitted as error:  # the user's key cannot be used
+        return HomeJudgement(real, error.message, error.advice)
+    if reason:
+        return HomeJudgement(real, reason, _adopt(real), adoptable=True)
+    for name in STATE_NAMES:
+        if flaw := state_flaw(real / name):
+            return _flawed(real, real / name, flaw)
+    return HomeJudgement(real, marked=os.path.lexists(real / HOME_FILE))
+
+
+def prepare_home(home: Path, env: Mapping[str, str] = os.environ) -> None:
+    """Make a home that `find_home` gave, if it is not there, and mark it as the user's own before anything is in it."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    judgement = look_at(home, env)
+    judgement.require()
+    if not judgement.marked:
+        mark_new_home(home, env)
+        look_at(home, env).require()
+
+
+def _candidates(here: Path) -> Iterator[Path]:
+    for folder in (here, *here.parents):
+        if os.path.lexists(folder / ".windlass"):
+            yield folder / ".windlass"
+
+
+def _link_out(candidate: Path) -> HomeJudgement | None:
+    """A link may have come with the folder that it is in: then its target was not chosen by the user."""
+    real = Path(os.path.realpath(candidate))
+    if not candidate.is_symlink() or real.is_relative_to(candidate.parent):
+        return None
+    advice = (f"if that is your home, name it: windlass --home {shlex.quote(str(real))} …, or WINDLASS_HOME",)
+    return HomeJudgement(candidate, f"it is a link to {real}, outside its folder", advice)
+
+
+def _unproven(home: Path, env: Mapping[str, str]) -> str:
+    """The reason why a home is not the user's own; empty if it is, or has nothing in it that would be believed."""
+    try:
+        proof = read_proof(home)
+        if proof is None:
+            strange = _strange_entries(home)
+            # Another process may have made the home meanwhile. The proof is the first thing that it makes.
+            proof = read_proof(home) if strange else None
+            if proof is None:
+                return f"you did not make it, and it has {_listed(strange)} in it" if strange else ""
+    except ValueError as error:
+        return str(error)
+    key = read_key(user_folder(env))
+    if key is None:
+        return "it was made by somebody else, or on another machine: you have no key yet"
+    return "" if proof.holds(key) else "it was made by somebody else, or with another key than yours"
+
+
+def _strange_entries(home: Path) -> list[str]:
+    return sorted(name for name in os.listdir(home) if name not in HARMLESS and not name.startswith(f".{HOME_FILE}."))
+
+
+def _listed(names: list[str]) -> str:
+    shown = [name if name.isprintable() else ascii(name) for name in names[:3]]
+    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _flawed(home: Path, entry: Path, flaw: str) -> HomeJudgement:
+    """Modes can be set right by adopting; a link, or what belongs to somebody else, cannot."""
+    if entry_flaw(entry) or os.lstat(entry).st_uid != os.geteuid():
+        return HomeJudgement(home, flaw, (f"look at it: ls -la {shlex.quote(str(home))}", _ELSEWHERE))
+    return HomeJudgement(home, flaw, _adopt(home), adoptable=True)
+
+
+def _adopt(home: Path) -> tuple[str]:
+    return (f"see what is in it, and make it yours: windlass adopt {shlex.quote(str(home))}",)
+
+
+def _warn(judgement: HomeJudgement) -> None:
+    if judgement.home not in _passed_over:
+        _passed_over.add(judgement.home)
+        advice = f" ({judgement.advice[0]})" if judgement.advice else ""
+        log.warning("the home %s is passed over: %s%s", judgement.home, judgement.reason, advice)

@@ -1,0 +1,136 @@
+"""The proof that its user made a home: a random id in `home.json` and in the database, signed with the user's key.
+
+The id in the database ties the two together: a database that was put beside a proof from elsewhere has another id, or
+none. Nobody can make a proof without the key. Who can read a whole home of a user, its database included, can copy it;
+the copy is then believed as the home is.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+import secrets
+import sqlite3
+import stat
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from windlass.errors import NotPermitted
+from windlass.homes.key import make_key, write_whole
+from windlass.homes.names import DATABASE, HOME_FILE, user_folder
+
+__all__ = [
+    "HomeProof",
+    "check_database",
+    "home_id",
+    "mark_home_as_ours",
+    "mark_new_home",
+    "read_proof",
+    "write_home_id",
+]
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_LARGEST = 4096
+
+
+class HomeProof(NamedTuple):
+    """The content of a home's `home.json`."""
+
+    id: str
+    signature: str
+
+    @classmethod
+    def new(cls, key: bytes) -> HomeProof:
+        home = secrets.token_hex(16)
+        return cls(home, _signature(home, key))
+
+    def holds(self, key: bytes) -> bool:
+        return hmac.compare_digest(self.signature.encode(), _signature(self.id, key).encode())
+
+    @property
+    def text(self) -> str:
+        return json.dumps({"id": self.id, "proof": self.signature}) + "\n"
+
+
+def read_proof(home: Path) -> HomeProof | None:
+    """The proof in a home, which may be anybody's; None if there is none. Raises ValueError if it is damaged."""
+    try:
+        descriptor = os.open(home / HOME_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ValueError(f"{HOME_FILE} cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{HOME_FILE} is not a regular file")
+        text = opened.read(_LARGEST)
+    try:
+        found = json.loads(text)
+        proof = HomeProof(found["id"], found["proof"])
+        if not _ID.fullmatch(proof.id) or not isinstance(proof.signature, str) or not proof.signature.isascii():
+            raise ValueError("not an id and its proof")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{HOME_FILE} is damaged") from error
+    return proof
+
+
+def home_id(home: Path) -> str | None:
+    """The id of a home; None if the folder is none, as in a test of the journal alone."""
+    try:
+        proof = read_proof(home)
+    except ValueError as error:
+        raise NotPermitted(f"the home {home} is not used: {error}") from error
+    return None if proof is None else proof.id
+
+
+def mark_home_as_ours(home: Path, env: Mapping[str, str] = os.environ) -> None:
+    """Make a home the user's own from now on, whatever is in it: everything in it will be believed.
+
+    For a command that puts a home together from files that its user has chosen, such as a backup: call it when all
+    files are in their place and no connection to the database is open, before the home is opened. The home gets a
+    new id, which is written into its database and, last, with its proof into `home.json`; killed in between, the home
+    is refused until this, or `windlass adopt`, is done again. A home that is moved or copied whole needs no call.
+    """
+    proof = HomeProof.new(make_key(user_folder(env)))
+    if (home / DATABASE).exists():
+        with closing(sqlite3.connect(home / DATABASE, timeout=10.0, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("BEGIN IMMEDIATE")
+            write_home_id(db, proof.id)
+            db.execute("COMMIT")
+    write_whole(home / HOME_FILE, proof.text, replace=True)
+
+
+def mark_new_home(home: Path, env: Mapping[str, str] = os.environ) -> None:
+    """Give a home that has nothing in it yet its id and proof. Another process may do the same at this moment."""
+    write_whole(home / HOME_FILE, HomeProof.new(make_key(user_folder(env))).text)
+
+
+def write_home_id(db: sqlite3.Connection, home: str) -> None:
+    """Write a home's id into its database, in the caller's transaction."""
+    db.execute("CREATE TABLE IF NOT EXISTS home (id TEXT NOT NULL)")
+    db.execute("DELETE FROM home")
+    db.execute("INSERT INTO home (id) VALUES (?)", (home,))
+
+
+def check_database(db: sqlite3.Connection, path: Path, home: str) -> None:
+    """Raise unless the database was made in the home of that id."""
+    try:
+        ids = [row[0] for row in db.execute("SELECT id FROM home LIMIT 2")]
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):
+            raise
+        ids = []
+    if ids != [home]:
+        raise NotPermitted(
+            f"{path} was not made in this home: it has {'the id of another one' if ids else 'no id of a home'}",
+            advice=(f"look at it, and make it yours: windlass adopt {path.parent}",),
+        )
+
+
+def _signature(home: str, key: bytes) -> str:
+    return hmac.digest(key, f"windlass home {home}".encode(), "sha256").hex()
