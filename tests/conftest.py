@@ -356,7 +356,7 @@ class Windlass:
         mine = os.fsencode(self._project.path.parent)
         for pid in pids:
             with suppress(OSError):
-                if mine in Path(f"/proc/{pid}/environ").read_bytes():
+                if mine in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
         for started in self._started:
             if started.process.poll() is None:

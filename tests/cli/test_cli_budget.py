@@ -18,6 +18,7 @@ from windlass.cli.budget import as_text, register
 from windlass.cli.session import Stop
 from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, month_of
 from windlass.engine.spending import By, Page, Period, as_json, look_up
+from windlass.homes import prepare_home
 from windlass.journal.ledger import HEADINGS, SqliteLedger
 from windlass.journal.memory_ledger import MemoryLedger
 from windlass.ports import Charge, Spending, Usage
@@ -219,7 +220,7 @@ def run(*arguments: str) -> Any:
 
 def test_e1_the_command_shows_the_homes_ledger_under_the_users_limits(project: Project) -> None:
     project.user_file("config.toml", "[budget]\nstep = 0.5\nday = {usd = 10, tokens = 5000}\n")
-    project.home.mkdir()
+    prepare_home(project.home)
     now = time.time()
 
     async def spend() -> None:

@@ -17,6 +17,7 @@ import pytest
 import windlass
 from windlass import Call, Plan, Step, tool
 from windlass.errors import JournalError
+from windlass.homes import prepare_home
 from windlass.journal import schema
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _newer(path: Path) -> None:
     ],
 )
 async def test_d2_a_file_that_is_not_ours_is_not_touched(project: Project, make: Any, said: str) -> None:
-    project.home.mkdir(mode=0o700)
+    prepare_home(project.home)
     path = project.home / "windlass.db"
     make(path)
     before = path.read_bytes()

@@ -79,7 +79,8 @@ def open_engine(
     if make:
         make_home(folder)
     kept = make or file.exists()
-    supervisor = Supervisor()
+    env = child_environment(settings)
+    supervisor = Supervisor(visible=env)
     journal = SqliteJournal(file) if kept else MemoryJournal()
     ledger = SqliteLedger(file) if kept else MemoryLedger()
     trust = Trust(user_folder(), ask)
@@ -90,7 +91,6 @@ def open_engine(
     gates = Gates(book, terms, folder / "places" if kept else None)
     available = runtimes(settings, folder, supervisor, runners, gates.book)
     agents = agent_tool(settings, policy, available, ledger, trust)
-    env = child_environment(settings)
     bench = Workbench(settings, folder, supervisor, env, trust.has)
     own = list(tools)
     taken = {tool.name for tool in own} - {tool.name for tool in built_in_tools()}

@@ -24,6 +24,7 @@ from typing import cast
 from windlass.process.command import Command, SpawnError
 from windlass.process.limits import LimitName, Used
 from windlass.process.pipes import Pipe, Stdio
+from windlass.process.secrecy import BETWEEN, pick
 from windlass.process.ward import Ending, Exit, Process, ProcessLost
 
 __all__ = ["Keeping"]
@@ -48,6 +49,7 @@ class Line:
                 # what it could not tell anyone else is seen there.
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(WARDEN)],
+                    env=pick(BETWEEN),
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,

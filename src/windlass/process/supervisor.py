@@ -14,7 +14,7 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
@@ -23,6 +23,7 @@ from windlass.process.group import Grouping
 from windlass.process.limits import ProcessLimits
 from windlass.process.line import Keeping
 from windlass.process.pipes import Pipe
+from windlass.process.secrecy import hide_environment
 from windlass.process.ward import Process
 
 __all__ = ["Containment", "Mechanism", "Supervisor", "containment"]
@@ -92,11 +93,15 @@ class Supervisor:
     Should the engine die before it can, everything is killed all the same where `containment()` is "subreaper".
     """
 
-    def __init__(self, mechanism: Mechanism | None = None, *, cgroups: bool = True) -> None:
+    def __init__(
+        self, mechanism: Mechanism | None = None, *, cgroups: bool = True, visible: Collection[str] | None = None
+    ) -> None:
         """`mechanism` overrules what `containment` finds, as tests of the other one do.
 
-        Without `cgroups`, memory is watched alone, and not bounded by the kernel.
+        Without `cgroups`, memory is watched alone, and not bounded by the kernel. With `visible`, commands cannot
+        read any but these variables of this process, from the first command on (`secrecy`).
         """
+        self._visible = visible
         kept = (mechanism or containment().mechanism) == "subreaper"
         self._owner: _Owner = Keeping(cgroups=cgroups) if kept else Grouping()
         self._starting = asyncio.Semaphore(STARTING)
@@ -123,6 +128,9 @@ class Supervisor:
         async with self._starting:
             if self._closed:
                 raise RuntimeError("this Supervisor is closed: it starts nothing any more")
+            if self._visible is not None:
+                hide_environment(self._visible)
+                self._visible = None
             return await self._owner.spawn(command, stdin, limit)
 
     async def close(self) -> None:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 ROUND = 0.02
@@ -499,6 +500,7 @@ def main() -> None:
     os.dup2(nowhere, 0, inheritable=False)  # so that no descriptor opened later takes the number of a standard stream
     os.close(nowhere)
     os.chdir("/")  # hold no directory busy
+    prctl(PR_SET_DUMPABLE, 0)  # no step may look into what keeps it, and keepers inherit this
     Warden(line).run()
 
 
