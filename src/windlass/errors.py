@@ -128,6 +128,11 @@ MOST_PROBLEMS = 50
 """Problems of a plan that are printed; the exception holds them all."""
 
 
+def _indented(text: str) -> str:
+    """An item of a list: a line break in it cannot begin another item."""
+    return text.replace("\n", "\n    | ")
+
+
 class PlanInvalid(UsageError):
     """A plan has problems; all of them are listed."""
 
@@ -135,7 +140,7 @@ class PlanInvalid(UsageError):
         self.problems = tuple(problems)
         count = len(self.problems)
         head = "1 problem in the plan" if count == 1 else f"{count} problems in the plan"
-        lines = [f"  {problem}" for problem in self.problems[:MOST_PROBLEMS]]
+        lines = [f"  {_indented(str(problem))}" for problem in self.problems[:MOST_PROBLEMS]]
         if count > MOST_PROBLEMS:
             lines.append(f"  … and {count - MOST_PROBLEMS} more")
         super().__init__("\n".join([f"{head}:", *lines]))
@@ -154,7 +159,7 @@ class CannotResume(UsageError):
 
     def __init__(self, reasons: Sequence[str], *, advice: Sequence[str] = ()) -> None:
         self.reasons = tuple(reasons)
-        lines = "\n".join(f"  - {reason}" for reason in self.reasons)
+        lines = "\n".join(f"  - {_indented(reason)}" for reason in self.reasons)
         super().__init__(f"this execution cannot be resumed as it is:\n{lines}", advice=advice)
 
 

@@ -92,6 +92,6 @@ def test_text_from_strangers_cannot_write_to_the_terminal(project: Any, windlass
     project.file(".claude/agents/x.md", '---\nname: x\ndescription: "a\\e[2Jb\\u202ec"\n---\nBe \x1b]0;evil\x07.\n')
     project.file(".claude/agents/y\x1b[31m.md", "---\nname: [\n---\n")
     table, shown = windlass("agents").out, windlass("agents", "show", "x").out
-    assert "a\\x1b[2Jb\\x202ec" in table
+    assert "a\\u001b[2Jb\\u202ec" in table
     assert not [sign for sign in table + shown if ord(sign) < 32 and sign not in "\n\t"]
     assert "\u202e" not in table

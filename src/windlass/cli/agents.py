@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from windlass.cli.session import AsJson, Stop, print_json, say
+from windlass.cli.session import AsJson, Stop, out, out_lines, print_json, say
+from windlass.cli.terminal import one_line
 from windlass.cli.text import clip, plural
 
 if TYPE_CHECKING:
     from windlass.agents.catalogue import Catalogue, Shadowed
     from windlass.agents.roles import Role
 
-__all__ = ["register", "short_path", "visible"]
+__all__ = ["register", "short_path"]
 
 Workdir = Annotated[
     Path | None, typer.Option("--workdir", metavar="DIR", help="Look from here instead of the current folder")
@@ -65,10 +65,10 @@ def show(
     if as_json:
         print_json({**role_data(role), "system": system_prompt(role)})
     else:
-        say(visible(f"{role.name}, from {short_path(role.source)}{_limits(role)}"))
+        say(f"{role.name}, from {short_path(role.source)}{_limits(role)}")
         for remark in role.ignored:
-            say(visible(f"warning: {remark}"))
-        sys.stdout.write(visible(system_prompt(role)) + "\n")
+            say(f"warning: {remark}")
+        out_lines(system_prompt(role))
     raise Stop(0)
 
 
@@ -85,35 +85,35 @@ def _print_tables(catalogue: Catalogue) -> None:
     roles = catalogue.roles()
     width = max([len(role.name) for role in roles] + [len(skill.name) for skill in catalogue.skills()] + [8])
     width = min(width, 40)
-    sys.stdout.write("Roles\n")
+    out("Roles")
     for role in roles:
-        sys.stdout.write(_row(role.name, role.description, width, short_path(role.source) + _limits(role)))
+        out_lines(_row(role.name, role.description, width, short_path(role.source) + _limits(role)))
         _print_shadowed(role.name, catalogue.shadowed_roles())
     for unusable in catalogue.unusable():
         word = "switched off" if unusable.disabled else "cannot be used"
-        sys.stdout.write(_row(unusable.name, f"({word})", width, short_path(unusable.source)))
+        out_lines(_row(unusable.name, f"({word})", width, short_path(unusable.source)))
         _print_shadowed(unusable.name, catalogue.shadowed_roles())
-    sys.stdout.write("\nSkills\n" if catalogue.skills() else "\nSkills: none found\n")
+    out_lines("\nSkills" if catalogue.skills() else "\nSkills: none found")
     for skill in catalogue.skills():
-        sys.stdout.write(_row(skill.name, skill.description, width, short_path(str(skill.path))))
+        out_lines(_row(skill.name, skill.description, width, short_path(str(skill.path))))
         _print_shadowed(skill.name, catalogue.shadowed_skills())
     problems = catalogue.problems
     if problems:
-        sys.stdout.write(f"\n{plural(len(problems), 'problem')}\n")
+        out_lines(f"\n{plural(len(problems), 'problem')}")
         for problem in problems:
             told = msgspec.structs.replace(problem, file=short_path(problem.file))
-            sys.stdout.write(f"  {visible(' '.join(str(told).split()))}\n")
+            out(f"  {' '.join(str(told).split())}")
 
 
 def _row(name: str, description: str, width: int, source: str) -> str:
-    text = clip(visible(description), 90) or "(no description)"
-    return f"  {visible(name):<{width}}  {text}\n  {'':<{width}}  from {visible(source)}\n"
+    text = clip(description, 90) or "(no description)"
+    return f"  {one_line(name):<{width}}  {text}\n  {'':<{width}}  from {one_line(source)}"
 
 
 def _print_shadowed(name: str, shadowed: Iterable[Shadowed]) -> None:
     for other in shadowed:
         if other.name.casefold() == name.casefold():
-            sys.stdout.write(f"      stands before {visible(short_path(other.source))}\n")
+            out(f"      stands before {short_path(other.source)}")
 
 
 def _limits(role: Role) -> str:
@@ -130,10 +130,3 @@ def short_path(source: str) -> str:
         if base and source.startswith(base.rstrip("/") + "/"):
             return sign + source[len(base.rstrip("/")) + 1 :]
     return source
-
-
-def visible(text: str) -> str:
-    """Text from strangers must not move the cursor or hide what stands before it."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)

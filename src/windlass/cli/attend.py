@@ -8,7 +8,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
-from windlass.cli.session import attended, say, who
+from windlass.cli.session import attended, say, say_lines, who
 from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
@@ -63,12 +63,13 @@ class Attendant:
         if not self._yes:
             async with self._one_at_a_time:
                 with self._view.aside():
-                    say(f"\nStep {asked.step} asks to run {asked.tool} with exactly:")
-                    say(json.dumps(asked.input, indent=2, ensure_ascii=False))
+                    say("")
+                    say(f"Step {asked.step} asks to run {asked.tool} with exactly:")
+                    say_lines(json.dumps(asked.input, indent=2, ensure_ascii=False))
                     if self._view.state is not None and (
                         change := difference(asked.input, self._view.state.workdir, asked.basis)
                     ):
-                        say(f"which changes:\n{change}")
+                        say_lines(f"which changes:\n{change}")
                     if about := rests_on(asked.basis):
                         say(f"with: {about}")
                     if asked.question:
@@ -90,7 +91,8 @@ class Attendant:
         offer = _amount(asked.needed, asked.unit)
         async with self._one_at_a_time:
             with self._view.aside():
-                say(f"\nStep {asked.step}: {asked.question}.")
+                say("")
+                say(f"Step {asked.step}: {asked.question}.")
                 sys.stderr.write(f"Go on, up to {offer} in all? [y]es, [n]o, or another amount: ")
                 sys.stderr.flush()
                 answer = (await _line()).strip().lower().lstrip("$")

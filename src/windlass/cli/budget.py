@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, print_json, say, with_engine
+from windlass.cli.session import AsJson, Home, Stop, out, print_json, say, with_engine
 from windlass.cli.text import plural
 from windlass.core.budget import Amount
 from windlass.engine.engine import Engine
@@ -42,7 +41,8 @@ def budget(
         if json:
             print_json(as_json(page))
             return 0
-        sys.stdout.write("\n".join(as_text(page)) + "\n")
+        for line in as_text(page):
+            out(line)
         if not any(limits.values()):
             say("no limits are set; to set some, in config.toml under [budget]: day = 10, or day = {tokens = 1000000}")
         return 0

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from windlass.cli.session import print_json, say, suggest
+from windlass.cli.session import out, print_json, say, suggest
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
 
@@ -19,7 +19,7 @@ async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool =
     if as_json:
         print_json({"id": execution, "log": str(log)})
     else:
-        sys.stdout.write(execution + "\n")
+        out(execution)
     suggest(f"goes on in the background; follow it: windlass watch {execution}")
     return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, print_json
+from windlass.cli.session import AsJson, Home, Stop, out, print_json
 from windlass.homes import HomeJudgement
 
 __all__ = ["register"]
@@ -53,9 +53,9 @@ def doctor(as_json: AsJson = False, home: Home = None) -> None:
         print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
     else:
         for finding in findings:
-            sys.stdout.write(f"{finding.mark} {finding.name}: {finding.detail}\n")
+            out(f"{finding.mark} {finding.name}: {finding.detail}")
             if finding.mend:
-                sys.stdout.write(f"    → {finding.mend}\n")
+                out(f"    → {finding.mend}")
     raise Stop(0 if fine else 1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 
 __all__ = ["main"]
 
@@ -16,7 +16,10 @@ def main() -> None:
 
         sys.stdout.write(f"windlass {__version__}\n")
         return
-    _make_streams_sound()
+    from windlass.cli.terminal import protect_streams
+
+    protect_streams()
+    sys.excepthook = _report_fault  # before Typer takes the one that it finds
     _refuse_bytes(sys.argv[1:])
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # under nohup it is ignored, and stays so
     if ours:
@@ -28,14 +31,11 @@ def main() -> None:
     run_app()
 
 
-def _make_streams_sound() -> None:
-    """Neither a stream that was closed (`>&-`) nor one that knows ASCII only may break a command."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we live
-        elif mode == "w":
-            stream.reconfigure(errors="backslashreplace")
+def _report_fault(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+    """A traceback without the colours that newer Pythons add: stderr shows escape sequences instead of obeying them."""
+    import traceback
+
+    sys.stderr.write("".join(traceback.format_exception(kind, fault, trace)))
 
 
 def _refuse_bytes(arguments: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from windlass.cli.detach import send_off, start_driver
 from windlass.cli.run import Detach, ProgressOption, see_through
-from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
+from windlass.cli.session import AsJson, Home, Stop, Yes, attended, out, print_json, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
@@ -36,7 +35,7 @@ def checkpoint(
         if as_json:
             print_json({"path": str(path)})
         else:
-            sys.stdout.write(f"{path}\n")
+            out(str(path))
         return 0
 
     raise Stop(with_engine(work, home))
@@ -55,7 +54,7 @@ def restore(
         if as_json:
             print_json({"id": execution, "status": str(state.status)})
         else:
-            sys.stdout.write(execution + "\n")
+            out(execution)
         if not state.status.finished:
             suggest(f"next: windlass resume {execution}   # with --workdir DIR if it is to work elsewhere")
         return 0

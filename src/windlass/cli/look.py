@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, as_typed, print_json, say, with_engine
+from windlass.cli.session import AsJson, Home, Stop, as_typed, out, out_lines, print_json, say, with_engine
+from windlass.cli.terminal import write_output
 from windlass.cli.text import MARKS, clip, describe, next_commands, shown, summary
 from windlass.cli.tool_check import gate_lines
 from windlass.cli.used_text import in_brief, used_text
@@ -47,7 +48,7 @@ def status(
         if execution is None:
             await _show_list(engine, ["pending", "running", "paused"], 0, as_json)
             for line in () if as_json else gate_lines(engine):
-                _out(line)
+                out(line)
             return 0
         state = await engine.state(execution)
         if as_json:
@@ -55,17 +56,17 @@ def status(
             return 0
         driven = engine.driven(state)
         for line in summary(state, driven):
-            _out(line)
-        _out(f"{progress(state):.0f}%  in {state.workdir}")
+            out(line)
+        out(f"{progress(state):.0f}%  in {state.workdir}")
         if used := used_text(summed(step.used for step in state.steps.values())):
-            _out(used)
+            out(used)
         for step in state.top_level():
             undone = " (undone)" if step.undone else ""
-            _out(f"  {MARKS[step.status]} {step.id}  {step.status}{undone}{_remark(step)}")
+            out(f"  {MARKS[step.status]} {step.id}  {step.status}{undone}{_remark(step)}")
         for line in () if state.status.finished else gate_lines(engine):
-            _out(line)
+            out(line)
         for line in next_commands(state, driven):
-            _out(as_typed(f"next: {line}"))
+            out(as_typed(f"next: {line}"))
         return 0
 
     raise Stop(with_engine(work, home))
@@ -112,7 +113,7 @@ async def _show_list(engine: Engine, statuses: list[str], limit: int, as_json: b
         remark = f" ({head.detail})" if head.detail else ""
         if head.status in ("running", "pending") and not engine.journal.alive(head.driver):
             remark = as_typed(f" (its process is gone: windlass resume {head.id})")
-        _out(f"{head.id}  {when}  {head.status:<9}  {head.name}{remark}")
+        out(f"{head.id}  {when}  {head.status:<9}  {head.name}{remark}")
 
 
 async def _head_view(engine: Engine, head: Head) -> dict[str, Any]:
@@ -162,13 +163,13 @@ async def _prompts(engine: Engine, execution: str, step: str | None, as_json: bo
         say("no agent was told anything yet")
     for event in told:
         if as_json:
-            _out(ev.encode(event).decode())
+            out(ev.encode(event).decode())
             continue
         more = f", goes on with session {event.session}" if event.session else ""
-        _out(f"# {event.step} attempt {event.attempt}: {event.role} on {event.runtime}{more}")
-        _out(f"## system\n{event.system}\n\n## prompt\n{event.prompt}\n")
+        out(f"# {event.step} attempt {event.attempt}: {event.role} on {event.runtime}{more}")
+        out_lines(f"## system\n{event.system}\n\n## prompt\n{event.prompt}\n")
         for note in event.notes:
-            _out(f"## note\n{note}\n")
+            out_lines(f"## note\n{note}\n")
     return 0
 
 
@@ -187,14 +188,14 @@ def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_js
     if step is not None and about is None:
         return state
     if as_json:
-        _out(f'{{"seq":{seq},{ev.encode(event).decode()[1:]}')
+        out(f'{{"seq":{seq},{ev.encode(event).decode()[1:]}')
         return state
     clock = datetime.fromtimestamp(event.at).isoformat(" ", timespec="milliseconds")
     if isinstance(event, ev.OutputWritten):
         for line in event.text.splitlines():
-            _out(f"{clock}   {event.step} | {line}")
+            write_output(sys.stdout, f"{clock}   {event.step} | ", line)
     elif (text := describe(event, state)) is not None:
-        _out(f"{clock} {text}{in_brief(getattr(event, 'used', None))}")
+        out(f"{clock} {text}{in_brief(getattr(event, 'used', None))}")
     return state
 
 
@@ -216,15 +217,15 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
             for state, step in found:
                 asked = step.approval
                 if asked is not None:
-                    _out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
+                    out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
                     print_json(asked.input)
                     if change := difference(asked.input, state.workdir, asked.basis):
-                        _out(change.rstrip("\n"))
+                        out_lines(change.rstrip("\n"))
                     if about := rests_on(asked.basis):
-                        _out(f"  with: {about}")
+                        out(f"  with: {about}")
                     if asked.question:
-                        _out(f"  {asked.question}")
-                    _out(as_typed(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny"))
+                        out(f"  {asked.question}")
+                    out(as_typed(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny"))
         return 0
 
     raise Stop(with_engine(work, home))
@@ -233,7 +234,3 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
 def _question(step: StepState, workdir: str) -> dict[str, Any]:
     question = step_view(step)["question"] or {}
     return {**question, "diff": difference(question.get("input"), workdir, question.get("basis", {}))}
-
-
-def _out(line: str) -> None:
-    sys.stdout.write(line + "\n")

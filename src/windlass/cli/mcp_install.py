@@ -20,7 +20,8 @@ from typing import Any
 
 import typer
 
-from windlass.cli.session import attended, print_json, say
+from windlass.cli.session import attended, print_json, say, say_lines
+from windlass.cli.terminal import one_line
 from windlass.errors import UsageError
 
 __all__ = ["Client", "install"]
@@ -65,8 +66,8 @@ def install(client: Client, *, user: bool, show: bool, yes: bool, home: str | No
     after = json.dumps(data, indent=_indent(before), ensure_ascii=False) + "\n"
     named = str(entry.file)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), named, named, lineterm="")
-    say("\n".join(lines))
-    if not yes and not (attended() and typer.confirm(f"Write {entry.file}?", err=True)):
+    say_lines("\n".join(lines))
+    if not yes and not (attended() and typer.confirm(f"Write {one_line(str(entry.file))}?", err=True)):
         raise UsageError(f"nothing was written to {entry.file}", advice=("to write it unasked, add --yes",))
     _write(entry.file, after)
     say(f"written: {entry.file}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, Yes, print_json, say, with_engine
+from windlass.cli.session import AsJson, Home, Stop, Yes, out, print_json, say, with_engine
 from windlass.cli.text import duration
 from windlass.engine.engine import Engine
 from windlass.errors import PlanInvalid
@@ -75,7 +74,7 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
             marks += ["foreach"] if step.foreach is not None else []
             needs = f" ← {', '.join(graph.needs[step_id])}" if graph.needs[step_id] else ""
             remark = f"  ({'; '.join(marks)})" if marks else ""
-            sys.stdout.write(f"{'  ' * depth[step_id]}{step_id}: {step.tool_name}{needs}{remark}\n")
+            out(f"{'  ' * depth[step_id]}{step_id}: {step.tool_name}{needs}{remark}")
         return 0
 
     raise Stop(with_engine(work, home, yes=yes))
@@ -105,7 +104,7 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
         else:
             low, high = found.low_s or 0.0, found.high_s or 0.0
             text = f"about {duration(found.expected_s)} ({duration(low)} to {duration(high)})"
-            sys.stdout.write(f"{text}, from {found.samples} earlier attempts\n")
+            out(f"{text}, from {found.samples} earlier attempts")
             if found.unknown:
                 say(f"not counted, because they never ran here: {', '.join(found.unknown[:10])}")
         return 0

@@ -28,6 +28,7 @@ from windlass.cli.session import (
     who,
     with_engine,
 )
+from windlass.cli.terminal import one_line, write_output
 from windlass.cli.text import next_commands, shown, summary
 from windlass.cli.view import Progress, View, view_for
 from windlass.core import events as ev
@@ -286,7 +287,8 @@ def _interrupt(engine: Engine, execution: Execution, number: int) -> None:
     if len(_interrupts) > 1:
         # Asked twice: go at once. The journal is true at any moment, and the warden ends the processes.
         os._exit(130)
-    say("\ninterrupting (once more to leave at once) …")
+    say("")
+    say("interrupting (once more to leave at once) …")
     task = asyncio.get_running_loop().create_task(engine.interrupt(execution.id, by=who()))
     _requests.add(task)
     task.add_done_callback(_requests.discard)
@@ -297,7 +299,7 @@ def _report(state: State, driven: bool, as_json: bool) -> None:
         print_json(snapshot(state))
     else:
         for step in _results(state):
-            sys.stdout.write(f"{step.id}: {shown(step.output)}\n")
+            write_output(sys.stdout, f"{step.id}: ", shown(step.output))
         sys.stdout.flush()
     for line in summary(state, driven):
         say(line)
@@ -361,7 +363,7 @@ async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, ye
         return 0
     worst = 0
     for head in orphans:
-        if every or yes or (attended() and typer.confirm(f"resume {head.name} {head.id}?", err=True)):
+        if every or yes or (attended() and typer.confirm(f"resume {one_line(head.name)} {head.id}?", err=True)):
             try:
                 resumed = await engine.resume(head.id, hold=yes or attended())
             except WindlassError as error:  # one that cannot go on must not hold up the others

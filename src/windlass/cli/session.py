@@ -16,10 +16,11 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
+from windlass.cli.terminal import as_message, one_line
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
-from windlass.errors import PlanInvalid, WindlassError
+from windlass.errors import CannotResume, PlanInvalid, WindlassError
 
 __all__ = [
     "AsJson",
@@ -30,10 +31,13 @@ __all__ = [
     "ask_trust",
     "exit_code",
     "leave_stderr_to_events",
+    "out",
+    "out_lines",
     "print_json",
     "remember_home",
     "report_error",
     "say",
+    "say_lines",
     "suggest",
     "who",
     "with_engine",
@@ -84,9 +88,25 @@ def say(text: str) -> None:
         _write(text)
 
 
+def say_lines(text: str) -> None:
+    """Say each line of a text that we laid out ourselves: JSON, a difference, a list."""
+    for line in text.split("\n"):
+        say(line)
+
+
 def _write(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(as_message(text) + "\n")
     sys.stderr.flush()
+
+
+def out(text: str) -> None:
+    """One line of data on stdout."""
+    sys.stdout.write(as_message(text) + "\n")
+
+
+def out_lines(text: str) -> None:
+    """Data of several lines on stdout, laid out by us, or one text that stands alone."""
+    sys.stdout.write(text + "\n")
 
 
 def suggest(text: str) -> None:
@@ -120,9 +140,9 @@ def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
         return None
 
     def ask(folder: Path, files: list[Path]) -> bool:
-        names = ", ".join(file.name for file in files)
+        names = ", ".join(one_line(file.name) for file in files)
         return typer.confirm(
-            f"The plan loads Python code ({names}) from {folder}.\n"
+            f"The plan loads Python code ({names}) from {one_line(str(folder))}.\n"
             "It runs with all your rights. Trust this folder from now on?",
             err=True,
         )
@@ -182,7 +202,9 @@ def report_error(error: WindlassError, as_json: bool) -> int:
         if isinstance(error, PlanInvalid):
             told["problems"] = [msgspec.to_builtins(problem) for problem in error.problems]
         print_json({"error": told})
-    _write(f"windlass: {error.message}")
+    listed = isinstance(error, PlanInvalid | CannotResume)  # their lines are ours, an item each
+    for line in f"windlass: {error.message}".split("\n") if listed else [f"windlass: {error.message}"]:
+        _write(line)
     for line in error.advice:
         _write(as_typed(f"  → {line}"))
     return error.exit_code

@@ -220,5 +220,5 @@ def _question_lines(step: StepState) -> list[str]:
         return [f"  ? {step.id}: {step.question}"]
     if step.approval is None:
         return []
-    arguments = json.dumps(step.approval.input, ensure_ascii=False, indent=2).replace("\n", "\n    ")
-    return [f"  ? {step.id} waits for approval of {step.approval.tool} with", f"    {arguments}"]
+    arguments = json.dumps(step.approval.input, ensure_ascii=False, indent=2).split("\n")
+    return [f"  ? {step.id} waits for approval of {step.approval.tool} with", *(f"    {line}" for line in arguments)]

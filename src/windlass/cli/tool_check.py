@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from windlass.cli.agents import visible
+from windlass.cli.terminal import as_message
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import breakers, open_breakers, told_line
 
@@ -31,12 +31,10 @@ def told_of(found: dict[str, Any]) -> str:
     lines = []
     for (_, tool), alike in groupby(found["tools"].items(), key=lambda one: (one[0].partition(".")[0], one[1])):
         mark = "✓" if tool["ok"] else "✗" if tool["set_up"] else "–"
-        lines.append(
-            f"{mark} {_named([name for name, _ in alike])}{': ' if tool['detail'] else ''}{visible(tool['detail'])}"
-        )
-        lines += [f"    → {visible(tool['advice'])}"] if tool["advice"] and not tool["ok"] else []
+        lines.append(f"{mark} {_named([name for name, _ in alike])}{': ' if tool['detail'] else ''}{tool['detail']}")
+        lines += [f"    → {tool['advice']}"] if tool["advice"] and not tool["ok"] else []
     lines += _breaker_lines(found["breakers"])
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{as_message(line)}\n" for line in lines)
 
 
 def _named(alike: list[str]) -> str:
@@ -52,4 +50,4 @@ def gate_lines(engine: Engine) -> list[str]:
 
 
 def _breaker_lines(known: dict[str, dict[str, Any]]) -> list[str]:
-    return [f"! {' '.join(visible(told_line(name, told)).split())}" for name, told in known.items()]
+    return [f"! {' '.join(told_line(name, told).split())}" for name, told in known.items()]

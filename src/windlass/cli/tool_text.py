@@ -1,4 +1,4 @@
-"""How tools look in plain text. Composed ones may come with a repository: their words cannot steer the terminal."""
+"""How tools look in plain text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from windlass.cli.agents import short_path as short
-from windlass.cli.agents import visible
+from windlass.cli.terminal import as_message
 from windlass.cli.text import clip, plural
 
-__all__ = ["short", "tool_page", "tool_table", "visible"]
+__all__ = ["short", "tool_page", "tool_table"]
 
 _HEADINGS = {"built-in": "Built-in", "mcp": "Of MCP servers", "own": "Own", "composed": "Composed"}
 _WIDEST = 40
@@ -26,7 +26,7 @@ def tool_table(tools: Sequence[dict[str, Any]]) -> str:
             continue
         lines.append(heading if of_kind else f"{heading}: none yet")
         for tool in of_kind:
-            words = clip(visible(tool["description"]), 90) or "(no description)"
+            words = clip(tool["description"], 90) or "(no description)"
             lines.append(f"  {tool['name']:<{width}}  {tool['effect'] or 'by arguments':<10}  {words}")
             if kind == "composed":
                 lines.append(f"  {'':<{width}}  {'':<10}  {_calls(tool)}; {_used(tool)}; {_scope(tool)}")
@@ -42,26 +42,26 @@ def tool_page(tool: dict[str, Any]) -> str:
 def _page(tool: dict[str, Any]) -> Iterator[str]:
     effect = f"effect {tool['effect']}" if tool["effect"] else "its effect depends on its arguments"
     yield f"{tool['name']}: {tool['kind']}, {effect}"
-    yield visible(tool["description"])
+    yield as_message(tool["description"])
     if terms := [f"{name} {value}" for name, value in tool["terms"].items() if value]:
-        yield f"its terms: {visible(', '.join(terms))}"
+        yield f"its terms: {', '.join(terms)}"
     if tool["breaker"] is not None and tool["breaker"]["failures"]:
-        yield f"its breaker is {tool['breaker']['circuit']}; the last failure: {visible(tool['breaker']['because'])}"
+        yield f"its breaker is {tool['breaker']['circuit']}; the last failure: {tool['breaker']['because']}"
     if tool["kind"] == "composed":
-        yield f"kept in {visible(short(tool['file']))}, {_scope(tool)}"
+        yield f"kept in {short(tool['file'])}, {_scope(tool)}"
         yield f"{_calls(tool)}; {_used(tool)}"
     yield f"\nArguments\n{_data(tool['schema'])}"
     if tool["returns"] is not None:
         yield f"\nReturns\n{_data(tool['returns'])}"
     if tool["declaration"] is not None:
-        yield f"\nIn a program\n{visible(tool['declaration'])}".rstrip()
+        yield f"\nIn a program\n{tool['declaration']}".rstrip()
     if tool["kind"] == "composed":
-        yield f"\nSource\n{visible(tool['source'])}".rstrip()
+        yield f"\nSource\n{tool['source']}".rstrip()
     yield ""
 
 
 def _calls(tool: dict[str, Any]) -> str:
-    return f"may call {visible(', '.join(tool['grants']))}" if tool["grants"] else "calls no tools"
+    return f"may call {', '.join(tool['grants'])}" if tool["grants"] else "calls no tools"
 
 
 def _used(tool: dict[str, Any]) -> str:
@@ -78,4 +78,4 @@ def _scope(tool: dict[str, Any]) -> str:
 
 
 def _data(value: Any) -> str:
-    return visible(json.dumps(value, indent=2, ensure_ascii=False))
+    return json.dumps(value, indent=2, ensure_ascii=False)

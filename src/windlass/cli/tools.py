@@ -12,6 +12,7 @@ import typer
 
 from windlass.cli.run import ProgressOption, see_through
 from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
+from windlass.cli.terminal import one_line
 from windlass.cli.text import shown
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
@@ -53,7 +54,7 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
 
     async def work(engine: Engine) -> int:
         from windlass.assembly.showing import every_tool, tool_data
-        from windlass.cli.tool_text import tool_table, visible
+        from windlass.cli.tool_text import tool_table
         from windlass.engine.gates.view import manner
 
         gates = engine.performer.gates
@@ -65,7 +66,7 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
         shelf = engine.shelf.problems() if engine.shelf is not None else []
         bench = engine.bench.problems() if engine.bench is not None else []
         for problem in (*shelf, *bench):
-            say(f"warning: {visible(problem)}")
+            say(f"warning: {problem}")
         return 0
 
     raise Stop(with_engine(work, home))
@@ -120,7 +121,6 @@ def types(
 
     async def work(engine: Engine) -> int:
         from windlass.assembly.showing import fitting
-        from windlass.cli.tool_text import visible
         from windlass.engine.code.typings import declarations
 
         found = fitting(engine, query, EVERY)
@@ -129,7 +129,7 @@ def types(
         if as_json:
             print_json({"tools": [tool.name for tool in found], "typescript": declarations(found)})
         else:
-            sys.stdout.write(visible(declarations(found)))
+            sys.stdout.write(declarations(found))
         return 0
 
     raise Stop(with_engine(work, home or context.obj))
@@ -240,7 +240,7 @@ def delete(
         if not yes:
             if not attended():
                 raise UsageError("nobody is here to be asked", advice=(f"windlass tools delete {name} --yes",))
-            if not typer.confirm(f"Delete the composed tool {name}?", err=True):
+            if not typer.confirm(f"Delete the composed tool {one_line(name)}?", err=True):
                 say("it stays")
                 return 1
         engine.shelf.delete(name, everywhere=everywhere)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from windlass.cli.session import AsJson, print_json, say
+from windlass.cli.session import AsJson, out, print_json, say
 from windlass.errors import UsageError
 
 __all__ = ["register"]
@@ -39,4 +38,4 @@ def trust(
         print_json(known.folders())
     elif folder is None:
         for trusted in known.folders():
-            sys.stdout.write(f"{trusted}\n")
+            out(str(trusted))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, print_json, say, who, with_engine
+from windlass.cli.session import AsJson, Home, Stop, out, print_json, say, who, with_engine
 from windlass.cli.text import plural
 from windlass.engine.engine import Engine
 
@@ -33,7 +33,7 @@ def undo(
             return 0
         for change in changes:
             to = f" to {change['to']}" if "to" in change else ""
-            typer.echo(f"{change['path']}  {change['undone']}{to}")
+            out(f"{change['path']}  {change['undone']}{to}")
         say(f"{step} is undone: {plural(len(changes), 'path')}")
         return 0
 

@@ -14,7 +14,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from windlass.cli.agent_text import cost_text
-from windlass.cli.text import MARKS, clip, describe, duration
+from windlass.cli.terminal import as_message, coloured, one_line, write_output
+from windlass.cli.text import MARKS, describe, duration
 from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
@@ -115,7 +116,7 @@ class PlainView(View):
             key = (event.step, event.stream)
             *whole, rest = (self._begun.pop(key, "") + event.text).split("\n")
             for line in whole:
-                self._write(f"{clock}   {event.step} | {line}")
+                self._output(clock, event.step, line)
             if rest:
                 self._begun[key] = rest
             return
@@ -132,10 +133,14 @@ class PlainView(View):
     def _finish_lines(self, step: str | None, clock: str) -> None:
         """What has no end yet is written as it is, before something else is said of its step (or of all)."""
         for key in [key for key in self._begun if step is None or key[0] == step]:
-            self._write(f"{clock}   {key[0]} | {self._begun.pop(key)}")
+            self._output(clock, key[0], self._begun.pop(key))
 
-    def _write(self, line: str) -> None:
-        sys.stderr.write(line + "\n")
+    def _output(self, clock: str, step: str, line: str) -> None:
+        write_output(sys.stderr, f"{clock}   {step} | ", line)
+        sys.stderr.flush()
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(as_message(text) + "\n")
         sys.stderr.flush()
 
 
@@ -191,7 +196,7 @@ def _headline(state: State) -> Text:
     done = progress(state)
     bar = "━" * round(done / 5) + "─" * (20 - round(done / 5))
     text = Text()
-    text.append(state.plan.name, style="bold")
+    text.append(one_line(state.plan.name), style="bold")
     text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}  ", style="cyan")
     if (cost := state.cost) != Cost():
         text.append(f"{cost_text(cost)}  ", style="magenta")
@@ -215,7 +220,7 @@ def _line(step: StepState, width: int) -> Text:
 
     indent = "    " if step.parent is not None else "  "
     text = Text(indent + MARKS[step.status] + " ", style=_STYLES[step.status])
-    text.append(step.spec.name or step.id if step.parent is None else step.id)
+    text.append(one_line(step.spec.name or step.id if step.parent is None else step.id))
     if step.started_at is not None:
         ended = step.finished_at if step.finished_at is not None else time.time()
         text.append(f"  {duration(max(0.0, ended - step.started_at))}", style="dim")
@@ -224,7 +229,9 @@ def _line(step: StepState, width: int) -> Text:
     remark = _remark(step)
     if remark:
         room = max(10, width - text.cell_len - 4)
-        text.append("  " + clip(remark, room), style="dim")
+        shown = Text.from_ansi(coloured(" ".join(remark.split())), style="dim", end="")
+        shown.truncate(room, overflow="ellipsis")
+        text.append("  ").append_text(shown)
     text.no_wrap = True
     return text
 

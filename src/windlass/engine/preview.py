@@ -54,8 +54,9 @@ def difference(input: Any, workdir: str | Path, basis: Mapping[str, str] = _NO_B
     after = _after(input, before)
     if after is None or after == before:
         return None
+    name = path.replace("\n", "\\n")  # it cannot begin a line of the difference
     lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{path} (now)", f"{path} (then)", n=3
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"{name} (now)", f"{name} (then)", n=3
     )
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)
     return text if len(text) <= MAX_DIFF else f"{text[:MAX_DIFF]}\n… the difference goes on: {len(text):,} characters\n"

@@ -1,0 +1,104 @@
+"""Text that people read in a terminal: nothing in it can command the terminal, and one message cannot pose as two.
+
+Names, outputs, errors and results come from plans, steps, agents and servers. `protect_streams` replaces stdout and
+stderr, so every command passes here: control characters, escape sequences and invisible direction marks are shown as
+`\\u001b`, which is also how JSON writes them. Rich, which draws with escape sequences of its own, has a way around that
+lets only these through. Colours are kept in a step's own output alone (`write_output`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from typing import Any, TextIO
+
+__all__ = ["as_message", "coloured", "one_line", "protect_streams", "visible", "write_output"]
+
+_UNSAFE = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but for tab and line feed
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the direction of the text around them
+    "\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # they are not seen
+)
+_CONTROL = re.compile(f"[{_UNSAFE}]")
+_COLOUR = r"\x1b\[[0-9;:]*m"
+_BUT_COLOURS = re.compile(f"({_COLOUR})|[{_UNSAFE}]")
+_BUT_DRAWING = re.compile(rf"({_COLOUR}|\x1b\[[0-9]*[A-GJK]|\x1b\[\?25[hl]|\r)|[{_UNSAFE}]")
+"""What Rich writes to draw a live view: colours, cursor moves, erasing, hiding the cursor."""
+CONTINUED = "\n  | "
+"""Begins every line of a message but its first: a line that a name or an error brings cannot look like one of ours."""
+
+
+def visible(text: str) -> str:
+    """The text with everything that a terminal would obey, or not show, written out."""
+    return _CONTROL.sub(_written_out, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The same for a name in the middle of a question: line breaks are written out, too."""
+    return visible(text).replace("\n", "\\n")
+
+
+def as_message(text: str) -> str:
+    """A message of several lines, marked so that only its first can be taken for a message."""
+    return text.replace("\n", CONTINUED)
+
+
+def coloured(text: str) -> str:
+    """A line of a step's own output: colours stay and end with it, everything else is written out."""
+    safe = _BUT_COLOURS.sub(_written_out, text)
+    return f"{safe}\x1b[0m" if "\x1b" in safe else safe
+
+
+def write_output(stream: TextIO, head: str, output: str) -> None:
+    """Write a step's output after a head of ours."""
+    text = CONTINUED.join(coloured(line.removesuffix("\r")) for line in output.split("\n"))
+    getattr(stream, "rich_proxied_file", stream).write(f"{visible(head)}{text}\n")
+
+
+def protect_streams() -> None:
+    """Let everything that this process prints pass here; a closed stream and one that knows ASCII only work, too."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:  # closed: `>&-`
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we live
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            setattr(sys, name, _SafeStream(stream))
+
+
+class _SafeStream(io.TextIOWrapper):
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(
+            stream.buffer,
+            encoding=stream.encoding,
+            errors="backslashreplace",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        self.rich_proxied_file = _DrawingStream(self)
+        """Rich's name for the stream that it writes to instead."""
+
+    def write(self, text: str) -> int:
+        return super().write(visible(text))
+
+    def draw(self, text: str) -> int:
+        return super().write(_BUT_DRAWING.sub(_written_out, text))
+
+
+class _DrawingStream:
+    """The same stream for Rich, and for output in colours."""
+
+    def __init__(self, stream: _SafeStream) -> None:
+        self._stream = stream
+        self.write = stream.draw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    if found.re.groups and found[1] is not None:
+        return found[1]
+    return json.dumps(found[0])[1:-1]
