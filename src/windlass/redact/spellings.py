@@ -13,8 +13,9 @@ __all__ = ["spellings"]
 
 def spellings(value: str) -> Iterator[str]:
     """Every spelling, the plain one first; some may come twice."""
-    in_json = [json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
-    for text in (value, *in_json):
+    in_json = _in_json(value)
+    # An output that is JSON itself stands in JSON once more when it leaves.
+    for text in dict.fromkeys((value, *in_json, *(twice for once in in_json for twice in _in_json(once)))):
         yield text
         yield html.escape(text)
         yield html.escape(text, quote=False)
@@ -25,6 +26,10 @@ def spellings(value: str) -> Iterator[str]:
     yield raw.hex()
     yield raw.hex().upper()
     yield from _base64(raw)
+
+
+def _in_json(text: str) -> list[str]:
+    return [json.dumps(text, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)]
 
 
 def _lower_escapes(quoted: str) -> str:
