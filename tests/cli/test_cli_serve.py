@@ -126,7 +126,12 @@ def test_i3_a_person_is_told_the_address_and_a_login_link_that_works_once(
 ) -> None:
     running = windlass.background("serve", "--port", "0")
     until(lambda: "Ctrl-C stops it" in running.err)
-    (link,) = re.findall(r"(http://127\.0\.0\.1:\d+)(/login\?code=\S+)", running.err)
+    # Its stderr is a file that others can read, so the link is in one that they cannot.
+    kept = project.home / "server.login"
+    assert str(kept) in running.err
+    assert "code=" not in running.err
+    assert kept.stat().st_mode & 0o777 == 0o600
+    (link,) = re.findall(r"(http://127\.0\.0\.1:\d+)(/login\?code=\S+)", kept.read_text())
     stranger = Api(link[0], "")
     token = (project.home / "server.token").read_text().strip()
     assert token not in running.err
@@ -139,9 +144,18 @@ def test_i3_a_person_is_told_the_address_and_a_login_link_that_works_once(
     ended = running.ended()
     assert ended.code == 0
     assert "goes on at the next start" in ended.err
+    assert not kept.exists(), "its code ended with the server"
     for line in ended.err.splitlines():
         if line.startswith("{"):
             assert "code=" not in json.loads(line).get("message", "")
+
+
+def test_i3_the_login_link_is_shown_on_a_terminal(windlass: Windlass) -> None:
+    terminal = windlass.terminal("serve", "--port", "0")
+    terminal.expect("Ctrl-C stops it")
+    assert "/login?code=" in terminal.shown
+    terminal.type("\x03")
+    assert terminal.ended().code == 0
 
 
 def test_i3_a_request_that_waits_does_not_hold_up_the_stop(serve: Serve, project: Project, until: Any) -> None:

@@ -37,8 +37,11 @@ def test_c6_a_link_shows_one_question_and_takes_one_answer(server: Server, proje
     assert "<b>asks" not in text
     assert "default-src 'none'" in page.headers["content-security-policy"]
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    foreign = nobody("POST", asked["link"], headers={**form, "Origin": "https://evil.example"}, raw=b"answer=allow")
-    assert foreign.status == 403
+    for foreign in ({}, {"Origin": "null"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        refused = nobody("POST", asked["link"], headers={**form, **foreign}, raw=b"answer=allow")
+        assert refused.status == 403, foreign
+    assert page.headers["referrer-policy"] == "same-origin", "else browsers send `Origin: null` with our own form"
+    form["Origin"] = server.address
     assert nobody("POST", asked["link"], headers=form, raw=b"answer=perhaps").status == 400
     answered = nobody("POST", asked["link"], headers=form, raw=b"answer=allow&note=from+the+train")
     assert answered.status == 200

@@ -6,9 +6,10 @@ import asyncio
 import errno
 import os
 import socket
+import stat
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -23,6 +24,8 @@ __all__ = ["register"]
 PORT = 8642
 GRACE = 10
 """Seconds that requests have to end after Ctrl-C."""
+QUEUED = 1024
+"""Connections that the kernel keeps until they are accepted."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -74,6 +77,7 @@ async def _serve(
     from windlass.assembly import open_engine
     from windlass.redact import Redactor
     from windlass.server.app import create_app
+    from windlass.server.connections import ACCEPTED_AT_ONCE, Connections, limited
     from windlass.server.lock import ServerLock
     from windlass.server.logs import log_to
     from windlass.server.protocol import StreamProtocol
@@ -93,6 +97,8 @@ async def _serve(
     app = create_app(service, hosts=names)
     config = uvicorn.Config(
         app,
+        http=limited(Connections()),
+        backlog=ACCEPTED_AT_ONCE,
         ws=StreamProtocol,
         ws_per_message_deflate=False,
         access_log=False,
@@ -109,6 +115,7 @@ async def _serve(
     try:
         await server.serve([listening])
     finally:
+        service.access.forget_link()
         lock.release()
     if not as_json:
         say("stopped; what was running goes on at the next start")
@@ -122,6 +129,11 @@ def _server_class() -> type:
         """uvicorn's, which tells the service of the first signal, so that nobody who waits holds it up."""
 
         service: Service
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for listening in sockets or ():
+                listening.listen(QUEUED)  # uvicorn has one number for this and for how many it takes at once
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if self.should_exit:
@@ -149,7 +161,7 @@ def _listen(host: str, port: int) -> socket.socket:
                 advice=(f"find it: ss -ltnp 'sport = :{port}'", "take another: windlass serve --port 0"),
             ) from error
         raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
-    listening.listen(1024)
+    listening.listen(QUEUED)
     listening.setblocking(False)
     return listening
 
@@ -162,12 +174,14 @@ def _address(host: str, listening: socket.socket) -> str:
 
 def _tell(service: Service, address: str, as_json: bool) -> None:
     login = f"{address}/login?code={service.access.login_code()}"
+    login_file = str(service.access.keep_link(login))
     token_file = str(service.access.file)
     if as_json:
         print_json(
             {
                 "address": address,
-                "login": login,
+                "login": None if _others_read(sys.stdout) else login,
+                "login_file": login_file,
                 "token_file": token_file,
                 "home": str(service.engine.home),
                 "pid": os.getpid(),
@@ -175,6 +189,16 @@ def _tell(service: Service, address: str, as_json: bool) -> None:
         )
         return
     say(f"serving {service.engine.home} at {address}")
-    say(f"log in with a browser, once, within 10 minutes: {login}")
+    where = f"open the link in {login_file}" if _others_read(sys.stderr) else login
+    say(f"log in with a browser, once, within 10 minutes: {where}")
     say(f"programs send the token in {token_file}: Authorization: Bearer TOKEN")
     say("Ctrl-C stops it; what runs goes on at the next start")
+
+
+def _others_read(stream: TextIO) -> bool:
+    """Tell whether what is written there ends up in a file that other users can read, as `> server.json` makes it."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_mode & 0o077 != 0

@@ -33,6 +33,7 @@ class Access:
 
     def __init__(self, home: Path, now: Callable[[], float]) -> None:
         self._file = home / "server.token"
+        self._link = home / "server.login"
         self._now = now
         self._codes: dict[str, float] = {}
         """Hashes of login codes, with when they end."""
@@ -74,6 +75,19 @@ class Access:
     def has_session(self, cookie: str) -> bool:
         told = self._verified("session", cookie)
         return told is not None and self._fresh(told.rpartition(".")[2])
+
+    def keep_link(self, link: str) -> Path:
+        """Write the login link to a file that only its user can read."""
+        descriptor = os.open(self._link, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, 0)
+            file.write(link + "\n")
+        return self._link
+
+    def forget_link(self) -> None:
+        """Codes end with the server that gave them."""
+        self._link.unlink(missing_ok=True)
 
     # -- links -----------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "form-action 'self'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
+    # With `no-referrer`, browsers would send `Origin: null` with the form, and be refused.
+    "referrer-policy": "same-origin",
 }
 _STYLE = "body{font:16px/1.5 system-ui;max-width:48rem;margin:3rem auto;padding:0 1rem}pre{white-space:pre-wrap}"
 
@@ -32,6 +32,9 @@ def door_routes(engine: Engine, access: Access) -> list[Route]:
     """`/login` and `/approve`, for the application to mount."""
 
     async def login(request: Request) -> Response:
+        if request.method != "GET" or "prefetch" in request.headers.get("sec-purpose", ""):
+            # A look at the link (HEAD, a browser that fetches ahead) must not use the code up.
+            return _page("Log in", "<p>Open this link in a browser.</p>", 405)
         session = access.redeem(request.query_params.get("code", ""))
         if session is None:
             text = "This login link has been used or is too old. A new one is printed by: windlass serve"

@@ -5,7 +5,7 @@
 | a Host that is not ours (DNS rebinding) | 421 |
 | an Origin that is not our own: foreign, `null`, a look-alike | 403, whatever else it brings |
 | no token and no session | 401 |
-| a session on something that changes, without our own Origin | 403 |
+| a session, or one of the pages, on something that changes, without our own Origin | 403 |
 | a body that is too long | 413 |
 
 It reads headers and counts bytes; it never reads a body and never decides about executions.
@@ -23,9 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from windlass.redact import Redactor
 from windlass.server.access import Access
 
-__all__ = ["COOKIE", "MAX_BODY", "PUBLIC", "Guard"]
+__all__ = ["COOKIE", "LET_IN", "MAX_BODY", "PUBLIC", "Guard"]
 
 COOKIE = "windlass_session"
+LET_IN = "windlass.let_in"
+"""Set in the scope of a request that brought a token or a session."""
 MAX_BODY = 4 * 1024 * 1024
 """Bytes that a request may bring."""
 PUBLIC = frozenset({"/health", "/login", "/approve"})
@@ -91,20 +93,21 @@ class Guard:
         length = headers.only("content-length")
         if length is not None and (not length.isdigit() or int(length) > self._max_body):
             return _too_long(self._max_body)
+        changes = scope["type"] == "websocket" or scope["method"] not in _SAFE
         if scope["path"] in PUBLIC:
-            return None
-        return self._unknown(scope, headers, origin)
+            return _NO_ORIGIN if changes and origin is None else None
+        refusal = self._unknown(headers, changes and origin is None)
+        if refusal is None:
+            scope[LET_IN] = True
+        return refusal
 
-    def _unknown(self, scope: Scope, headers: _Headers, origin: str | None) -> Refusal | None:
+    def _unknown(self, headers: _Headers, lacks_origin: bool) -> Refusal | None:
         kind, _, token = (headers.only("authorization") or "").partition(" ")
         if kind.lower() == "bearer" and self._access.has_token(token.strip()):
             return None
         if not self._access.has_session(_cookie(headers)):
             return Refusal(401, "not logged in", "a token or a session is needed", _LOG_IN)
-        changes = scope["type"] == "websocket" or scope["method"] not in _SAFE
-        if changes and origin is None:
-            return Refusal(403, "no origin", "a browser says where it comes from; this request does not")
-        return None
+        return _NO_ORIGIN if lacks_origin else None
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """With the body counted, and what goes out cleaned of secrets."""
@@ -124,7 +127,7 @@ class Guard:
         async def clean(message: Message) -> None:
             nonlocal begun, held
             if message["type"] == "http.response.start":
-                held = message
+                held = {**message, "headers": [*message.get("headers", ()), (b"x-content-type-options", b"nosniff")]}
                 return
             if message["type"] == "http.response.body" and held is not None:
                 start, held, begun = held, None, True
@@ -184,6 +187,9 @@ def _cookie(headers: _Headers) -> str:
         if found is not None:
             return found.value
     return ""
+
+
+_NO_ORIGIN = Refusal(403, "no origin", "a browser says where it comes from; this request does not")
 
 
 def _too_long(limit: int) -> Refusal:

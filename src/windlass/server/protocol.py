@@ -14,6 +14,7 @@ import asyncio
 import socket
 import struct
 from asyncio.transports import BaseTransport
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -54,6 +55,14 @@ class Raw:
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
+    on_lost: Callable[[], None] | None = None
+    """Called when the connection is gone."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
+        super().connection_lost(exc)
+
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")

@@ -1,0 +1,151 @@
+"""Slow, half-open, many and ambiguous connections: the server closes them, and steps go on (TRUST: connections)."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from server_process import Serve, Server
+
+HOSTILE = 400
+PARALLEL = {
+    "name": "many",
+    "steps": [{"id": f"s{n}", "run": f"cat /etc/hostname /dev/null | wc -l; echo {n} > done-{n}"} for n in range(24)],
+}
+
+
+@contextmanager
+def _few_descriptors(count: int) -> Iterator[None]:
+    """For processes that are started meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _connect(server: Server) -> socket.socket:
+    address = urlsplit(server.address)
+    return socket.create_connection((address.hostname, address.port), timeout=60)
+
+
+def _hostile(server: Server, number: int) -> bytes:
+    host = urlsplit(server.address).netloc
+    token = f"Host: {host}\r\nAuthorization: Bearer {server.token}\r\n"
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    kinds = [
+        b"",
+        b"GET / HT",
+        f"GET /api/executions HTTP/1.1\r\nHost: {host}\r\nX-Slow: ".encode(),
+        f"POST /approve HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 1000\r\n\r\nhalf".encode(),
+        f"GET /api/stream HTTP/1.1\r\nHost: {host}\r\n{upgrade}".encode(),
+        f"POST /api/executions HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel".encode(),
+    ]
+    # A few that are let in and never read what they are sent.
+    key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    reader = f"GET /api/stream?after=0 HTTP/1.1\r\n{token}{upgrade}{key}".encode()
+    return reader if number % 40 == 39 else kinds[number % len(kinds)]
+
+
+def _closed(connection: socket.socket) -> bool:
+    """Whether the server closes it; what it says before that is read."""
+    with suppress(ConnectionError):
+        while connection.recv(65536):
+            pass
+    return True
+
+
+def test_i3_with_400_hostile_connections_and_256_descriptors_every_step_ends(serve: Serve) -> None:
+    with _few_descriptors(256):
+        server = serve()
+    with ExitStack() as stack:
+        held = []
+        for number in range(HOSTILE):
+            connection = stack.enter_context(_connect(server))
+            with suppress(ConnectionError):  # closed already, to make room
+                connection.sendall(_hostile(server, number))
+            held.append(connection)
+        found = [server.api.start(PARALLEL, wait=120) for _ in range(3)]
+        assert [execution["status"] for execution in found] == ["completed"] * 3
+        # Those that were not let in are closed by the server, without anything from us.
+        assert all(_closed(one) for number, one in enumerate(held) if number % 40 != 39)
+    assert server.api.get("/health").status == 200
+    assert not [line for line in server.log if line["level"] == "error"]
+    assert server.stop().code == 0
+
+
+REQUESTS: dict[str, tuple[str, int]] = {
+    "sound": ("POST /api/executions HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\n\r\n{{}}", 401),
+    "two lengths": ("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{{}}", 400),
+    "lengths in a list": ("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2, 3\r\n\r\n{{}}", 400),
+    "length and chunks": (
+        "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    "chunks twice": (
+        "POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    "another encoding": ("POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400),
+    "chunks of HTTP/1.0": ("POST / HTTP/1.0\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "continued header": ("GET / HTTP/1.1\r\nHost: {host}\r\nX: a\r\n b\r\n\r\n", 400),
+    "line feeds alone": ("GET / HTTP/1.1\nHost: {host}\n\n", 400),
+    "one line feed alone": ("GET / HTTP/1.1\r\nHost: {host}\nX: a\r\n\r\n", 400),
+    "carriage return alone": ("GET / HTTP/1.1\r\nHost: {host}\r\nX: a\rb\r\n\r\n", 400),
+    "NUL": ("GET / HTTP/1.1\r\nHost: {host}\r\nX: a\0b\r\n\r\n", 400),
+    "space before the colon": ("GET / HTTP/1.1\r\nHost : {host}\r\n\r\n", 400),
+    "two hosts": ("GET / HTTP/1.1\r\nHost: {host}\r\nHost: evil.test\r\n\r\n", 400),
+    "no host": ("GET / HTTP/1.1\r\n\r\n", 400),
+    "whole address": ("GET http://{host}/health HTTP/1.1\r\nHost: {host}\r\n\r\n", 400),
+    "authority": ("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n", 400),
+    "asterisk": ("OPTIONS * HTTP/1.1\r\nHost: {host}\r\n\r\n", 400),
+    "endless headers": ("GET / HTTP/1.1\r\nHost: {host}\r\nX: " + "a" * 70_000, 400),
+    "upgrade with a body": (
+        "GET /api/stream HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Content-Length: 5\r\n\r\nhello",
+        400,
+    ),
+    "no HTTP": ("\x16\x03\x01 hello\r\n\r\n", 400),
+}
+
+
+def test_i3_ambiguous_requests_are_refused_and_their_connections_closed(server: Server) -> None:
+    host = urlsplit(server.address).netloc
+    for what, (request, status) in REQUESTS.items():
+        with _connect(server) as connection:
+            sent = request.format(host=host).encode("latin-1")
+            # What a smuggler would want to be taken for a request of somebody else.
+            connection.sendall(sent + f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            answer = b""
+            with suppress(ConnectionError):
+                while piece := connection.recv(65536):
+                    answer += piece
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode()), (what, answer[:200])
+        assert b'"ok":true' not in answer, f"{what}: the rest was taken for another request"
+        told: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert told["status"] == status, what
+
+
+def test_i3_a_look_at_the_login_link_does_not_use_it_up(server: Server) -> None:
+    assert server.told["login"] is None, "stdout is a file that others can read"
+    link = _link(server)
+    assert server.api("HEAD", link).status == 405
+    assert server.api("GET", link, headers={"Sec-Purpose": "prefetch"}).status == 405
+    reply = server.api("GET", link)
+    assert reply.status == 200
+    assert "HttpOnly" in reply.headers["set-cookie"]
+    assert "SameSite=strict" in reply.headers["set-cookie"]
+    assert server.api("GET", link).status == 403, "it works once"
+
+
+def _link(server: Server) -> str:
+    parts = urlsplit(Path(server.told["login_file"]).read_text().strip())
+    return f"{parts.path}?{parts.query}"
