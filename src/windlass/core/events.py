@@ -198,12 +198,14 @@ class StepWaiting(_Event, frozen=True, tag="step.waiting"):
     until: float | None = None
     question: str = ""
     runtime: str = ""
-    """Whose quota is used up."""
+    """Whose quota is used up, where the account is not known."""
     scope: str = ""
     """Which limit has no room: step, execution, day, month."""
     needed: float | None = None
     """What that limit would have to be for it to go on."""
     unit: Literal["usd", "tokens"] = "usd"
+    account: str = ""
+    """Provider and account whose quota is used up, where they are known."""
 
 
 class StepCompleted(_Event, frozen=True, tag="step.completed"):

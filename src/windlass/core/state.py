@@ -79,7 +79,7 @@ class State:
         self.timers: list[tuple[float, str]] = []
         """A heap of when waiting steps are due; may hold stale entries."""
         self.quotas: dict[str, float] = {}
-        """Runtimes whose quota is used up, with when it comes back."""
+        """Accounts of model providers whose quota is used up, with when it comes back; by runtime where unknown."""
         self.allowed: dict[str, Budget] = {}
         """Limits that a person has set since, by scope; a step's own as `step:ID`."""
         self.spent_before = Cost()
@@ -330,7 +330,7 @@ class State:
         self._wait(step, event.at, event.reason, event.until, event.question)
         step.scope, step.unit = event.scope, event.unit
         if event.reason == "quota" and event.until is not None:
-            self.quotas[event.runtime] = event.until
+            self.quotas[event.account or event.runtime] = event.until
 
     def _step_completed(self, event: ev.StepCompleted) -> None:
         step = self.steps[event.step]

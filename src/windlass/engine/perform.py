@@ -49,15 +49,26 @@ class Held(Exception):
         scope: str = "",
         needed: float | None = None,
         unit: Literal["usd", "tokens"] = "usd",
+        account: str = "",
     ) -> None:
         """Without `until`, a person is asked."""
         super().__init__(question)
         self.reason, self.question, self.until = reason, question, until
         self.runtime, self.scope, self.needed, self.unit = runtime, scope, needed, unit
+        self.account = account
 
     def waiting(self, at: float, step: str) -> StepWaiting:
         return StepWaiting(
-            at, step, self.reason, self.until, self.question, self.runtime, self.scope, self.needed, self.unit
+            at,
+            step,
+            self.reason,
+            self.until,
+            self.question,
+            self.runtime,
+            self.scope,
+            self.needed,
+            self.unit,
+            self.account,
         )
 
 

@@ -23,6 +23,8 @@ from windlass.ports.runner import (
     ToolReturn,
     ToolSpec,
     Usage,
+    account_name,
+    account_of,
 )
 from windlass.ports.sandbox import (
     Delivery,
@@ -88,6 +90,8 @@ __all__ = [
     "Turn",
     "Usage",
     "Uses",
+    "account_name",
+    "account_of",
     "circuit_of",
     "estimate_of",
     "health_of",

@@ -7,10 +7,11 @@ in the result, together with everything there was before it. It decides nothing 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from windlass.core.budget import Amount
 from windlass.core.events import Usage
@@ -25,12 +26,15 @@ __all__ = [
     "Brief",
     "Handoff",
     "Host",
+    "KnowsAccount",
     "Part",
     "Permissions",
     "Runner",
     "ToolReturn",
     "ToolSpec",
     "Usage",
+    "account_name",
+    "account_of",
 ]
 
 
@@ -185,6 +189,31 @@ class Host(Protocol):
     async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
         """Use one of the engine's tools, through the same gates as a step."""
         ...
+
+
+@runtime_checkable
+class KnowsAccount(Protocol):
+    """A runner that can tell whose account a model is called with, before it calls it."""
+
+    def account(self, model: str | None, env: Mapping[str, str]) -> str:
+        """Provider and account, in words that name no secret: `anthropic, account 3fa1b2c4`; empty if not known.
+
+        `env` is the step's own environment, as in `AgentRequest`.
+        """
+        ...
+
+
+def account_of(runner: Runner, model: str | None, env: Mapping[str, str]) -> str:
+    """Whose account the runner would use for this model; empty where it cannot tell."""
+    return runner.account(model, env) if isinstance(runner, KnowsAccount) else ""
+
+
+def account_name(provider: str, *secrets: str | None) -> str:
+    """The name of an account: its provider, and a digest of the first key or login there is."""
+    secret = next(filter(None, secrets), None)
+    if secret is None:
+        return provider
+    return f"{provider}, account {hashlib.sha256(secret.encode()).hexdigest()[:8]}"
 
 
 class Runner(Protocol):

@@ -13,7 +13,7 @@ from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
 from windlass.prices import Prices
 from windlass.process import Supervisor
 from windlass.runners.claude.binary import VERBATIM, Binaries
-from windlass.runners.claude.environment import credentials
+from windlass.runners.claude.environment import account, credentials
 from windlass.runners.claude.failures import RUNTIME
 from windlass.runners.claude.turn import Turn
 
@@ -69,6 +69,9 @@ class ClaudeCodeRunner:
             ).run()
         finally:
             del self._running[request.id]
+
+    def account(self, model: str | None, env: Mapping[str, str]) -> str:
+        return account({**self._env, **env})
 
     async def interrupt(self, request: str) -> None:
         if running := self._running.get(request):

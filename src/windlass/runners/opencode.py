@@ -19,6 +19,7 @@ from windlass.errors import Category, Failure, WindlassError, classify
 from windlass.ports import AgentRequest, AgentResult, Health, Host
 from windlass.process import Supervisor
 from windlass.runners.open_code import failures
+from windlass.runners.open_code.accounts import account
 from windlass.runners.open_code.environment import folder_settings, modern_environment
 from windlass.runners.open_code.legacy import LegacyTurn
 from windlass.runners.open_code.oneshot import OneShotTurn, leaves_project_settings_out
@@ -90,12 +91,15 @@ class OpenCodeRunner:
         except Exception as error:
             # A runner never raises for what a runtime does: an answer that nobody foresaw is a failure like others.
             log.exception("opencode did something that was not foreseen")
-            failure = Failure(Category.LOGIC, f"{self.name}: {classify(error).message}", elsewhere=True)
+            failure = failures.cut_off(classify(error).message)
             result = AgentResult(failure=failure, session=request.session)
         finally:
             self._turns.pop(request.id, None)
             self._interrupts.pop(request.id, None)
         return dataclasses.replace(result, duration=asyncio.get_running_loop().time() - began)
+
+    def account(self, model: str | None, env: Mapping[str, str]) -> str:
+        return account(model, {**self._env, **env})
 
     async def interrupt(self, request: str) -> None:
         if request not in self._turns:

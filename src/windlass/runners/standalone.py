@@ -78,6 +78,10 @@ class StandaloneRunner:
             if self._running.get(request.id) is run:
                 del self._running[request.id]
 
+    def account(self, model: str | None, env: Mapping[str, str]) -> str:
+        found = choose(model, default=self._default, env=self._env, base_url=self._base_url)
+        return found.account if isinstance(found, Target) else ""
+
     async def interrupt(self, request: str) -> None:
         if (run := self._running.get(request)) is not None:
             run.interrupt()

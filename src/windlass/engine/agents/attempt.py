@@ -32,6 +32,7 @@ from windlass.ports import (
     Handoff,
     Permissions,
     Runner,
+    account_of,
 )
 
 __all__ = ["AgentAttempt"]
@@ -55,13 +56,15 @@ class AgentAttempt:
         self._contact = contact
         self._role = str(arguments["role"])
         self._id = f"{call.execution}:{call.step}:{call.attempt}"
+        self._account = ""
 
     async def perform(self) -> str:
-        chosen = await self._choose()
-        runner = chosen.runner
-        self._check_quota(runner.name)
         role = await asyncio.to_thread(self._desk.briefing.role, self._role, self._call.workdir)
+        chosen = await self._choose(role)
+        runner = chosen.runner
         model, notes = self._model(runner.name, role)
+        self._account = account_of(runner, model, self._call.variables)
+        self._check_quota(runner.name)
         charge = Charge(self._call.execution, self._call.step, self._call.attempt, runner.name, model or "", role.name)
         desk = self._desk
         purse = Purse(desk.ledger, desk.settings.budget, desk.clock, self._contact, charge, desk.bury)
@@ -77,12 +80,18 @@ class AgentAttempt:
 
     # -- before ----------------------------------------------------------------------------------
 
-    async def _choose(self) -> Chosen:
+    async def _choose(self, role: RoleFacts) -> Chosen:
         state, step, policy = self._contact.state, self._contact.step, self._desk.policy
         named = runtime_of(state, step, policy)
         given_up = step.agent.given_up if step.agent is not None else ()
         fallback = falls_back(state, step, policy)
-        chosen = await choose(self._desk.runners, named, fallback=fallback, given_up=given_up)
+        chosen = await choose(
+            self._desk.runners,
+            named,
+            fallback=fallback,
+            given_up=given_up,
+            account=lambda runner: account_of(runner, self._model(runner.name, role)[0], self._call.variables),
+        )
         if chosen.instead_of:
             now = self._desk.clock.now()
             event = ev.RuntimeFellBack(now, step.id, named, chosen.runner.name, chosen.because, final=False)
@@ -91,9 +100,10 @@ class AgentAttempt:
 
     def _check_quota(self, runtime: str) -> None:
         """Another step may have found out already that it is used up; who falls back here is told it here."""
-        until = self._contact.state.quotas.get(runtime, 0.0)
+        until = self._contact.state.quotas.get(self._account or runtime, 0.0)
         if until > self._desk.clock.now():
-            raise Held("quota", f"the quota of {runtime} is used up", until=until, runtime=runtime)
+            whose = self._account or runtime
+            raise Held("quota", f"the quota of {whose} is used up", until=until, runtime=runtime, account=self._account)
 
     def _model(self, runtime: str, role: RoleFacts) -> tuple[str | None, list[str]]:
         """The model by the first who names one, if the name means something to this runtime."""
@@ -277,7 +287,9 @@ class AgentAttempt:
         if result.metadata.get("budget") and (held := purse.run_out(failure.message)) is not None:
             raise held
         if _comes_back(failure.resets_at, self._desk.clock.now()):
-            raise Held("quota", failure.message, until=failure.resets_at, runtime=runtime)
+            whose = f" ({self._account})" if self._account else ""
+            said = f"{failure.message}{whose}"
+            raise Held("quota", said, until=failure.resets_at, runtime=runtime, account=self._account)
         if not result.metadata.get("session_kept", failure.category in KEEP_CONVERSATION):
             self._tell_session(runtime, None)
         raise ToolError.of(failure, result.output or None)

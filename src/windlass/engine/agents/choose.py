@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from windlass.core.agent import next_in_family
+from windlass.engine.agents.guarded import Guarded
 from windlass.errors import Category, Failure, ToolError
 from windlass.plan.schema import nearest
 from windlass.ports import Health, Runner
@@ -20,26 +21,44 @@ class Chosen(NamedTuple):
     because: str = ""
 
 
+def any_account(runner: Runner) -> str:
+    """For who does not know yet which model is to be called."""
+    return ""
+
+
 async def choose(
-    runners: Mapping[str, Runner], named: str, *, fallback: bool, given_up: tuple[str, ...] = ()
+    runners: Mapping[str, Runner],
+    named: str,
+    *,
+    fallback: bool,
+    given_up: tuple[str, ...] = (),
+    account: Callable[[Runner], str] = any_account,
 ) -> Chosen:
-    """The runner for an attempt. Nobody who can take over is said at once, with what to do."""
+    """The runner for an attempt. Nobody who can take over is said at once, with what to do.
+
+    `account` names the account of a model provider that a runner would use: its breaker may be open.
+    """
     runner = runners.get(named)
     if runner is None:
         near = nearest(named, runners)
         hint = f"did you mean {near}?" if near else f"there are: {', '.join(runners)}"
         raise ToolError(f"there is no runtime {named!r}; {hint}", category=Category.CONFIGURATION)
-    health = await runner.available()
+    health = await _health(runner, account(runner))
     if health.ok:
         return Chosen(runner)
     other = next_in_family(named, given_up) if fallback else None
     instead = runners.get(other) if other is not None else None
     if instead is None:
         raise _nobody(named, health, "it has nothing to fall back to" if fallback else "falling back is switched off")
-    second = await instead.available()
+    second = await _health(instead, account(instead))
     if not second.ok:
         raise _nobody(named, health, f"{instead.name} cannot take over: {second.detail}", second.advice)
     return Chosen(instead, named, health.detail)
+
+
+async def _health(runner: Runner, account: str) -> Health:
+    resting = runner.resting(account) if isinstance(runner, Guarded) else None
+    return resting or await runner.available()
 
 
 def _nobody(named: str, health: Health, why: str, *advice: str) -> ToolError:

@@ -1,12 +1,19 @@
-"""A runtime behind its breaker (C4): one that fails again and again is left alone for a while; another takes over."""
+"""A runtime behind its breakers (C4): one that keeps failing rests for a while, and another takes over.
+
+There is a breaker for each account of a model provider that the runtime is used with: an outage of one provider is
+none of another, and the program that calls them is the same.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
 from windlass.clock import Clock
+from windlass.core.breaker import Breaker
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
-from windlass.ports import AgentRequest, AgentResult, GateBook, Health, Host, Runner
+from windlass.ports import AgentRequest, AgentResult, GateBook, Health, Host, Runner, account_of
 
 __all__ = ["Guarded"]
 
@@ -18,21 +25,30 @@ class Guarded:
         self._runner, self._book, self._clock = runner, book, clock
         self.name = runner.name
 
-    @property
-    def circuit(self) -> str:
-        return f"runtime {self.name}"
+    def account(self, model: str | None, env: Mapping[str, str]) -> str:
+        return account_of(self._runner, model, env)
+
+    def circuit(self, account: str) -> str:
+        """The name of the breaker: `runtime cli (openai, account 3fa1b2c4)`; of the runtime alone where unknown."""
+        return f"runtime {self.name} ({account})" if account else f"runtime {self.name}"
 
     async def available(self) -> Health:
-        """While it is left alone it cannot be used. When that is over, the next attempt tells whether it works."""
-        breaker, now = self._book.breaker(self.circuit), self._clock.now()
-        if not breaker.admits(now):
-            rest = breaker.until - now
-            detail = f"it failed again and again ({breaker.because}), and is left alone for {rest:.0f} s more"
-            return Health(False, detail, "windlass tools check", back_in=rest)
         return await self._runner.available()
 
+    def resting(self, account: str) -> Health | None:
+        """Why it cannot be used with that account just now. When the rest is over, the next attempt finds out."""
+        breaker, now = self._book.breaker(self.circuit(account)), self._clock.now()
+        if breaker.admits(now):
+            return None
+        rest, whose = breaker.until - now, f" with {account}" if account else ""
+        detail = (
+            f"circuit open{whose} after {breaker.failures} failures (last: {breaker.because}), retry in {rest:.0f} s"
+        )
+        return Health(False, detail, "check its health: windlass tools check", back_in=rest)
+
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
-        circuit = CircuitOfUse(self._book, self.circuit, self._clock)
+        account = self.account(request.model, request.env)
+        circuit = CircuitOfUse(self._book, self.circuit(account), self._clock)
         try:
             circuit.enter()
         except NotBegun as error:  # it opened, or somebody else began to try it, since it was called available
@@ -47,9 +63,15 @@ class Guarded:
             circuit.called_off()
         elif failure is None or failure.resets_at is not None or result.metadata.get("budget"):
             circuit.worked()  # a quota that comes back, or a budget that is used up, is not a runtime that is broken
+            self._forget_older(account)
         else:
             circuit.failed(failure)
         return result
+
+    def _forget_older(self, account: str) -> None:
+        """Close the breaker that an earlier version kept for the runtime as a whole: nobody else would."""
+        if account and self._book.breaker(self.circuit("")) != Breaker():
+            self._book.keep_breaker(self.circuit(""), Breaker())
 
     async def interrupt(self, request: str) -> None:
         await self._runner.interrupt(request)

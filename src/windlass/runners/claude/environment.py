@@ -7,11 +7,15 @@ is left out, or ours would take itself for a part of that session.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
-__all__ = ["credentials", "for_child", "probing"]
+from windlass.ports import account_name
+
+__all__ = ["account", "credentials", "for_child", "probing"]
 
 _PREFIXES = ("ANTHROPIC_", "CLAUDE_", "XDG_")
 _NAMES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"})
@@ -70,6 +74,27 @@ def credentials(engine: Mapping[str, str]) -> bool:
             return "apiKeyHelper" in settings.read()
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def account(env: Mapping[str, str]) -> str:
+    """Provider and account that a `claude` with this environment uses: a cloud, another server, or Anthropic."""
+    for switch in _CLOUDS:
+        if env.get(switch):
+            return switch.removeprefix("CLAUDE_CODE_USE_").lower()
+    host = urlsplit(env.get("ANTHROPIC_BASE_URL") or "").netloc
+    keys = (env.get(name) for name in _KEYS)
+    return account_name("anthropic" if host in ("", "api.anthropic.com") else host, *keys, _login(env))
+
+
+def _login(env: Mapping[str, str]) -> str | None:
+    """The id of the account that is logged in, as Claude Code itself keeps it; None if there is none."""
+    folder = env.get("CLAUDE_CONFIG_DIR") or env.get("HOME") or ""
+    try:
+        with open(os.path.join(folder, ".claude.json"), encoding="utf-8") as file:
+            found = json.load(file)["oauthAccount"]["accountUuid"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _picked(engine: Mapping[str, str]) -> dict[str, str]:

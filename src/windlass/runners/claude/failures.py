@@ -14,6 +14,7 @@ from windlass.errors import Category, Failure
 from windlass.process import Exit
 from windlass.runners.claude.messages import Listener
 from windlass.runners.claude.wire import Wire
+from windlass.runners.endings import Ending, failure
 from windlass.runners.failures import of_status
 
 __all__ = ["RUNTIME", "Verdict", "cut_off", "of_result", "without_result"]
@@ -54,29 +55,26 @@ def of_result(result: Mapping[str, Any], listener: Listener, *, now: float) -> V
     if result.get("stop_reason") == "refusal":
         return Verdict(_refused(text))
     if not result.get("is_error"):
-        return Verdict(None)
+        return Verdict(None if _answer(result) else _empty(result))
     if "No conversation found" in text:
         lost = Failure(Category.TRANSIENT, f"{RUNTIME}: {text}", advice=("the step starts anew, in a new session",))
         return Verdict(lost, {"session_lost": True})
     match result.get("subtype"), result.get("terminal_reason"):
         case "error_max_turns", _:
-            advice = ("allow more: max_turns: in the plan or the role", "give the step less to do")
-            return Verdict(Failure(Category.LOGIC, f"{RUNTIME}: {text}", advice=advice), _KEPT)
+            return Verdict(failure(Ending.TURNS, text, runtime=RUNTIME), _KEPT)
         case "error_max_budget_usd", _:
-            advice = ("allow more: budget: in the plan", "windlass budget shows what was spent")
-            return Verdict(Failure(Category.RESOURCE, f"{RUNTIME}: {text}", advice=advice), {"budget": True})
+            return Verdict(failure(Ending.BUDGET, text, runtime=RUNTIME), {"budget": True})
         case _, "prompt_too_long":
             said = text if "prompt is too long" in text.lower() else f"prompt is too long: {text}"
-            return Verdict(of_status(400, said, runtime=RUNTIME, now=now))
+            return Verdict(failure(Ending.TOO_LONG, said, runtime=RUNTIME))
         case _:
-            failure = _of_api(result, text, listener, now)
-            return Verdict(failure, _KEPT if failure.category is Category.CONFIGURATION else {})
+            found = _of_api(result, text, listener, now)
+            return Verdict(found, _KEPT if found.category is Category.CONFIGURATION else {})
 
 
 def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float) -> Failure:
     if listener.error_kind == "max_output_tokens":
-        advice = ("ask for less in one answer, or set CLAUDE_CODE_MAX_OUTPUT_TOKENS",)
-        return Failure(Category.LOGIC, f"{RUNTIME}: {text}", advice=advice)
+        return failure(Ending.LENGTH, text, runtime=RUNTIME, advice=("or set CLAUDE_CODE_MAX_OUTPUT_TOKENS",))
     status = result.get("api_error_status")
     if not isinstance(status, int):
         status = _STATUSES.get(listener.error_kind)
@@ -86,8 +84,17 @@ def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float
 
 
 def _refused(text: str) -> Failure:
-    said = f": {text}" if text else ""
-    return Failure(Category.LOGIC, f"{RUNTIME}: the model refused this{said}", advice=("word the task otherwise",))
+    return failure(Ending.REFUSAL, f"the model refused this{f': {text}' if text else ''}", runtime=RUNTIME)
+
+
+def _answer(result: Mapping[str, Any]) -> str:
+    text = result.get("result")
+    return text.strip() if isinstance(text, str) else ""
+
+
+def _empty(result: Mapping[str, Any]) -> Failure:
+    reason = result.get("stop_reason") or "unknown"
+    return failure(Ending.EMPTY, f"it ended without an answer (stop reason {reason})", runtime=RUNTIME)
 
 
 def _words(result: Mapping[str, Any]) -> str:
@@ -104,8 +111,8 @@ def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
         text = f"{RUNTIME}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
     if ended.killed:
-        text = f"{RUNTIME}: it stopped talking {listener.last}, without a result and without an end{said}"
-        return Failure(Category.TRANSIENT, text, advice=(_DOCTOR,), elsewhere=True)
+        text = f"it stopped talking {listener.last}, without a result and without an end{said}"
+        return failure(Ending.DIED, text, runtime=RUNTIME)
     if ended.code is None:
         return _killed(ended.signal or 0, listener, said)
     if garbage and not wire.spoke:
@@ -114,14 +121,11 @@ def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
     if "unknown option" in stderr or "error: option" in stderr:
         text = f"{RUNTIME}: this version does not take our arguments{said}"
         return Failure(Category.CONFIGURATION, text, advice=("claude update", _DOCTOR), elsewhere=True)
-    text = f"{RUNTIME}: it ended with exit code {ended.code} and no result {listener.last}{said}"
-    return Failure(Category.TRANSIENT, text, advice=(_DOCTOR,), elsewhere=True)
+    text = f"it ended with exit code {ended.code} and no result {listener.last}{said}"
+    return failure(Ending.DIED, text, runtime=RUNTIME)
 
 
 def _killed(number: int, listener: Listener, said: str) -> Failure:
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
-    text = f"{RUNTIME}: it was ended by {name} {listener.last}{said}"
-    if number == signal.SIGKILL:
-        advice = ("the system may have run out of memory: run fewer steps at a time",)
-        return Failure(Category.RESOURCE, text, advice=advice, elsewhere=True)
-    return Failure(Category.TRANSIENT, text, advice=(_DOCTOR,), elsewhere=True)
+    text = f"it was ended by {name} {listener.last}{said}"
+    return failure(Ending.KILLED if number == signal.SIGKILL else Ending.DIED, text, runtime=RUNTIME)

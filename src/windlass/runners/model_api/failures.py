@@ -16,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from windlass.errors import Category, Failure
+from windlass.runners.endings import Ending, failure
 from windlass.runners.failures import QUOTA_AFTER, of_status
 from windlass.runners.model_api.target import Target
 
@@ -32,25 +33,25 @@ def of_exception(error: Exception, target: Target, now: float) -> Failure:
 
     match error:
         case said.ModelHTTPError():
-            failure = _of_http(error, target, now)
+            found = _of_http(error, target, now)
         case said.ModelContextWindowExceededError():
-            failure = of_status(413, _message(error), runtime=RUNTIME, now=now)
+            found = of_status(413, _message(error), runtime=RUNTIME, now=now)
         case said.ModelTimeoutError(phase="read") | said.ModelRequestTimeout():
-            failure = _transient(f"{target.host} has been silent for too long, so the request was given up")
+            found = _broken(Ending.CUT, f"{target.host} has been silent for too long, so the request was given up")
         case said.ModelConnectionError():
-            failure = _unreachable(error, target)
+            found = _unreachable(error, target)
         case said.ModelAPIError():
-            failure = _transient(f"{target.host} broke off: {_message(error)}")
+            found = _broken(Ending.GARBAGE, f"{target.host} broke off: {_message(error)}")
         case said.UserError():
-            failure = Failure(Category.CONFIGURATION, f"{RUNTIME}: {error}", advice=("windlass doctor",))
+            found = Failure(Category.CONFIGURATION, f"{RUNTIME}: {error}", advice=("windlass doctor",))
         case _:
-            failure = _transient(f"the reply of {target.host} made no sense ({type(error).__name__}: {error})")
-    message = _without_secrets(failure.message, target)[:_LONGEST]
-    return replace(failure, message=message, elsewhere=False)
+            said_why = f"{type(error).__name__}: {error}"
+            found = _broken(Ending.GARBAGE, f"the reply of {target.host} made no sense ({said_why})")
+    return replace(found, message=_without_secrets(found.message, target)[:_LONGEST])
 
 
-def _transient(message: str, *advice: str) -> Failure:
-    return Failure(Category.TRANSIENT, f"{RUNTIME}: {message}", advice=advice)
+def _broken(ending: Ending, message: str, *advice: str) -> Failure:
+    return failure(ending, message, runtime=RUNTIME, advice=advice)
 
 
 def _of_http(error: Any, target: Target, now: float) -> Failure:
@@ -61,7 +62,7 @@ def _of_http(error: Any, target: Target, now: float) -> Failure:
     if resets_at is not None and resets_at - now <= QUOTA_AFTER:
         # A quota that is back in seconds is a hiccup: wait that long, then try again.
         retry_after, resets_at = retry_after if retry_after is not None else max(0.0, resets_at - now), None
-    failure = of_status(
+    found = of_status(
         error.status_code,
         _message(error),
         runtime=RUNTIME,
@@ -70,11 +71,11 @@ def _of_http(error: Any, target: Target, now: float) -> Failure:
         resets_at=resets_at,
         advice=_hints(error, target),
     )
-    if isinstance(error, ModelQuotaExceededError) and failure.category is not Category.PERMISSION:
+    if isinstance(error, ModelQuotaExceededError) and found.category is not Category.PERMISSION:
         # OpenAI says 429 for an empty account too, where no waiting helps.
         paid = f"the account at {target.host} cannot pay for this"
-        return replace(failure, category=Category.PERMISSION, advice=(paid,), retry_after=None, resets_at=None)
-    return failure
+        return replace(found, category=Category.PERMISSION, advice=(paid,), retry_after=None, resets_at=None)
+    return found
 
 
 def _hints(error: Any, target: Target) -> tuple[str, ...]:
@@ -93,8 +94,8 @@ def _unreachable(error: Any, target: Target) -> Failure:
             advice = [f"start the model server at {target.base_url}", f"or correct {name}"]
         else:
             advice = [f"check the network: is {target.host} reachable from here?"]
-        return _transient(f"cannot connect to {target.host}: {reason}", *advice)
-    return _transient(f"the connection to {target.host} broke off: {reason}")
+        return _broken(Ending.CUT, f"cannot connect to {target.host}: {reason}", *advice)
+    return _broken(Ending.CUT, f"the connection to {target.host} broke off: {reason}")
 
 
 def _root(error: BaseException) -> str:

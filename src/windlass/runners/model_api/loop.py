@@ -21,6 +21,7 @@ from windlass.core.gist import gist
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Host, ToolReturn
+from windlass.runners.endings import Ending, failure
 from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import RUNTIME, of_exception
 from windlass.runners.model_api.tally import Tally
@@ -218,11 +219,7 @@ class Loop:
             )
         most = self._request.max_turns or MAX_TURNS
         if self.turns >= most:
-            return Failure(
-                Category.LOGIC,
-                f"{RUNTIME}: not done after {most} turns",
-                advice=("split the step, or give it more turns: max_turns: in the plan",),
-            )
+            return failure(Ending.TURNS, f"not done after {most} turns", runtime=RUNTIME)
         return self._over_budget() if self.turns else None
 
     def _over_budget(self) -> Failure | None:
@@ -237,33 +234,22 @@ class Loop:
         else:
             return None
         self.out_of_budget = True
-        return Failure(
-            Category.RESOURCE,
-            f"{RUNTIME}: the budget is used up ({spent}) and the agent is not done",
-            advice=("give the step more budget, or a smaller task",),
-        )
+        return failure(Ending.BUDGET, f"the budget is used up ({spent}) and the agent is not done", runtime=RUNTIME)
 
 
 def _judge(turn: Turn, target: Target) -> Failure | None:
     """What is wrong with a reply that came without an error."""
     response = turn.response
     if response is None:
-        return Failure(Category.TRANSIENT, f"{RUNTIME}: the reply of {target.host} was cut off on its way")
+        return failure(Ending.CUT, f"the reply of {target.host} was cut off on its way", runtime=RUNTIME)
     if response.finish_reason == "content_filter":
         reason = (response.provider_details or {}).get("refusal")
-        return Failure(
-            Category.LOGIC,
-            f"{RUNTIME}: {target.model} refused" + (f": {reason}" if reason else ""),
-            advice=("word the task differently, or name another model",),
-        )
+        return failure(Ending.REFUSAL, f"{target.model} refused{f': {reason}' if reason else ''}", runtime=RUNTIME)
     if response.tool_calls or response.state == "suspended":
         return None
     if response.finish_reason == "length":
-        return Failure(
-            Category.LOGIC,
-            f"{RUNTIME}: the reply reached the longest that {target.model} can write, and is cut off",
-            advice=("ask for less at once: split the step, or have it write to files piece by piece",),
-        )
+        said = f"the reply reached the longest that {target.model} can write, and is cut off"
+        return failure(Ending.LENGTH, said, runtime=RUNTIME)
     if not turn.text.strip():
-        return Failure(Category.TRANSIENT, f"{RUNTIME}: {target.model} replied with nothing")
+        return failure(Ending.EMPTY, f"{target.model} replied with nothing", runtime=RUNTIME)
     return None

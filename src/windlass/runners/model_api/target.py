@@ -19,6 +19,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from windlass.errors import Category, Failure
+from windlass.ports import account_name
 
 __all__ = ["CURRENT", "Provider", "Target", "choose"]
 
@@ -50,6 +51,11 @@ class Target:
     @property
     def host(self) -> str:
         return urlsplit(self.base_url).netloc
+
+    @property
+    def account(self) -> str:
+        """Provider and account, for what is counted by them: quotas and breakers."""
+        return account_name(self.host if self.own else self.provider, self.key, self.token)
 
     @property
     def own(self) -> bool:

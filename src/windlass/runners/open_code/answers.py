@@ -32,6 +32,7 @@ def answered(answer: Any) -> dict[str, Any]:
 
 
 def refusal(status: int, text: str) -> Failure:
-    category = Category.TRANSIENT if status >= 500 else Category.LOGIC
-    said = " ".join(text.split())[:300]
-    return Failure(category, f"{failures.NAME}: its server answered {status}: {said}", elsewhere=True)
+    said = f"its server answered {status}: {' '.join(text.split())[:300]}"
+    if status >= 500:
+        return failures.cut_off(said)
+    return Failure(Category.LOGIC, f"{failures.NAME}: {said}", elsewhere=True)

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.errors import Category, Failure
-from windlass.runners.failures import of_status
+from windlass.runners.endings import Ending, failure
+from windlass.runners.failures import UNREADABLE, of_status, temporary
+
+if TYPE_CHECKING:
+    from windlass.runners.open_code.reading import Reading
 
 __all__ = [
     "NAME",
     "cut_off",
+    "cut_short",
     "died",
     "hangs",
     "nothing_said",
     "of_error",
+    "of_finish",
     "of_retries",
     "one_line",
     "refused",
@@ -30,15 +36,23 @@ __all__ = [
 
 NAME = "open-code"
 INSTALL = "npm i -g opencode-ai"
+LOGIN = "opencode auth login"
+MOST_OVERFLOWS = 3
+"""Times in one turn that a prompt may be too long. OpenCode shortens the conversation and asks again, without end."""
 COLOURS = re.compile("\x1b\\[[0-9;]*m")
 NO_SUCH_MODEL = re.compile(r"model not found|ProviderModelNotFound|no such (model|provider)|provider not found", re.I)
-NETWORK = re.compile(
-    r"unable to connect|socket|ECONN|ETIMEDOUT|EAI_AGAIN|fetch failed|network|timed? ?out|overloaded", re.I
+NO_ACCESS = re.compile(r"unauthori[sz]ed|invalid (x-)?api.?key|no api.?key|\b401\b", re.I)
+WORDS = (
+    (re.compile(r"rate.?limit|too many requests|\b429\b", re.I), Ending.RATE),
+    (re.compile(r"overloaded|server error|\b5\d\d\b", re.I), Ending.OVERLOADED),
+    (re.compile(r"connect|socket|ECONN|ETIMEDOUT|EAI_AGAIN|fetch failed|network|timed? ?out", re.I), Ending.CUT),
+    (UNREADABLE, Ending.GARBAGE),
 )
+"""What a message is about, by its words: the first that fits."""
 
 
 def of_error(error: Mapping[str, Any], now: float) -> Failure:
-    """The failure that OpenCode's error object means."""
+    """The failure that OpenCode's error object means. One that is not known may be gone the next time."""
     name = str(error.get("name") or "UnknownError")
     data = error.get("data")
     data = data if isinstance(data, Mapping) else {}
@@ -52,79 +66,78 @@ def of_error(error: Mapping[str, Any], now: float) -> Failure:
                 runtime=NAME,
                 now=now,
                 retry_after=_retry_after(data.get("responseHeaders")),
-                advice=("opencode auth login",) if status in (401, 403) else (),
+                advice=(LOGIN,) if status in (401, 403) else (),
             )
         case "ProviderAuthError":
-            return of_status(401, message, runtime=NAME, now=now, advice=("opencode auth login",))
+            return of_status(401, message, runtime=NAME, now=now, advice=(LOGIN,))
         case "ContextOverflowError":
-            return of_status(413, message, runtime=NAME, now=now)
+            return failure(Ending.TOO_LONG, f"the prompt is too long: {message}", runtime=NAME)
         case "ContentFilterError":
             return refused(message)
         case "MessageOutputLengthError":
-            return Failure(
-                Category.LOGIC,
-                f"{NAME}: the answer was longer than the model may give: {message}",
-                advice=("ask for less at a time",),
-            )
+            return cut_short(message)
     if NO_SUCH_MODEL.search(f"{name} {message}"):
-        return Failure(
-            Category.CONFIGURATION,
-            f"{NAME}: {message}",
-            advice=("opencode models lists what there is; name one as provider/model",),
-            elsewhere=True,
-        )
-    if NETWORK.search(message):
-        return of_status(None, message, runtime=NAME, now=now)
-    return Failure(Category.LOGIC, f"{NAME}: {name}: {message}", elsewhere=True)
+        advice = ("opencode models lists what there is; name one as provider/model",)
+        return failure(Ending.NO_MODEL, message, runtime=NAME, advice=advice)
+    if NO_ACCESS.search(message):
+        return failure(Ending.NO_ACCESS, message, runtime=NAME, advice=(LOGIN,))
+    if name.startswith("Config"):
+        advice = ("correct the settings of OpenCode that it names",)
+        return Failure(Category.CONFIGURATION, f"{NAME}: {name}: {message}", advice=advice, elsewhere=True)
+    found = _by_words(message)
+    return failure(found or Ending.DIED, message if found else f"{name}: {message}", runtime=NAME)
 
 
 def of_retries(attempt: int, message: str, next_at: float | None, now: float) -> Failure:
     """OpenCode would go on retrying by itself, without end: we wait instead, and are seen to."""
     wait = None if next_at is None else max(next_at - now, 0.0)
     tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
-    return of_status(
-        None, f"the model API fails after {tried}: {one_line(message)}", runtime=NAME, now=now, retry_after=wait
-    )
+    said = f"the model API fails after {tried}: {one_line(message)}"
+    return temporary(_by_words(message) or Ending.OVERLOADED, said, runtime=NAME, now=now, retry_after=wait)
+
+
+def _by_words(message: str) -> Ending | None:
+    """Which ending a message is about, where OpenCode does not tell the status."""
+    return next((ending for words, ending in WORDS if words.search(message)), None)
+
+
+def of_finish(reading: Reading, how: str) -> Failure | None:
+    """What is wrong with a turn that ended without an error: the model's own reason to stop, or an empty answer."""
+    match reading.finish:
+        case "content-filter":
+            return refused(reading.last_output or "no reason given")
+        case "length":
+            return cut_short("it is cut off")
+    return None if reading.last_output.strip() else nothing_said(how)
 
 
 def refused(message: str) -> Failure:
-    return Failure(
-        Category.LOGIC,
-        f"{NAME}: the model declined to answer: {message}",
-        advice=("word the task differently, or give it to another model: model: in the plan or --model",),
-    )
+    return failure(Ending.REFUSAL, f"the model declined to answer: {message}", runtime=NAME)
+
+
+def cut_short(message: str) -> Failure:
+    return failure(Ending.LENGTH, f"the answer was longer than the model may give: {message}", runtime=NAME)
 
 
 def nothing_said(how: str) -> Failure:
-    return Failure(
-        Category.TRANSIENT,
-        f"{NAME}: it ended without an answer ({how})",
-        advice=("try it by hand: opencode run 'say hello'",),
-        elsewhere=True,
-    )
+    advice = ("try it by hand: opencode run 'say hello'",)
+    return failure(Ending.EMPTY, f"it ended without an answer ({how})", runtime=NAME, advice=advice)
 
 
 def cut_off(what: str) -> Failure:
-    return Failure(Category.TRANSIENT, f"{NAME}: {what}", elsewhere=True)
+    return failure(Ending.DIED, what, runtime=NAME)
 
 
 def died(what: str, how: str, said: str = "") -> Failure:
     words = f"; its last words: {one_line(said)}" if said else ""
-    return Failure(
-        Category.TRANSIENT,
-        f"{NAME}: {what} {how}{words}",
-        advice=("the conversation is kept: a retry goes on with it",),
-        elsewhere=True,
-    )
+    ending = Ending.KILLED if how.rstrip(")").endswith("signal 9") else Ending.DIED
+    advice = ("the conversation is kept: a retry goes on with it",)
+    return failure(ending, f"{what} {how}{words}", runtime=NAME, advice=advice)
 
 
 def hangs(what: str, seconds: float) -> Failure:
-    return Failure(
-        Category.TRANSIENT,
-        f"{NAME}: {what} has not answered for {seconds:g} s and was ended",
-        advice=("try it by hand: opencode run 'say hello'",),
-        elsewhere=True,
-    )
+    said = f"{what} has not answered for {seconds:g} s and was ended"
+    return failure(Ending.DIED, said, runtime=NAME, advice=("try it by hand: opencode run 'say hello'",))
 
 
 def session_lost(session: str) -> Failure:
@@ -136,9 +149,7 @@ def session_lost(session: str) -> Failure:
 
 
 def too_many_turns(limit: int) -> Failure:
-    return Failure(
-        Category.LOGIC, f"{NAME}: not done after {limit} turns, the limit for this step", advice=("raise max_turns",)
-    )
+    return failure(Ending.TURNS, f"not done after {limit} turns, the limit for this step", runtime=NAME)
 
 
 def untrusted_settings(found: str, version: str) -> Failure:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from windlass.errors import Category, Failure
-from windlass.runners.open_code.failures import NAME
+from windlass.errors import Failure
+from windlass.runners.endings import Ending, failure
+from windlass.runners.open_code.failures import LOGIN, NAME
 
 if TYPE_CHECKING:
     from windlass.runners.open_code.server import Server
@@ -41,12 +42,6 @@ async def find_model(server: Server, directory: str, asked: str) -> Model | Unkn
 
 
 def _unknown(asked: str, known: tuple[Model, ...] | list[Model]) -> Unknown:
-    some = ", ".join(one.name for one in known[:5]) or "none: opencode auth login"
-    return Unknown(
-        Failure(
-            Category.CONFIGURATION,
-            f"{NAME}: OpenCode has no model {asked!r} here",
-            advice=(f"models that are set up: {some}", "opencode models lists them all"),
-            elsewhere=True,
-        )
-    )
+    some = ", ".join(one.name for one in known[:5]) or f"none: {LOGIN}"
+    advice = (f"models that are set up: {some}", "opencode models lists them all")
+    return Unknown(failure(Ending.NO_MODEL, f"OpenCode has no model {asked!r} here", runtime=NAME, advice=advice))

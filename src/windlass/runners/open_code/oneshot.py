@@ -58,6 +58,7 @@ class OneShotTurn:
         self._reading = Reading(host, prices, request.model or "")
         self._session = request.session
         self._error: Mapping[str, Any] | None = None
+        self._overflows = 0
         self._stopped: Failure | None = None
         self._interrupted = False
         self._process: Process | None = None
@@ -146,6 +147,9 @@ class OneShotTurn:
         if event.get("type") == "error":
             error = event.get("error")
             self._error = error if isinstance(error, Mapping) else {"name": "UnknownError", "message": str(error)}
+            self._overflows += self._error.get("name") == "ContextOverflowError"
+            if self._overflows >= failures.MOST_OVERFLOWS:
+                self._give_up(failures.of_error(self._error, self._now()))
         elif isinstance(part, Mapping):
             self._reading.expect(str(part.get("messageID")))
             self._reading.part(part)
@@ -230,11 +234,7 @@ class OneShotTurn:
             return failures.of_error(
                 {"name": "UnknownError", "data": {"message": f"{said} ({how})"}}, self._now()
             ), False
-        if self._reading.finish == "content-filter":
-            return failures.refused(self._reading.last_output or "no reason given"), False
-        if not self._reading.last_output.strip() and not self._reading.acted:
-            return failures.nothing_said(how), False
-        return None, False
+        return failures.of_finish(self._reading, how), False
 
 
 async def leaves_project_settings_out(

@@ -55,11 +55,6 @@ class Reading:
         """The text of the last message, be it empty."""
         return "".join(next(reversed(self._texts.values())).values()) if self._texts else ""
 
-    @property
-    def acted(self) -> bool:
-        """Whether a tool was used."""
-        return bool(self._acted)
-
     def message(self, info: Mapping[str, Any]) -> None:
         """An assistant's message began or changed."""
         if info.get("role") != "assistant" or info.get("summary"):

@@ -59,6 +59,7 @@ class ServedTurn:
         """The session and those of its subagents."""
         self._adjustments: list[str] = []
         self._error: Mapping[str, Any] | None = None
+        self._overflows = 0
         self._stopped: Failure | None = None
         self._prompted = False
         self._interrupted = False
@@ -257,7 +258,10 @@ class ServedTurn:
         assert self._desk is not None
         match kind:
             case "message.updated" if main:
-                self._reading.message(told.get("info") or {})
+                info = told.get("info") or {}
+                self._reading.message(info)
+                if self._overflows and info.get("finish") and not info.get("error") and not info.get("summary"):
+                    self._error = None  # it shortened the conversation, and the model has answered since
             case "message.part.updated":
                 part = told.get("part") or {}
                 self._desk.saw(part)
@@ -272,12 +276,19 @@ class ServedTurn:
             case "question.asked":
                 self._desk.question(told)
             case "session.error" if main:
-                self._error = told.get("error") or {"name": "UnknownError"}
+                self._failed(told.get("error") or {"name": "UnknownError"})
             case "session.status" if main:
                 self._status(told.get("status") or {})
             case "session.idle" if main and self._prompted:
                 self._at_rest = True
                 self._idle.set()
+
+    def _failed(self, error: Mapping[str, Any]) -> None:
+        self._error = error
+        self._overflows += error.get("name") == "ContextOverflowError"
+        if self._overflows >= failures.MOST_OVERFLOWS:
+            self._stopped = failures.of_error(error, self._now())
+            self._idle.set()
 
     def _status(self, status: Mapping[str, Any]) -> None:
         if status.get("type") != "retry":
@@ -338,8 +349,6 @@ class ServedTurn:
         adjustments += [f"{tool} was denied" for tool in dict.fromkeys(reading.denied)]
         if self._request.temperature is not None:
             adjustments.append("OpenCode takes no temperature for one request: its own setting was used")
-        if reading.finish == "length":
-            adjustments.append("the answer was cut short at the model's limit of tokens")
         return AgentResult(
             output=reading.output if failure or self._interrupted else reading.last_output,
             failure=failure,
@@ -361,8 +370,4 @@ class ServedTurn:
         """What the session's own end says."""
         if self._error is not None:
             return failures.of_error(self._error, self._now())
-        if self._reading.finish == "content-filter":
-            return failures.refused(self._reading.last_output or "no reason given")
-        if not self._reading.last_output.strip() and not self._reading.acted:
-            return failures.nothing_said(f"finish {self._reading.finish or 'unknown'!r}")
-        return None
+        return failures.of_finish(self._reading, f"finish {self._reading.finish or 'unknown'!r}")
