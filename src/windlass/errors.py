@@ -21,6 +21,7 @@ import msgspec
 
 __all__ = [
     "CUT_OFF",
+    "UNAVAILABLE",
     "Ambiguous",
     "ApprovalOutdated",
     "CannotResume",
@@ -56,6 +57,10 @@ class Category(StrEnum):
 
 CUT_OFF = "cut_off"
 """The `kind` of a failure that says nothing about whether it took effect: what must not be repeated is asked about."""
+
+
+UNAVAILABLE = "unavailable"
+"""The `kind` of a failure of a runtime that could not be begun: it is missing, broken or too old."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

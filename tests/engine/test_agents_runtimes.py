@@ -197,6 +197,18 @@ async def test_a7_with_both_failing_each_has_its_retries_and_the_failure_tells_o
     assert "claude-code failed: overloaded" in step.error.message
 
 
+async def test_c5_a_fallback_that_is_not_there_is_never_the_headline(project: Project) -> None:
+    not_logged_in = Turn(repeat=True).fail("claude-code: not logged in", category="permission", elsewhere=True)
+    world = AgentWorld(
+        project, claude(not_logged_in), opencode(health=Health(False, "opencode is not on PATH", "npm i"))
+    )
+    state = await world.run(plan(agent(runtime="claude-code")))
+    error = state.steps["work"].error
+    assert error is not None
+    assert error.message == "claude-code: not logged in; open-code could not take over: opencode is not on PATH"
+    assert (error.category, error.advice) == ("permission", ("npm i", "windlass doctor"))
+
+
 async def test_a7_a_step_stays_with_who_took_over_for_good(project: Project) -> None:
     first = claude(Turn(repeat=True).fail("overloaded", **ELSEWHERE))
     second = opencode(Turn().fail("hiccup", category="transient"), done())

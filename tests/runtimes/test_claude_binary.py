@@ -28,7 +28,7 @@ async def test_a2_the_binary_that_the_sdk_carries_is_found_and_asked_once(tmp_pa
         assert health.ok
         assert "(carried by claude-agent-sdk)" in health.detail
         assert "_bundled/claude" in health.detail
-        assert "no key or login" not in health.detail
+        assert "not logged in" not in health.detail
 
 
 async def test_a2_finding_it_imports_nothing_of_the_sdk(tmp_path: Path) -> None:
@@ -71,13 +71,21 @@ async def test_a2_a_binary_is_asked_again_only_when_its_file_has_changed(tmp_pat
         assert "claude 2.1.400" in (await world.runner.available()).detail
 
 
-async def test_a2_a_missing_key_is_a_warning_and_no_failure(tmp_path: Path) -> None:
+async def test_c5_a_claude_that_is_not_logged_in_says_so_with_the_command_to_log_in(tmp_path: Path) -> None:
+    """It is asked itself, so that a keychain counts; a step may bring a key, so it is not refused."""
     async with claude_world(tmp_path, env={"ANTHROPIC_API_KEY": ""}) as world:
         health = await world.runner.available()
-        assert health.ok
-        assert "no key or login found: set ANTHROPIC_API_KEY" in health.detail
+        assert (health.ok, health.unset) == (True, True)
+        assert "installed, not logged in" in health.detail
+        assert "_bundled/claude auth login; or set ANTHROPIC_API_KEY" in health.advice
         (world.home.config / ".credentials.json").write_text("{}")
-        assert "no key or login" not in (await world.runner.available()).detail
+        assert not (await world.runner.available()).unset
+
+
+async def test_c5_an_older_claude_that_cannot_say_whether_it_is_logged_in_is_believed(tmp_path: Path) -> None:
+    path = program(tmp_path / "claude", f"{VERSION}echo \"error: unknown command 'auth'\" >&2; exit 1\n")
+    async with claude_world(tmp_path, path=path, env={"ANTHROPIC_API_KEY": ""}) as world:
+        assert not (await world.runner.available()).unset
 
 
 @pytest.mark.parametrize(

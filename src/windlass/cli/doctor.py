@@ -177,7 +177,8 @@ async def _runtimes(folder: Path | None) -> list[Finding]:
             for name in known:
                 health = await known[name].available()
                 optional = settings.runtime != name
-                found.append(Finding(f"runtime {name}", health.ok, health.detail, health.advice, optional))
+                ready = health.ok and not health.unset
+                found.append(Finding(f"runtime {name}", ready, health.detail, health.advice, optional))
             await known.close()
     return found
 

@@ -24,7 +24,7 @@ async def checked(engine: Engine) -> dict[str, Any]:
     well = all(found["ok"] or not found["set_up"] for found in tools.values()) and not any(
         breaker["until"] for breaker in known.values()
     )
-    return {"ok": well, "tools": tools, "breakers": known}
+    return {"ok": well, "tools": tools, "breakers": known, "kept": (engine.home / "windlass.db").exists()}
 
 
 def told_of(found: dict[str, Any]) -> str:

@@ -84,6 +84,8 @@ def check(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
             print_json(found)
         else:
             sys.stdout.write(told_of(found))
+        if not found["kept"]:
+            suggest(f"nothing is remembered yet: the first run makes {engine.home}, which keeps breakers from then on")
         return 0 if found["ok"] else 1
 
     raise Stop(with_engine(work, home or context.obj))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from windlass.core.budget import known_cost
 from windlass.core.events import Usage
+from windlass.errors import Failure
 from windlass.plan.model import RUNTIMES
 
 __all__ = ["AgentState", "Cost", "next_in_family"]
@@ -29,6 +30,8 @@ class AgentState:
     """Runtimes that failed for good."""
     gave_up_because: str = ""
     """How the last of them failed."""
+    gave_up_with: Failure | None = None
+    """The same with its advice; None in journals of earlier versions."""
     attempt: int = 0
     """The last attempt that was given to a runtime."""
     cut_off: int = 0

@@ -50,6 +50,7 @@ def _fell_back(state: State, event: ev.RuntimeFellBack) -> None:
     agent = _agent(step)
     agent.instead = event.instead
     agent.given_up, agent.gave_up_because = (*agent.given_up, event.runtime), event.because
+    agent.gave_up_with = event.failure
     if agent.session_runtime == event.runtime:
         agent.session = None
     if step.id in state.to_judge:

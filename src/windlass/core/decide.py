@@ -147,7 +147,8 @@ def _judge(state: State, now: float, policy: Policy) -> Iterator[Command]:
         cancelled = _ending(state, now) == "cancel"
         instead = successor(state, step, failure, policy) if again is None and not cancelled else None
         if instead is not None and step.agent is not None:
-            yield Record(ev.RuntimeFellBack(now, step.id, step.agent.runtime, instead, failure.message))
+            because = failure.message
+            yield Record(ev.RuntimeFellBack(now, step.id, step.agent.runtime, instead, because, failure=failure))
         elif again is None or cancelled:
             yield Record(ev.StepFailed(now, step.id, last_word(step, failure).located(step.id)))
         else:

@@ -10,7 +10,7 @@ from windlass.core.agent import next_in_family
 from windlass.core.state import State
 from windlass.core.step import StepState
 from windlass.core.transitions import StepStatus
-from windlass.errors import Failure
+from windlass.errors import UNAVAILABLE, Failure
 
 __all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "last_word", "runtime_of", "successor"]
 
@@ -47,10 +47,16 @@ def successor(state: State, step: StepState, failure: Failure, policy: _Preferen
 
 
 def last_word(step: StepState, failure: Failure) -> Failure:
-    """The failure of a step for good, with how the runtime failed that it began on."""
+    """The failure of a step for good, with how the runtime failed that it began on.
+
+    A runtime that could not even take over is not why the step failed: the first one's failure then comes first.
+    """
     agent = step.agent
     if agent is None or not agent.given_up:
         return failure
+    if failure.kind == UNAVAILABLE and (first := agent.gave_up_with) is not None:
+        advice = tuple(dict.fromkeys((*first.advice, *failure.advice)))
+        return msgspec.structs.replace(first, message=f"{first.message}; {failure.message}", advice=advice)
     before = f"before that, {agent.given_up[-1]} failed: {agent.gave_up_because}"
     return msgspec.structs.replace(failure, message=f"{failure.message}; {before}")
 

@@ -317,6 +317,8 @@ class RuntimeFellBack(_Event, frozen=True, tag="runtime.fell_back"):
     because: str
     final: bool = True
     """The step stays with the new one; False is for this attempt alone."""
+    failure: Failure | None = None
+    """What the first one failed with, where it was tried."""
 
 
 class BudgetAnswered(_Event, frozen=True, tag="budget.answered"):

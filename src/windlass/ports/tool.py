@@ -27,7 +27,7 @@ class Health:
     back_in: float | None = None
     """Seconds after which it may be well again by itself."""
     unset: bool = False
-    """Nothing is wrong with it: nobody has set it up."""
+    """It is not set up, or nobody is logged in. A runtime may be `ok` all the same: a step can bring a key."""
 
 
 class Answer(NamedTuple):

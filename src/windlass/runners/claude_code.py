@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Mapping
 
 from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
 from windlass.prices import Prices
 from windlass.process import Supervisor
-from windlass.runners.claude.binary import VERBATIM, Binaries
+from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries
 from windlass.runners.claude.environment import account, credentials
 from windlass.runners.claude.failures import RUNTIME
 from windlass.runners.claude.turn import Turn
@@ -43,12 +44,12 @@ class ClaudeCodeRunner:
         found = await self._binaries.find()
         if isinstance(found, Health):
             return found
-        warnings = []
-        if not credentials(self._env):
-            warnings.append("no key or login found: set ANTHROPIC_API_KEY, or log in with: claude /login")
-        if found.version < VERBATIM:
-            warnings.append("it expands @paths in prompts: claude update")
-        return Health(True, "; ".join((found.detail, *warnings)))
+        old = ("it expands @paths in prompts: claude update",) if found.version < VERBATIM else ()
+        if credentials(self._env) or await self._binaries.logged_in(found):
+            return Health(True, "; ".join((found.detail, *old)))
+        program = found.path if found.origin != ON_PATH else "claude"
+        advice = f"log in with: {shlex.quote(program)} auth login; or set ANTHROPIC_API_KEY"
+        return Health(True, "; ".join((found.detail, "installed, not logged in", *old)), advice, unset=True)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         begun = self._now()

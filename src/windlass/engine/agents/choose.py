@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from windlass.core.agent import next_in_family
 from windlass.engine.agents.guarded import Guarded
-from windlass.errors import Category, Failure, ToolError
+from windlass.errors import UNAVAILABLE, Category, Failure, ToolError
 from windlass.plan.schema import nearest
 from windlass.ports import Health, Runner
 
@@ -48,11 +48,15 @@ async def choose(
         return Chosen(runner)
     other = next_in_family(named, given_up) if fallback else None
     instead = runners.get(other) if other is not None else None
+    if instead is None and given_up:
+        raise _nobody(f"{named} could not take over: {health.detail}", health)
     if instead is None:
-        raise _nobody(named, health, "it has nothing to fall back to" if fallback else "falling back is switched off")
+        why = "it has nothing to fall back to" if fallback else "falling back is switched off"
+        raise _nobody(f"{named} cannot be used: {health.detail}; {why}", health)
     second = await _health(instead, account(instead))
     if not second.ok:
-        raise _nobody(named, health, f"{instead.name} cannot take over: {second.detail}", second.advice)
+        why = f"{instead.name} cannot take over: {second.detail}"
+        raise _nobody(f"{named} cannot be used: {health.detail}; {why}", health, second.advice)
     return Chosen(instead, named, health.detail)
 
 
@@ -61,9 +65,8 @@ async def _health(runner: Runner, account: str) -> Health:
     return resting or await runner.available()
 
 
-def _nobody(named: str, health: Health, why: str, *advice: str) -> ToolError:
-    message = f"{named} cannot be used: {health.detail}" + (f"; {why}" if why else "")
+def _nobody(message: str, health: Health, *advice: str) -> ToolError:
     told = tuple(line for line in (health.advice, *advice, "windlass doctor") if line)
     if health.back_in is not None:
         return ToolError.of(Failure(Category.TRANSIENT, message, advice=told, retry_after=health.back_in))
-    return ToolError.of(Failure(Category.CONFIGURATION, message, advice=told))
+    return ToolError.of(Failure(Category.CONFIGURATION, message, advice=told, kind=UNAVAILABLE))

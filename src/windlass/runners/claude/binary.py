@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -18,10 +19,11 @@ from windlass.ports import Health
 from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
 from windlass.runners.claude.environment import probing
 
-__all__ = ["INSTALL", "MINIMUM", "VERBATIM", "Binaries", "Binary"]
+__all__ = ["INSTALL", "MINIMUM", "ON_PATH", "VERBATIM", "Binaries", "Binary"]
 
 MINIMUM = (2, 0, 0)
 """Older ones do not speak the protocol of the SDK."""
+ON_PATH = "on PATH"
 VERBATIM = (2, 1, 248)
 """Older ones expand @paths and slash commands in every prompt, also in text that nobody typed."""
 
@@ -81,6 +83,16 @@ class Binaries:
             return Health(False, f"{binary.detail} is too old: {needed} or later is needed", "claude update")
         return binary
 
+    async def logged_in(self, binary: Binary) -> bool:
+        """What the program itself says; True where it cannot say it, as older ones."""
+        said = await self._said(binary.path, binary.origin, "auth", "status", "--json")
+        if isinstance(said, Health):
+            return True
+        try:
+            return bool(json.loads(said[0])["loggedIn"])
+        except (ValueError, LookupError, TypeError):
+            return True
+
     def _locate(self, package: list[str]) -> tuple[str, str] | Health:
         if self._path is not None:
             path = os.path.expanduser(self._path)
@@ -90,7 +102,7 @@ class Binaries:
                 return Health(False, detail, "correct the path in the settings, or remove it to use the one on PATH")
             return os.path.abspath(found), "from the settings"
         if found := shutil.which("claude", path=self._env.get("PATH", os.defpath)):
-            return os.path.abspath(found), "on PATH"
+            return os.path.abspath(found), ON_PATH
         for folder in package:
             bundled = os.path.join(folder, "_bundled", "claude")
             if os.access(bundled, os.X_OK):
@@ -98,10 +110,21 @@ class Binaries:
         return Health(False, "there is no claude: not on PATH, and none came with claude-agent-sdk", INSTALL)
 
     async def _ask(self, path: str, origin: str) -> tuple[int, int, int] | Health:
-        where = f"{path} ({origin})"
+        said = await self._said(path, origin, "--version")
+        if isinstance(said, Health):
+            return said
+        text, ended = said
+        if match := _VERSION.match(text):
+            major, minor, patch = (int(number) for number in match.groups())
+            return major, minor, patch
+        return Health(False, _strange(f"{path} ({origin})", text, ended), f"try it: {path} --version")
+
+    async def _said(self, path: str, origin: str, *arguments: str) -> tuple[str, Exit] | Health:
+        """What it prints when asked, and how it ended; or why it cannot be asked."""
+        where, command = f"{path} ({origin})", " ".join(arguments)
         process: Process | None = None
         try:
-            process = await self._supervisor.spawn([path, "--version"], cwd="/", env=probing(self._env))
+            process = await self._supervisor.spawn([path, *arguments], cwd="/", env=probing(self._env))
             async with asyncio.timeout(PATIENCE):
                 said = await _beginning(process.stdout)
                 if len(said) > _MOST:
@@ -110,17 +133,13 @@ class Binaries:
         except SpawnError as error:
             return Health(False, error.message, "; ".join(error.advice) or INSTALL)
         except TimeoutError:
-            return Health(False, f"{where} says nothing to --version for {PATIENCE:g} s", f"try it: {path} --version")
+            return Health(False, f"{where} says nothing to {command} for {PATIENCE:g} s", f"try it: {path} {command}")
         except ProcessLost as error:
-            return Health(False, f"{where}: {error.message}", f"try it: {path} --version")
+            return Health(False, f"{where}: {error.message}", f"try it: {path} {command}")
         finally:
             if process is not None:
                 await process.stop(grace=0)  # returns at once if it has ended
-        text = said.decode("utf-8", errors="replace")
-        if match := _VERSION.match(text):
-            major, minor, patch = (int(number) for number in match.groups())
-            return major, minor, patch
-        return Health(False, _strange(where, text, ended), f"try it: {path} --version")
+        return said.decode("utf-8", errors="replace"), ended
 
 
 async def _beginning(stream: asyncio.StreamReader) -> bytes:

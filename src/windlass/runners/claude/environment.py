@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -60,14 +59,11 @@ def probing(engine: Mapping[str, str]) -> dict[str, str]:
 
 
 def credentials(engine: Mapping[str, str]) -> bool:
-    """Whether a key or a login is to be seen without asking anyone.
-
-    A keychain is not asked: where there is one, a login is taken for granted.
-    """
+    """Whether a key or a login is to be seen without asking the program, which alone can look into a keychain."""
     if any(engine.get(name) for name in _KEYS):
         return True
     home = engine.get("CLAUDE_CONFIG_DIR") or os.path.join(engine.get("HOME", ""), ".claude")
-    if sys.platform == "darwin" or os.path.exists(os.path.join(home, ".credentials.json")):
+    if os.path.exists(os.path.join(home, ".credentials.json")):
         return True
     try:
         with open(os.path.join(home, "settings.json"), encoding="utf-8") as settings:

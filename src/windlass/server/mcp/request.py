@@ -94,7 +94,8 @@ async def runtime_for(engine: Engine, sourced: Sourced, client: str) -> Sourced:
     order = [name for name in (own, *RUNTIMES) if name is not None]
     chosen = order[0]  # if none can be used, the error is about the one that was meant
     for name in dict.fromkeys(order):
-        if (await engine.agents.runners[name].available()).ok:
+        health = await engine.agents.runners[name].available()
+        if health.ok and not health.unset:
             chosen = name
             break
     revised = Plan.model_validate_json(plan.model_copy(update={"runtime": chosen}).encoded)
