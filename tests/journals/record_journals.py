@@ -185,6 +185,27 @@ steps:
     with: {from: wörd.txt, to: moved/wörd.txt}
 """
 
+REDONE = """
+name: redone
+description: steps that are retried with other arguments, and skipped, after the execution has ended
+limits: {parallel: 1}
+steps:
+  - id: broken
+    run: exit 3
+  - id: items
+    foreach: [good, bad, ugly]
+    run: '[ {{ item | quote }} != bad ] || [ -e mended ] && echo {{ item | quote }}'
+    retry: 0
+  - id: hopeless
+    run: [there-is-no-such-program]
+  - id: after
+    needs: [broken, items, hopeless]
+    run: "echo after {{ steps.hopeless.status }}"
+  - id: handles
+    when: steps.items.status == 'failed'
+    run: "echo {{ steps.items.errors | length }} of {{ steps.items.output | length }} failed"
+"""
+
 AGENTS = {
     "name": "agents",
     "budget": {"usd": 0.5},
@@ -316,6 +337,14 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     for step in ("move", "write", "each"):
         run(f"undo {recorder.newest} {step}", code=0)
     yield "undo"
+
+    recorder.write(REDONE)
+    run("run plan.yaml", code=1)
+    run(f"retry {recorder.newest} broken --with 'run=echo mended'", code=1)
+    (recorder.folder / "mended").touch()
+    run(f"retry {recorder.newest} items", code=1)
+    run(f"skip {recorder.newest} hopeless", code=0)
+    yield "redone"
 
     for name, on_overrun in (("agents", "ask"), ("agents-warned", "proceed")):
         asyncio.run(play_agents(recorder.folder / ".windlass", recorder.folder, on_overrun))

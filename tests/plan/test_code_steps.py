@@ -362,7 +362,7 @@ def test_a_code_step_waits_for_its_needs_and_for_every_step_that_its_program_rea
     graph = Graph.of(Plan(steps=(*others, last)))
     assert graph.needs["last"] == ("d", "a", "b-b", "c", "f")
     assert graph.dependents["c"] == ("last",)
-    assert graph.order()[-1] == "last"
+    assert graph.order[-1] == "last"
 
 
 def test_a_program_with_steps_of_its_own_does_not_wait_for_itself() -> None:

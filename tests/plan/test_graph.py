@@ -83,7 +83,7 @@ def test_the_order_keeps_to_the_plan_where_it_may() -> None:
         Step(id="a", run="x"),
         Step(id="b", run="x"),
     )
-    assert graph.order() == ["a", "b", "late"]
+    assert graph.order == ("a", "b", "late")
 
 
 @pytest.mark.parametrize(

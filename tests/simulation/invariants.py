@@ -36,7 +36,8 @@ def picture(state: State) -> dict[str, Any]:
         for name, value in vars(state).items()
         if name not in ("prepared", "steps", "timers", "broken_by") and not isinstance(value, dict)
     }
-    indexes = {name: list(getattr(state, name)) for name in ("ready", "active", "to_judge", "in_doubt", "questions")}
+    names = ("ready", "active", "to_judge", "in_doubt", "questions", "to_skip")
+    indexes = {name: list(getattr(state, name)) for name in names}
     timers = sorted({timer for timer in state.timers if state.steps[timer[1]].until == timer[0]})
     steps = {name: _step(step) for name, step in state.steps.items()}
     broken_by = state.broken_by.id if state.broken_by else None
@@ -95,15 +96,23 @@ def check_journal(history: list[ev.Event]) -> State:
                     assert asked.input == event.input
             case ev.AttemptFailed(step=name, failure=failure):
                 failures[name, failure.category] += 1
+            case ev.StepRetried(step=name):
+                assert before[name] != "completed", f"{name} was retried after it completed"
+                # A person's retry gives all of its items a fresh allowance, and asks again whether it may repeat.
+                failures = Counter({k: n for k, n in failures.items() if name not in (k[0], k[0].partition("[")[0])})
+            case ev.StepSkipped(step=name) if state.steps[name].skip_by:
+                assert before[name] != "completed", f"{name} was skipped after it completed"
+            case ev.ExecutionReopened():
+                ordered = ""
             case ev.ControlRequested(kind=kind):
                 ordered = ordered if ordered == "cancel" else kind
-            case ev.AttemptStopped(step=name, reason=reason) if reason in ("paused", "lost", "timeout"):
+            case ev.AttemptStopped(step=name):
                 if state.steps[name].effect == "once":
                     doubtful.add(name)
             case ev.ExecutionResumed():
                 ordered = ordered if ordered == "cancel" else ""
                 doubtful |= {name for name, step in flight.items() if step.effect == "once"}
-            case ev.DecisionMade(step=name, choice="again"):
+            case ev.DecisionMade(step=name):
                 doubtful.discard(name)
             case ev.ExecutionFinished(status=status) if broken:
                 assert status in ("failed", "cancelled"), "a critical failure ends it"
@@ -123,6 +132,8 @@ def check_end(run: Simulation) -> None:
     state = run.state
     assert not run.running
     if state.status.finished:
+        assert not state.to_skip
+        assert state.unsettled == 0
         assert all(step.settled for step in state.steps.values())
         assert state.finished_at is not None
     else:

@@ -77,7 +77,7 @@ def add_up(started: AttemptStarted) -> int:
 
 
 def _added(own: int, item: int, terms: list[Any]) -> int:
-    return own + item + sum(sum(filter(None, term)) if isinstance(term, list) else term or 0 for term in terms)
+    return own + (item or 0) + sum(sum(filter(None, term)) if isinstance(term, list) else term or 0 for term in terms)
 
 
 class Verdict:
@@ -141,9 +141,9 @@ def _verdict(
     if step.foreach is None:
         return Verdict("failed") if failed(step.id) else Verdict("completed", _added(own, 0, terms))
     assert isinstance(step.foreach, list)
-    if any(failed(f"{step.id}[{index}]") for index in range(len(step.foreach))):
-        return Verdict("failed")
-    return Verdict("completed", [_added(own, item, terms) for item in step.foreach])
+    lost = [failed(f"{step.id}[{index}]") for index in range(len(step.foreach))]
+    outputs = [None if gone else _added(own, item, terms) for item, gone in zip(step.foreach, lost, strict=True)]
+    return Verdict("failed" if any(lost) else "completed", outputs)
 
 
 def _holds(condition: str, verdicts: dict[str, Verdict]) -> bool:

@@ -52,7 +52,7 @@ def cost_text(cost: Cost) -> str:
 
 def agent_lines(state: State) -> list[str]:
     """Who worked, in the order of the work, and what it cost."""
-    order = (state.steps[name] for name in state.prepared.graph.order())
+    order = (state.steps[name] for name in state.prepared.graph.order)
     agents = [step for step in order if step.agent is not None and step.agent.runtime]
     if not agents:
         return []

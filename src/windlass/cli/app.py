@@ -19,6 +19,7 @@ from windlass.cli import (
     look,
     mcp,
     plans,
+    redo,
     run,
     serve,
     tools,
@@ -60,7 +61,24 @@ def options(
         raise typer.Exit
 
 
-for group in (run, look, control, budget, agents, tools, keep, plans, trust, adopt, doctor, mcp, demo, serve, undo):
+for group in (
+    run,
+    look,
+    control,
+    redo,
+    budget,
+    agents,
+    tools,
+    keep,
+    plans,
+    trust,
+    adopt,
+    doctor,
+    mcp,
+    demo,
+    serve,
+    undo,
+):
     group.register(app)
 
 

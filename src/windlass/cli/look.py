@@ -11,7 +11,7 @@ import typer
 
 from windlass.cli.session import AsJson, Home, Stop, as_typed, out, out_lines, print_json, say, with_engine
 from windlass.cli.terminal import write_output
-from windlass.cli.text import MARKS, clip, describe, next_commands, shown, summary
+from windlass.cli.text import MARKS, clip, describe, items_text, next_commands, shown, summary, time_text
 from windlass.cli.tool_check import gate_lines
 from windlass.cli.used_text import in_brief, used_text
 from windlass.clock import iso
@@ -62,7 +62,8 @@ def status(
             out(used)
         for step in state.top_level():
             undone = " (undone)" if step.undone else ""
-            out(f"  {MARKS[step.status]} {step.id}  {step.status}{undone}{_remark(step)}")
+            more = f"{undone}{items_text(step)}{time_text(step)}{_remark(step)}"
+            out(f"  {MARKS[step.status]} {step.id}  {step.status}{more}")
         for line in () if state.status.finished else gate_lines(engine):
             out(line)
         for line in next_commands(state, driven):
@@ -116,11 +117,14 @@ async def _show_list(engine: Engine, statuses: list[str], limit: int, as_json: b
         out(f"{head.id}  {when}  {head.status:<9}  {head.name}{remark}")
 
 
+_BRIEFLY = ("id", "status", "attempts", "duration_s", "items")
+
+
 async def _head_view(engine: Engine, head: Head) -> dict[str, Any]:
     """The same object as `status ID --json`, without the steps' contents."""
     state = await engine.state(head.id)
     view = snapshot(state)
-    view["steps"] = [{key: step[key] for key in ("id", "status", "attempts", "duration_s")} for step in view["steps"]]
+    view["steps"] = [{key: step[key] for key in _BRIEFLY if key in step} for step in view["steps"]]
     view["driven"] = engine.driven(head)
     return view
 
@@ -208,9 +212,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
             state = await engine.state(head.id)
             found += [(state, step) for step in state.questions.values() if step.waiting_for == "approval"]
         if as_json:
-            print_json(
-                [{"execution": s.id, "plan": s.plan.name, "step": q.id, **_question(q, s.workdir)} for s, q in found]
-            )
+            print_json([{"execution": s.id, "plan": s.plan.name, "step": q.id, **_question(s, q)} for s, q in found])
         elif not found:
             say("nothing waits for approval")
         else:
@@ -231,6 +233,6 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
     raise Stop(with_engine(work, home))
 
 
-def _question(step: StepState, workdir: str) -> dict[str, Any]:
-    question = step_view(step)["question"] or {}
-    return {**question, "diff": difference(question.get("input"), workdir, question.get("basis", {}))}
+def _question(state: State, step: StepState) -> dict[str, Any]:
+    question = step_view(state, step)["question"] or {}
+    return {**question, "diff": difference(question.get("input"), state.workdir, question.get("basis", {}))}

@@ -62,10 +62,10 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
         sourced = engine.read(plan)
         graph = prepare(sourced.plan).graph
         if as_json:
-            print_json({**json.loads(sourced.plan.encoded), "order": graph.order()})
+            print_json({**json.loads(sourced.plan.encoded), "order": list(graph.order)})
             return 0
         depth: dict[str, int] = {}
-        for step_id in graph.order():
+        for step_id in graph.order:
             step = sourced.plan.by_id[step_id]
             depth[step_id] = max((depth[need] + 1 for need in graph.needs[step_id]), default=0)
             marks = [str(step.importance)] if step.importance != "normal" else []

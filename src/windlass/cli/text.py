@@ -9,11 +9,24 @@ from typing import Any
 from windlass.cli.agent_text import agent_lines, describe_agent, quota_waits
 from windlass.clock import iso
 from windlass.core import events as ev
+from windlass.core.advice import ways_on
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.core.view import items_of
 from windlass.errors import Failure
 
-__all__ = ["MARKS", "clip", "describe", "duration", "next_commands", "plural", "shown", "summary"]
+__all__ = [
+    "MARKS",
+    "clip",
+    "describe",
+    "duration",
+    "items_text",
+    "next_commands",
+    "plural",
+    "shown",
+    "summary",
+    "time_text",
+]
 
 MARKS = {
     StepStatus.PENDING: "·",
@@ -73,11 +86,17 @@ def describe(event: ev.Event, state: State) -> str | None:
             return f"{event.kind} requested" + (f" by {event.by}" if event.by else "")
         case ev.ExecutionFinished():
             return f"{event.status}"
+        case ev.ExecutionReopened():
+            return "reopened" + (f" by {event.by}" if event.by else "")
+        case ev.StepRetried():
+            return f"↻ {event.step} retried{_by(event)}{_changed(event)}"
+        case ev.StepSkipRequested():
+            return f"↷ {event.step} is to be skipped{_by(event)}"
         case ev.AttemptStarted():
             again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
             return f"▶ {event.step}: {event.tool}{again}"
         case ev.AttemptFinished():
-            return f"✓ {event.step}{_took(state.steps[event.step])}"
+            return f"✓ {event.step}{_took(state.steps[event.step])}{_in_queue(event.queued)}"
         case ev.AttemptFailed():
             return f"✗ {event.step} attempt {event.attempt}: {event.failure.message}"
         case ev.AttemptStopped():
@@ -106,6 +125,16 @@ def describe(event: ev.Event, state: State) -> str | None:
             return describe_agent(event)
 
 
+def _by(event: ev.StepRetried | ev.StepSkipRequested) -> str:
+    return f" by {event.by}" if event.by else ""
+
+
+def _changed(event: ev.StepRetried) -> str:
+    changes = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in event.edits.items()]
+    changes += [f"{name} {value}" for name, value in (("runtime", event.runtime), ("model", event.model)) if value]
+    return f" with {', '.join(changes)}" if changes else ""
+
+
 def _waiting(event: ev.StepWaiting) -> str:
     if event.until is None:
         return f"? {event.step}: {event.question}"
@@ -124,6 +153,26 @@ def _took(step: StepState) -> str:
     if step.attempt_at is None or step.finished_at is None:
         return ""
     return f"  {duration(step.finished_at - step.attempt_at)}"
+
+
+def _in_queue(seconds: float) -> str:
+    return f" ({duration(seconds)} of it in the queue)" if seconds >= 0.05 else ""
+
+
+def time_text(step: StepState) -> str:
+    """Where a step's time went, when it was not all work."""
+    parts = [(step.queued, "in the queue"), (step.waited, "waiting")]
+    told = [f"{duration(seconds)} {what}" for seconds, what in parts if seconds >= 0.05]
+    return f"  worked {duration(step.worked)}, {', '.join(told)}" if told else ""
+
+
+def items_text(step: StepState) -> str:
+    """How far a foreach is: `39 of 40 items`."""
+    if not step.children:
+        return ""
+    count = items_of(step)
+    failed = f", {count['failed']} failed" if count["failed"] else ""
+    return f"  {count['done']} of {count['total']} items{failed}"
 
 
 def _impact(state: State, step_id: str) -> str:
@@ -181,10 +230,19 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
                 lines.append(f"windlass resume {name} --again {word}   # run it again")
                 lines.append(f"windlass resume {name} --done {word}    # it took effect")
                 lines.append(f"windlass resume {name} --fail {word}    # count it as failed")
-        return [*lines, f"windlass resume {name}"]
+        # Without an answer, it would stop again at once where it asks for budget or for a decision.
+        return lines if state.paused_for in ("budget", "decision") and lines else [*lines, f"windlass resume {name}"]
     if state.status in (ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.CANCELLED):
-        return [f"windlass fork {name}   # runs again what is missing, keeps what is done"]
+        return [*_ways_on(state), f"windlass fork {name}   # runs again what is missing, keeps what is done"]
     return []
+
+
+def _ways_on(state: State) -> list[str]:
+    """What can be done about the first failed step; it is the same for the others."""
+    failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
+    if failed is None or state.status is ExecutionStatus.CANCELLED:
+        return []
+    return [f"{way.command}   # {way.purpose}" for way in ways_on(state, failed)]
 
 
 def summary(state: State, driven: bool = False) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from windlass.cli.agent_text import cost_text
 from windlass.cli.terminal import as_message, coloured, one_line, write_output
-from windlass.cli.text import MARKS, describe, duration
+from windlass.cli.text import MARKS, describe, duration, items_text
 from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
@@ -224,6 +224,8 @@ def _line(step: StepState, width: int) -> Text:
     if step.started_at is not None:
         ended = step.finished_at if step.finished_at is not None else time.time()
         text.append(f"  {duration(max(0.0, ended - step.started_at))}", style="dim")
+    if step.children:
+        text.append(items_text(step), style="dim")
     if step.attempts > 1:
         text.append(f"  attempt {step.attempts}", style="yellow")
     remark = _remark(step)

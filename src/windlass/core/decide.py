@@ -15,6 +15,7 @@ from typing import Any, Literal
 from windlass.core import events as ev
 from windlass.core.approval import answer_for, asked_again, digest_of
 from windlass.core.delegate import DEFAULT_RUNTIME, handoff_of, last_word, runtime_of, successor
+from windlass.core.edit import edited
 from windlass.core.retry import retry_at
 from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState
@@ -90,7 +91,7 @@ class Stop:
     """Stop the attempt in flight; its end is recorded when it has ended."""
 
     step: StepState
-    reason: Literal["paused", "cancelled", "critical", "timeout"]
+    reason: Literal["paused", "cancelled", "critical", "timeout", "skipped"]
 
 
 Command = Record | Launch | Stop
@@ -104,10 +105,12 @@ def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]
         return []
     if state.in_doubt or state.to_judge:
         return [*_settle_doubts(state, now), *_judge(state, now, policy)]
+    commands: list[Command] = [Stop(step, "skipped") for step in state.to_skip.values()] if state.to_skip else []
     ending = _ending(state, now)
     if ending is not None:
-        return list(_wind_down(state, now, ending, policy))
-    commands = list(_fill(state, now, policy)) if state.ready or state.timers else []
+        return [*commands, *_wind_down(state, now, ending, policy)]
+    if state.ready or state.timers:
+        commands += _fill(state, now, policy)
     if not commands and state.unsettled == 0 and not state.active:
         return [Record(_finish(state, now))]
     if any(isinstance(command, Record) and _breaks(state, command.event) for command in commands):
@@ -129,7 +132,9 @@ def _breaks(state: State, event: ev.Event) -> bool:
 def _settle_doubts(state: State, now: float) -> Iterator[Command]:
     """Attempts that were cut off: repeated if their effect allows, else put to a person (D2)."""
     for step in state.in_doubt.values():
-        if step.effect == Effect.ONCE:
+        if step.skip_by:
+            yield Record(_skipped(step, now))
+        elif step.effect == Effect.ONCE:
             question = (
                 f"attempt {step.attempts} was cut off and may or may not have taken effect; "
                 "it is marked `once`, so it is not repeated unasked"
@@ -141,6 +146,9 @@ def _settle_doubts(state: State, now: float) -> Iterator[Command]:
 
 def _judge(state: State, now: float, policy: Policy) -> Iterator[Command]:
     for step in state.to_judge.values():
+        if step.skip_by:
+            yield Record(_skipped(step, now))
+            continue
         failure = step.error or Failure(Category.LOGIC, "failed without saying why")
         seed = f"{state.id}:{step.id}"
         again = retry_at(failure, step.failures or {}, step.spec.retry, now, seed)
@@ -166,8 +174,8 @@ def _ending(state: State, now: float) -> _Ending | None:
         return "cancel"
     if state.broken_by is not None:
         return "critical"
-    limit = state.plan.limits.timeout
-    if limit is not None and state.worked(now) >= limit:
+    left = state.time_left(now)
+    if left is not None and left <= 0:
         return "timeout"
     if state.wanted is not None:
         return "interrupt" if state.wanted.kind == "interrupt" or state.wanted.now else "pause"
@@ -215,18 +223,23 @@ def _verdict(state: State, ending: _Ending) -> tuple[str, Failure | None]:
         Category.RESOURCE,
         f"the execution ran longer than its limit of {limit:g} s",
         where="limits.timeout",
-        advice=("raise limits.timeout in the plan and fork the execution",),
+        advice=("raise limits.timeout in the plan",),
     )
 
 
 def _finish(state: State, now: float) -> ev.ExecutionFinished:
     lacking = _lacking(state)
-    missing = [state.steps[s] for s in lacking if state.steps[s].spec.importance != Importance.OPTIONAL]
+    missing = [s for s in map(state.steps.__getitem__, lacking) if not _dispensable(s)]
     if not missing:
         return ev.ExecutionFinished(now, "completed", None, lacking)
     first = next((s.error for s in missing if s.error is not None), None)
     status: Literal["partial", "failed"] = "partial" if state.completed else "failed"
     return ev.ExecutionFinished(now, status, first, lacking)
+
+
+def _dispensable(step: StepState) -> bool:
+    """Dependents run without its result: it is optional, or a person skipped it."""
+    return step.spec.importance is Importance.OPTIONAL or bool(step.skip_by)
 
 
 def _lacking(state: State) -> tuple[str, ...]:
@@ -281,6 +294,8 @@ def _runs_alone(step: StepState) -> bool:
 
 def _next(state: State, step: StepState, now: float) -> Command | None:
     """What a ready step needs before an attempt: a verdict on its needs, its condition, its items."""
+    if step.skip_by:
+        return Record(_skipped(step, now))
     if step.children is not None:
         return Record(_gather(step, now))
     if step.status is not StepStatus.PENDING or step.parent is not None:
@@ -313,7 +328,7 @@ def _blocked(state: State, step: StepState, now: float) -> ev.StepSkipped | None
         before = state.steps[need]
         if before.status is StepStatus.COMPLETED or need in handled:
             continue
-        if before.spec.importance is Importance.OPTIONAL and not before.by_condition:
+        if _dispensable(before) and not before.by_condition:
             continue
         if before.by_condition:
             because = f"dependency skipped: {need}"
@@ -326,6 +341,8 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
     try:
         compiled = state.prepared.arguments(step.spec)
         arguments = compiled.render(_NO_SCOPE if compiled.constant else scope_of(state, step))
+        if step.edits is not None or step.runtime or step.model:
+            arguments = edited(step, arguments)
     except TemplateProblem as problem:
         return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
     if step.spec.is_agent:
@@ -348,11 +365,15 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
     return Launch(step, arguments)
 
 
+def _skipped(step: StepState, now: float) -> ev.StepSkipped:
+    return ev.StepSkipped(now, step.id, f"skipped by {step.skip_by}")
+
+
 def _gather(step: StepState, now: float) -> ev.Event:
-    """A foreach whose items are all settled: its outputs in the items' order, or what failed."""
+    """A foreach whose items are all settled: its outputs in the items' order, and what failed."""
     children = step.children or []
-    failed = [child for child in children if child.status is not StepStatus.COMPLETED]
-    outputs = [child.output for child in children]
+    failed = [child for child in children if child.status is not StepStatus.COMPLETED and not child.skip_by]
+    outputs = [child.output if child.status is StepStatus.COMPLETED else None for child in children]
     if not failed:
         return ev.StepCompleted(now, step.id, outputs)
     first = failed[0]
@@ -360,7 +381,7 @@ def _gather(step: StepState, now: float) -> ev.Event:
     category = first.error.category if first.error else Category.LOGIC
     advice = first.error.advice if first.error else ()
     message = f"{len(failed)} of {len(children)} items failed, first {first.id}: {reason}"
-    return ev.StepFailed(now, step.id, Failure(category, message, step.id, advice))
+    return ev.StepFailed(now, step.id, Failure(category, message, step.id, advice), outputs)
 
 
 def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
@@ -368,7 +389,7 @@ def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
         Category.LOGIC,
         f"a template could not be filled in: {unmarked(str(problem))}",
         where=step.id,
-        advice=("correct the template in the plan, then fork the execution from this step",),
+        advice=("correct the template in the plan",),
     )
 
 
@@ -385,7 +406,7 @@ def _unanswered(step: StepState) -> Failure:
         Category.PERMISSION,
         "nobody answered the request for approval in time, so it was not done",
         where=step.id,
-        advice=("fork the execution from this step to be asked again",),
+        advice=("a retry asks again",),
     )
 
 
@@ -397,5 +418,5 @@ def _denied(step: StepState) -> Failure:
         Category.PERMISSION,
         f"denied by {by}{note}",
         where=step.id,
-        advice=("fork the execution from this step, with other inputs if need be",),
+        advice=("a retry asks again, with other arguments if you edit them",),
     )

@@ -27,9 +27,9 @@ class _Preference(Protocol):
 
 
 def runtime_of(state: State, step: StepState, policy: _Preference) -> str:
-    """What the next attempt is to run on: what took over, else what the step, the plan or the settings name."""
+    """The runtime of the next attempt: what took over, else what a person, the step, the plan or the settings name."""
     instead = step.agent.instead if step.agent is not None else None
-    return instead or step.spec.runtime or state.plan.runtime or policy.runtime
+    return instead or step.runtime or step.spec.runtime or state.plan.runtime or policy.runtime
 
 
 def falls_back(state: State, step: StepState, policy: _Preference) -> bool:

@@ -35,6 +35,7 @@ __all__ = [
     "ExecutionCreated",
     "ExecutionFinished",
     "ExecutionPaused",
+    "ExecutionReopened",
     "ExecutionReplanned",
     "ExecutionResumed",
     "ExecutionStarted",
@@ -45,6 +46,8 @@ __all__ = [
     "StepCompleted",
     "StepExpanded",
     "StepFailed",
+    "StepRetried",
+    "StepSkipRequested",
     "StepSkipped",
     "StepUndone",
     "StepWaiting",
@@ -145,6 +148,15 @@ class ExecutionFinished(_Event, frozen=True, tag="execution.finished"):
     """Steps whose result the execution does not have."""
 
 
+class ExecutionReopened(_Event, frozen=True, tag="execution.reopened"):
+    """A person retries or skips a step of an execution that ended failed or partial: it goes on, paused at first.
+
+    What was skipped because of its end may run again.
+    """
+
+    by: str = ""
+
+
 class ControlRequested(_Event, frozen=True, tag="control.requested"):
     """A person or program asked the running execution to stand still or end."""
 
@@ -171,6 +183,8 @@ class AttemptFinished(_Event, frozen=True, tag="attempt.finished"):
     attempt: int
     output: Any = None
     used: Resources | None = None
+    queued: float = 0.0
+    """Seconds of the attempt before its work began: it waited for a place, a rate, memory or a breaker."""
 
 
 class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
@@ -180,16 +194,18 @@ class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
     output: Any = None
     """What there was before it failed."""
     used: Resources | None = None
+    queued: float = 0.0
 
 
 class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
-    reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget", "changed"]
+    reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget", "changed", "skipped"]
     """`changed`: what a person had allowed is no longer what would be done. Nothing was done."""
     used: Resources | None = None
     changes: tuple[str, ...] = ()
     """What changed since the person was asked, a sentence each."""
+    queued: float = 0.0
 
 
 class StepWaiting(_Event, frozen=True, tag="step.waiting"):
@@ -218,6 +234,8 @@ class StepCompleted(_Event, frozen=True, tag="step.completed"):
 class StepFailed(_Event, frozen=True, tag="step.failed"):
     step: str
     failure: Failure
+    output: Any = None
+    """Of a foreach: the outputs of its items, null where one failed."""
 
 
 class StepSkipped(_Event, frozen=True, tag="step.skipped"):
@@ -225,6 +243,25 @@ class StepSkipped(_Event, frozen=True, tag="step.skipped"):
     because: str
     condition: bool = False
     """The step's own `when` was false (or an ancestor's), so nothing failed."""
+
+
+class StepRetried(_Event, frozen=True, tag="step.retried"):
+    """A person wants the step, or the failed items of a foreach, tried again. Automatic retries count anew."""
+
+    step: str
+    by: str = ""
+    edits: dict[str, Any] = {}
+    """Arguments that replace those of the plan from here on."""
+    runtime: str = ""
+    """What its agent runs on from here on, when that is to change."""
+    model: str = ""
+
+
+class StepSkipRequested(_Event, frozen=True, tag="step.skip_requested"):
+    """A person does without the step: it is stopped if it runs, then skipped. Dependents run with a null output."""
+
+    step: str
+    by: str
 
 
 class StepExpanded(_Event, frozen=True, tag="step.expanded"):
@@ -404,6 +441,7 @@ Event: TypeAlias = (
     | ExecutionReplanned
     | ExecutionPaused
     | ExecutionFinished
+    | ExecutionReopened
     | ControlRequested
     | AttemptStarted
     | AttemptFinished
@@ -413,6 +451,8 @@ Event: TypeAlias = (
     | StepCompleted
     | StepFailed
     | StepSkipped
+    | StepRetried
+    | StepSkipRequested
     | StepExpanded
     | ApprovalAsked
     | ApprovalAnswered

@@ -30,8 +30,10 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
     for spec in state.plan.steps:
         kept = old.get(spec.id)
         if kept is None or kept.status in (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED):
-            attempts = kept.attempts if kept is not None else 0
-            state.steps[spec.id] = StepState(spec.id, spec, attempts=attempts)
+            fresh = state.steps[spec.id] = StepState(spec.id, spec)
+            if kept is not None:
+                fresh.attempts, fresh.skip_by, fresh.doubtful = kept.attempts, kept.skip_by, kept.doubtful
+                fresh.edits, fresh.runtime, fresh.model = kept.edits, kept.runtime, kept.model
             continue
         for step in (kept, *(kept.children or ())):
             if step.approval is not None and step.approval.allow is None and step.spec != spec:
@@ -71,4 +73,5 @@ def _index_again(state: State, step: StepState) -> None:
         if step.asks:
             state.questions[step.id] = step
     elif not step.settled and step.unmet == 0:
-        state.ready[step.id] = step
+        index = state.in_doubt if step.doubtful and not step.skip_by else state.ready
+        index[step.id] = step

@@ -10,7 +10,7 @@ import msgspec
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 
-__all__ = ["scope_of"]
+__all__ = ["errors_of", "scope_of"]
 
 
 class _Steps:
@@ -23,11 +23,14 @@ class _Steps:
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         step = self._state.steps[name]
+        # A foreach of which items failed still gives what the others gave.
+        given = step.status is StepStatus.COMPLETED or (step.children is not None and step.settled)
         return {
             "id": step.id,
             "status": str(step.status),
-            "output": step.output if step.status is StepStatus.COMPLETED else None,
+            "output": step.output if given else None,
             "error": msgspec.to_builtins(step.error) if step.error is not None else None,
+            "errors": errors_of(step),
         }
 
     def __contains__(self, name: object) -> bool:
@@ -35,6 +38,13 @@ class _Steps:
 
     def __iter__(self) -> Iterator[str]:
         return (step.id for step in self._state.top_level())
+
+
+def errors_of(step: StepState) -> dict[str, Any]:
+    """Why items of a foreach failed, by their index as text."""
+    children = step.children or ()
+    failed = (child for child in children if child.status is StepStatus.FAILED and child.error is not None)
+    return {str(child.index): msgspec.to_builtins(child.error) for child in failed}
 
 
 def scope_of(state: State, step: StepState) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.agent_fold import AGENT_EVENTS
 from windlass.core.program_fold import PROGRAM_EVENTS
+from windlass.core.redo_fold import REDO_EVENTS
 from windlass.core.replan import replan
 from windlass.core.step import Approval, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus, check_execution_move, check_step_move
@@ -64,6 +65,8 @@ class State:
         """The critical step that failed."""
         self.worked_s = 0.0
         """Running time before the current stretch, pauses left out."""
+        self.worked_before = 0.0
+        """Running time before a person reopened it: its time limit counts from there."""
         self.running_since: float | None = None
         self.steps: dict[str, StepState] = {}
         self.ready: dict[str, StepState] = {}
@@ -74,6 +77,8 @@ class State:
         """Steps whose last attempt failed, before the verdict: retry or not."""
         self.in_doubt: dict[str, StepState] = {}
         """Steps whose last attempt was cut off, so that nobody saw how it ended."""
+        self.to_skip: dict[str, StepState] = {}
+        """Steps with an attempt in flight that a person does without."""
         self.questions: dict[str, StepState] = {}
         """Steps that wait for a person."""
         self.timers: list[tuple[float, str]] = []
@@ -87,6 +92,8 @@ class State:
         self.unsettled = 0
         self.completed = 0
         self.expanded_items = 0
+        self._at = created.at
+        """The time of the event that is being applied."""
         self._lay_out()
 
     @property
@@ -123,8 +130,8 @@ class State:
         return sum((s.agent.cost for s in self.steps.values() if s.agent is not None), self.spent_before)
 
     def top_level(self) -> Iterator[StepState]:
-        """The plan's own steps, without the items of foreach, in the plan's order."""
-        return (self.steps[spec.id] for spec in self.plan.steps)
+        """The plan's own steps, without the items of foreach, each after those it depends on (B3)."""
+        return (self.steps[step_id] for step_id in self.prepared.graph.order)
 
     def next_timer(self, after: float = -math.inf) -> float | None:
         """The next time that something waits for. What was due by `after` waits for room, not for a time."""
@@ -150,20 +157,29 @@ class State:
         """Seconds it has been running, pauses left out."""
         return self.worked_s + (now - self.running_since if self.running_since is not None else 0.0)
 
+    def time_left(self, now: float) -> float | None:
+        """Seconds until its time limit is reached; None without one."""
+        limit = self.plan.limits.timeout
+        return None if limit is None else limit - (self.worked(now) - self.worked_before)
+
     def apply(self, event: ev.Event) -> None:
         """Take one more event into account."""
         self.seq += 1
+        self._at = event.at
         _APPLY[type(event)](self, event)
         self.updated_at = event.at
 
     # -- moves ---------------------------------------------------------------------------------
 
-    def _move(self, step: StepState, new: StepStatus) -> None:
+    def move(self, step: StepState, new: StepStatus) -> None:
         if (step.status, new) not in _STEP_MOVES_DIRECT:
             check_step_move(step.id, step.status, new)
+            if step.status is _WAITING and step.waiting_since is not None:
+                step.waited += max(0.0, self._at - step.waiting_since)
+                step.waiting_since = None
         step.status = new
 
-    def _become(self, status: ExecutionStatus, at: float) -> None:
+    def become(self, status: ExecutionStatus, at: float) -> None:
         check_execution_move(self.status, status)
         self.status = status
         if status is ExecutionStatus.RUNNING:
@@ -172,17 +188,17 @@ class State:
             self.worked_s += max(0.0, at - self.running_since)
             self.running_since = None
 
-    def _leave_indexes(self, step: StepState) -> None:
+    def leave_indexes(self, step: StepState) -> None:
         key = step.id
         self.ready.pop(key, None)
         self.active.pop(key, None)
-        for rare in (self.to_judge, self.in_doubt, self.questions):
+        for rare in (self.to_judge, self.in_doubt, self.questions, self.to_skip):
             if rare:
                 rare.pop(key, None)
 
     def _settle(self, step: StepState, status: StepStatus, at: float) -> None:
-        self._leave_indexes(step)
-        self._move(step, status)
+        self.leave_indexes(step)
+        self.move(step, status)
         step.finished_at = at
         step.waiting_for = step.until = None
         if step.parent is not None:
@@ -202,8 +218,8 @@ class State:
                 self.ready[waiting.id] = waiting
 
     def _wait(self, step: StepState, at: float, reason: str, until: float | None, question: str = "") -> None:
-        self._leave_indexes(step)
-        self._move(step, _WAITING)
+        self.leave_indexes(step)
+        self.move(step, _WAITING)
         step.waiting_since = at
         step.waiting_for, step.until, step.question = reason, until, question
         if until is not None:
@@ -214,13 +230,13 @@ class State:
     # -- one method an event -------------------------------------------------------------------
 
     def _started(self, event: ev.ExecutionStarted) -> None:
-        self._become(ExecutionStatus.RUNNING, event.at)
+        self.become(ExecutionStatus.RUNNING, event.at)
         self.driver = event.driver
         self.started_at = event.at
 
     def _resumed(self, event: ev.ExecutionResumed) -> None:
         if self.status is not ExecutionStatus.RUNNING:
-            self._become(ExecutionStatus.RUNNING, event.at)
+            self.become(ExecutionStatus.RUNNING, event.at)
         else:
             # The last driver died: how long it worked is known only up to its last event.
             self.worked_s += max(0.0, self.updated_at - (self.running_since or self.updated_at))
@@ -232,10 +248,12 @@ class State:
         if self.wanted is not None and self.wanted.kind != "cancel":
             self.wanted = None
         for step in self.active.values():
+            step.doubtful = step.effect == Effect.ONCE
             if step.agent is not None and step.agent.attempt == step.attempts:
                 step.agent.cut_off += 1
         self.in_doubt.update(self.active)
         self.active.clear()
+        self.to_skip.clear()
         for step in [s for s in self.steps.values() if s.waiting_for == "retry"]:
             self._shorten_wait(step, event.at)
         self._look_for_room()  # there may be some by now: another day, another limit in the settings
@@ -255,13 +273,13 @@ class State:
             heapq.heappush(self.timers, (step.until, step.id))
 
     def _paused(self, event: ev.ExecutionPaused) -> None:
-        self._become(ExecutionStatus.PAUSED, event.at)
+        self.become(ExecutionStatus.PAUSED, event.at)
         self.wanted = None
         self.paused_for = event.reason
         self.expires_at, self.on_expiry = event.expires_at, event.on_expiry
 
     def _finished(self, event: ev.ExecutionFinished) -> None:
-        self._become(ExecutionStatus(event.status), event.at)
+        self.become(ExecutionStatus(event.status), event.at)
         self.wanted = None
         self.finished_at = event.at
         self.error, self.lacks = event.error, event.lacks
@@ -273,8 +291,8 @@ class State:
 
     def _attempt_started(self, event: ev.AttemptStarted) -> None:
         step = self.steps[event.step]
-        self._leave_indexes(step)
-        self._move(step, _RUNNING)
+        self.leave_indexes(step)
+        self.move(step, _RUNNING)
         self.active[step.id] = step
         step.attempts = event.attempt
         step.attempt_at = event.at
@@ -282,20 +300,21 @@ class State:
         step.input, step.effect = event.input, event.effect
         step.waiting_for = step.until = None
         step.reduced = event.reduced
+        step.off_work, step.doubtful = 0.0, False
 
     def _attempt_finished(self, event: ev.AttemptFinished) -> None:
         step = self.steps[event.step]
         step.output = event.output
         step.error = None
-        step.add(event.used)
+        step.ended(event.at, event.used, event.queued)
         self._settle(step, _COMPLETED, event.at)
 
     def _attempt_failed(self, event: ev.AttemptFailed) -> None:
         step = self.steps[event.step]
-        self._leave_indexes(step)
+        self.leave_indexes(step)
         step.error = event.failure
         step.output = event.output
-        step.add(event.used)
+        step.ended(event.at, event.used, event.queued)
         step.waiting_for = step.until = None
         step.failures = dict(step.failures or {})
         step.failures[event.failure.category] = step.failures.get(event.failure.category, 0) + 1
@@ -305,29 +324,32 @@ class State:
 
     def _attempt_stopped(self, event: ev.AttemptStopped) -> None:
         step = self.steps[event.step]
-        step.add(event.used)
-        self._leave_indexes(step)
+        if event.reason != "lost":
+            step.ended(event.at, event.used, event.queued)
+        self.leave_indexes(step)
         if event.reason == "changed":
             step.changes = event.changes
             step.answers = {digest: answer for digest, answer in (step.answers or {}).items() if answer.attempt}
-        if step.effect == Effect.ONCE and event.reason in ("paused", "lost", "timeout"):
+        step.doubtful = step.effect == Effect.ONCE and event.reason != "changed"
+        if step.doubtful and event.reason in ("paused", "lost", "timeout", "critical"):
             self.in_doubt[step.id] = step
             return
-        if step.asks_in_attempt:
+        if step.asks_in_attempt and not step.skip_by:
             self.questions[step.id] = step  # it stays open, and the next attempt has its answer
             return
         self.set_aside(step)
 
     def set_aside(self, step: StepState) -> None:
         """It has no attempt any more, and may have another one."""
-        self._leave_indexes(step)
-        self._move(step, _PAUSED)
+        self.leave_indexes(step)
+        self.move(step, _PAUSED)
         step.waiting_for = step.until = None
         self.ready[step.id] = step
 
     def _step_waiting(self, event: ev.StepWaiting) -> None:
         step = self.steps[event.step]
         self._wait(step, event.at, event.reason, event.until, event.question)
+        step.doubtful = step.doubtful or event.reason == "outcome"
         step.scope, step.unit = event.scope, event.unit
         if event.reason == "quota" and event.until is not None:
             self.quotas[event.account or event.runtime] = event.until
@@ -339,7 +361,10 @@ class State:
         self._settle(step, _COMPLETED, event.at)
 
     def _step_failed(self, event: ev.StepFailed) -> None:
-        self._fail(self.steps[event.step], event.failure, event.at)
+        step = self.steps[event.step]
+        if step.children is not None:
+            step.output = event.output
+        self._fail(step, event.failure, event.at)
 
     def _fail(self, step: StepState, failure: Failure, at: float) -> None:
         step.error = failure
@@ -355,8 +380,8 @@ class State:
 
     def _step_expanded(self, event: ev.StepExpanded) -> None:
         parent = self.steps[event.step]
-        self._leave_indexes(parent)
-        self._move(parent, _RUNNING)
+        self.leave_indexes(parent)
+        self.move(parent, _RUNNING)
         parent.started_at = event.at
         parent.children = []
         parent.open_children = len(event.items)
@@ -401,7 +426,8 @@ class State:
             step.until = None
             if step.id in self.active:
                 step.waiting_for = None
-                self._move(step, _RUNNING)
+                step.off_work += event.at - (step.waiting_since or event.at)
+                self.move(step, _RUNNING)
                 if any(s.waiting_for == "budget" and s.until is not None for s in self.steps.values()):
                     self._look_for_room()  # it goes on, so what it holds will come free
             else:
@@ -411,6 +437,7 @@ class State:
     def _decision_made(self, event: ev.DecisionMade) -> None:
         step = self.steps[event.step]
         self.questions.pop(step.id, None)
+        step.doubtful = False
         if event.choice == "done":
             step.output = event.output
             self._settle(step, _COMPLETED, event.at)
@@ -449,6 +476,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.OutputWritten: State._output_written,
     **AGENT_EVENTS,
     **PROGRAM_EVENTS,
+    **REDO_EVENTS,
     **UNDO_EVENTS,
 }
 

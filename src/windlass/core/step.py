@@ -88,6 +88,24 @@ class StepState:
     effect: str = Effect.REPEATABLE
     reduced: int = 0
     last_output: str = ""
+    doubtful: bool = False
+    """Its last attempt may take effect only once and was cut off: whether it did, nobody has said yet."""
+    edits: dict[str, Any] | None = None
+    """Arguments that a person gave it in place of the plan's."""
+    runtime: str = ""
+    """The runtime that a person chose for its agent."""
+    model: str = ""
+    """The model that a person chose for its agent."""
+    skip_by: str = ""
+    """The person who does without it. Once it is skipped, dependents run with a null output."""
+    queued: float = 0.0
+    """Seconds that its attempts waited for a place, a rate, memory or a breaker before their work began."""
+    waited: float = 0.0
+    """Seconds that it waited for a retry, a person, a quota or a budget."""
+    worked: float = 0.0
+    """Seconds that its attempts worked; one that a crash cut off counts with none."""
+    off_work: float = 0.0
+    """Seconds that the current attempt waited for a person."""
     undone: bool = False
     """A person had what it changed taken back after its end."""
     parent: StepState | None = None
@@ -100,10 +118,17 @@ class StepState:
     def settled(self) -> bool:
         return self.status.settled
 
-    def add(self, used: Resources | None) -> None:
-        """An attempt has ended, and took this."""
+    def ended(self, at: float, used: Resources | None, queued: float) -> None:
+        """The current attempt has ended, and took this much of the machine and of the time."""
         if used is not None:
             self.used = summed((self.used, used))
+        if self.attempt_at is None:
+            return
+        off_work = self.off_work
+        if self.status is StepStatus.WAITING and self.waiting_since is not None:
+            off_work += at - self.waiting_since  # stopped while it waited for a person
+        self.queued += queued
+        self.worked += max(0.0, at - self.attempt_at - queued - off_work)
 
     @property
     def asks(self) -> bool:

@@ -42,7 +42,8 @@ class ExecutionStatus(StrEnum):
 
     @property
     def finished(self) -> bool:
-        return not EXECUTION_MOVES[self]
+        """It has ended. A failed or partial one can be reopened by a person."""
+        return self in _ENDED
 
 
 _S = StepStatus
@@ -54,18 +55,20 @@ STEP_MOVES: dict[StepStatus, frozenset[StepStatus]] = {
     _S.WAITING: frozenset({_S.RUNNING, _S.WAITING, _S.PAUSED, _S.COMPLETED, _S.FAILED, _S.SKIPPED}),
     _S.PAUSED: frozenset({_S.RUNNING, _S.WAITING, _S.COMPLETED, _S.FAILED, _S.SKIPPED}),
     _S.COMPLETED: frozenset(),
-    _S.FAILED: frozenset(),
-    _S.SKIPPED: frozenset(),
+    _S.FAILED: frozenset({_S.PENDING, _S.RUNNING}),
+    _S.SKIPPED: frozenset({_S.PENDING, _S.RUNNING}),
 }
 
 _E = ExecutionStatus
+_ENDED = frozenset({_E.COMPLETED, _E.PARTIAL, _E.FAILED, _E.CANCELLED})
+
 EXECUTION_MOVES: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     _E.PENDING: frozenset({_E.RUNNING, _E.PAUSED, _E.CANCELLED}),
     _E.RUNNING: frozenset({_E.PAUSED, _E.COMPLETED, _E.PARTIAL, _E.FAILED, _E.CANCELLED}),
     _E.PAUSED: frozenset({_E.RUNNING, _E.CANCELLED}),
     _E.COMPLETED: frozenset(),
-    _E.PARTIAL: frozenset(),
-    _E.FAILED: frozenset(),
+    _E.PARTIAL: frozenset({_E.PAUSED}),
+    _E.FAILED: frozenset({_E.PAUSED}),
     _E.CANCELLED: frozenset(),
 }
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from windlass.clock import iso
+from windlass.core.advice import failure_advice
 from windlass.core.agent import Cost
 from windlass.core.resources import Resources, summed
+from windlass.core.scope import errors_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import Failure
 
-__all__ = ["progress", "snapshot", "step_view"]
+__all__ = ["items_of", "progress", "snapshot", "step_view"]
 
 
 def progress(state: State) -> float:
@@ -37,22 +40,22 @@ def snapshot(state: State) -> dict[str, Any]:
         "created_at": iso(state.created_at),
         "started_at": iso(state.started_at),
         "finished_at": iso(state.finished_at),
-        "steps": [view for step in state.top_level() for view in _with_items(step)],
+        "steps": [view for step in state.top_level() for view in _with_items(state, step)],
         "delegation": _delegation(state),
         "cost": _cost(state.cost),
         "resources": _resources(summed(step.used for step in state.steps.values())),
         "progress": progress(state),
         "eta": None,
         "lacks": list(state.lacks),
-        "error": _failure(state.error),
+        "error": _failure(state, state.error),
     }
 
 
-def _with_items(step: StepState) -> list[dict[str, Any]]:
-    return [step_view(step), *(step_view(child) for child in step.children or ())]
+def _with_items(state: State, step: StepState) -> list[dict[str, Any]]:
+    return [step_view(state, step), *(step_view(state, child) for child in step.children or ())]
 
 
-def step_view(step: StepState) -> dict[str, Any]:
+def step_view(state: State, step: StepState) -> dict[str, Any]:
     ended = step.finished_at
     began = step.started_at
     return {
@@ -61,7 +64,7 @@ def step_view(step: StepState) -> dict[str, Any]:
         "attempts": step.attempts,
         "input": step.input,
         "output": step.output,
-        "error": _failure(step.error) if step.status is not StepStatus.COMPLETED else None,
+        "error": _failure(state, step.error) if step.status is not StepStatus.COMPLETED else None,
         "skipped_because": step.skipped_because,
         "waiting_for": step.waiting_for if step.status is StepStatus.WAITING else None,
         "until": iso(step.until) if step.status is StepStatus.WAITING else None,
@@ -69,10 +72,32 @@ def step_view(step: StepState) -> dict[str, Any]:
         "started_at": iso(began),
         "finished_at": iso(ended),
         "duration_s": round(ended - began, 6) if began is not None and ended is not None else None,
+        "queued_s": _seconds(step, "queued"),
+        "waited_s": _seconds(step, "waited"),
+        "worked_s": _seconds(step, "worked"),
         "cost_usd": _step_cost(step).shown_usd,
         "agent": _agent(step),
         "resources": _resources(summed((step.used, *(child.used for child in step.children or ())))),
+        **({"items": items_of(step), "errors": errors_of(step)} if step.children is not None else {}),
         **({"undone": True} if step.undone else {}),
+    }
+
+
+def _seconds(step: StepState, name: str) -> float:
+    """Of a step and its items together: items that ran at once make more than the time that passed."""
+    seconds: float = sum(getattr(one, name) for one in (step, *(step.children or ())))
+    return round(seconds, 6)
+
+
+def items_of(step: StepState) -> dict[str, int]:
+    """How many items of a foreach there are, by how they ended."""
+    children = step.children or []
+    count = Counter(child.status for child in children)
+    return {
+        "done": count[StepStatus.COMPLETED],
+        "failed": count[StepStatus.FAILED],
+        "skipped": count[StepStatus.SKIPPED],
+        "total": len(children),
     }
 
 
@@ -118,7 +143,7 @@ def _agent(step: StepState) -> dict[str, Any] | None:
 
 def _delegation(state: State) -> list[dict[str, Any]]:
     """The agents in the order of the work: who did what, and who was handed whose words (B2)."""
-    order = state.prepared.graph.order()
+    order = state.prepared.graph.order
     agents = [state.steps[name] for name in order if state.steps[name].spec.is_agent]
     return [
         {
@@ -153,13 +178,13 @@ def _question(step: StepState) -> dict[str, Any] | None:
     }
 
 
-def _failure(failure: Failure | None) -> dict[str, Any] | None:
+def _failure(state: State, failure: Failure | None) -> dict[str, Any] | None:
     if failure is None:
         return None
     return {
         "category": str(failure.category),
         "message": failure.message,
         "where": failure.where,
-        "advice": list(failure.advice),
+        "advice": list(failure_advice(state, failure)),
         **({"kind": failure.kind} if failure.kind else {}),
     }

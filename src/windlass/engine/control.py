@@ -7,24 +7,31 @@ drives, the execution is taken up just long enough to write the request down and
 from __future__ import annotations
 
 import asyncio
+import shlex
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, get_args
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.advice import no_outcome, ways_after
 from windlass.core.budget import ScopeName
-from windlass.core.state import State
+from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.crew import Crew
 from windlass.engine.driver import Driver
 from windlass.engine.lookup import find_step
 from windlass.engine.mail import checked_limit, event_of
 from windlass.engine.observer import Observer
-from windlass.errors import UsageError, WindlassError
+from windlass.engine.redo import Redo
+from windlass.errors import Conflict, UsageError
 from windlass.ports import Journal, Message, Tool
 
 __all__ = ["Control"]
+
+T = TypeVar("T")
+PAUSES = (0.0, 0.05, 0.1, 0.2, 0.5)
+"""Seconds before each further try of a request that another process was quicker at."""
 
 
 class Control(Observer):
@@ -49,6 +56,11 @@ class Control(Observer):
 
     @abstractmethod
     def _opening(self, state: State) -> ev.Event: ...
+
+    @abstractmethod
+    def _check_edits(
+        self, state: State, step: StepState, edits: Mapping[str, Any], runtime: str | None, model: str | None
+    ) -> dict[str, Any]: ...
 
     async def pause(self, execution: str, *, now: bool = False, by: str = "", within: float | None = None) -> State:
         """Let running attempts finish (or with `now` stop them), then stand still.
@@ -76,18 +88,27 @@ class Control(Observer):
         digest: str | None = None,
     ) -> None:
         """Answer a request for approval. `digest` binds the answer to what the person has seen."""
+        await self._persist(lambda: self._approve(execution, step, allow, by, note, digest))
+
+    async def _approve(self, execution: str, step: str, allow: bool, by: str, note: str, digest: str | None) -> None:
         state = await self.state(execution)
         waiting = find_step(state, step)
         asked = waiting.approval
         if asked is None or asked.allow is not None or waiting.id not in state.questions:
-            raise UsageError(f"step {step} of {state.id} does not wait for approval")
+            raise UsageError(
+                f"step {step} of {state.id} does not wait for approval",
+                advice=(f"see what it waits for: windlass status {state.id}", "see what is asked: windlass approvals"),
+            )
         if self.clock.now() >= asked.expires_at:
             raise UsageError(
                 f"the time to answer step {step} of {state.id} is over: it counts as denied",
-                advice=(f"to be asked again: windlass fork {state.id} --from {step}",),
+                advice=(f"to be asked again: windlass retry {state.id} {shlex.quote(step)}",),
             )
         if digest is not None and digest != asked.digest:
-            raise UsageError(f"step {step} of {state.id} now asks for something else: look again")
+            raise UsageError(
+                f"step {step} of {state.id} now asks for something else: look again",
+                advice=("see what is asked now: windlass approvals",),
+            )
         body = {"kind": "approve", "step": step, "digest": asked.digest, "allow": allow}
         await self._answer(state, {**body, "by": by, "note": note})
 
@@ -101,11 +122,15 @@ class Control(Observer):
         output: Any = None,
     ) -> None:
         """Say what became of an attempt whose outcome nobody saw."""
-        state = await self.state(execution)
-        if find_step(state, step).waiting_for != "outcome":
-            raise UsageError(f"step {step} of {state.id} has no unknown outcome to decide on")
         body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output}
-        await self._answer(state, body)
+
+        async def ask() -> None:
+            state = await self.state(execution)
+            if find_step(state, step).waiting_for != "outcome":
+                raise no_outcome(state, step)
+            await self._answer(state, body)
+
+        await self._persist(ask)
 
     async def allow_budget(
         self,
@@ -119,16 +144,64 @@ class Control(Observer):
         by: str = "",
     ) -> None:
         """Say whether more may be spent: `usd` and `tokens` are the limits of the scope from here on (E3)."""
-        state = await self.state(execution)
-        if state.status.finished:
-            raise UsageError(f"execution {state.id} is already {state.status}")
         if scope not in get_args(ScopeName):
             raise UsageError(f"there is no budget of a {scope!r}: it is of a step, an execution, a day or a month")
-        if scope == "step":
-            find_step(state, step)
         limit = checked_limit(usd, tokens)
         body = {"kind": "budget", "allow": allow, "usd": limit.usd, "tokens": limit.tokens, "by": by}
-        await self._answer(state, {**body, "scope": scope, "step": step})
+
+        async def ask() -> None:
+            state = await self.state(execution)
+            if state.status.finished:
+                raise UsageError(f"execution {state.id} is already {state.status}", advice=ways_after(state))
+            if scope == "step":
+                find_step(state, step)
+            await self._answer(state, {**body, "scope": scope, "step": step})
+
+        await self._persist(ask)
+
+    async def retry(
+        self,
+        execution: str,
+        step: str,
+        *,
+        edits: Mapping[str, Any] | None = None,
+        runtime: str | None = None,
+        model: str | None = None,
+        by: str = "",
+    ) -> State:
+        """Have a failed step, or the failed items of a foreach, tried again: with other arguments, on another runtime.
+
+        Returns when the request is on disk. One that ended failed or partial is reopened, and paused until `resume`.
+        """
+
+        async def ask() -> State:
+            state = await self.state(execution)
+            changes = self._check_edits(state, find_step(state, step), edits or {}, runtime, model)
+            body = {"kind": "retry", "edits": changes, "runtime": runtime, "model": model, "by": by}
+            return await Redo(self, self._crew, self.clock).ask(state, step, body)
+
+        return await self._persist(ask)
+
+    async def skip(self, execution: str, step: str, *, by: str = "") -> State:
+        """Do without a step: it is stopped if it runs, and dependents run with a null output.
+
+        Returns when the request is on disk. One that ended failed or partial is reopened, and paused until `resume`.
+        """
+
+        async def ask() -> State:
+            body = {"kind": "skip", "by": by}
+            return await Redo(self, self._crew, self.clock).ask(await self.state(execution), step, body)
+
+        return await self._persist(ask)
+
+    async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again when another process was quicker: each time, `ask` looks anew at how things stand."""
+        for pause in PAUSES:
+            try:
+                return await ask()
+            except Conflict:
+                await asyncio.sleep(pause)
+        return await ask()
 
     async def _control(
         self,
@@ -139,21 +212,33 @@ class Control(Observer):
         by: str,
         within: float | None,
     ) -> State:
-        state = await self.state(execution)
-        if state.status.finished:
-            raise UsageError(f"execution {state.id} is already {state.status}")
-        if state.status is ExecutionStatus.PAUSED and kind != "cancel":
-            return state
         body = {"kind": kind, "now": now, "by": by}
-        if state.id in self._crew:
-            await self._crew.deliver(state.id, body)
-            return await self._obeyed(state.id, within)
-        if self.driven(state):
-            await self.journal.send(state.id, self.clock.now(), body)
-            return await self._obeyed(state.id, within)
-        # Nobody drives it: take it up just long enough to write the request down and obey it.
-        request = ev.ControlRequested(self.clock.now(), kind, by, now)
+
+        async def ask() -> State:
+            state = await self.state(execution)
+            if state.status.finished:
+                raise UsageError(f"execution {state.id} is already {state.status}", advice=ways_after(state))
+            if state.status is ExecutionStatus.PAUSED and kind != "cancel":
+                return state
+            if state.id in self._crew:
+                await self._crew.deliver(state.id, body)
+            elif self.driven(state):
+                await self.journal.send(state.id, self.clock.now(), body)
+            else:
+                return await self._obey_here(state, ev.ControlRequested(self.clock.now(), kind, by, now))
+            state = await self._obeyed(state.id, within)
+            if kind == "cancel" and state.status is ExecutionStatus.PAUSED:
+                raise Conflict(f"execution {state.id} paused before it read the request")
+            return state
+
+        return await self._persist(ask)
+
+    async def _obey_here(self, state: State, request: ev.ControlRequested) -> State:
+        """Nobody drives it: take it up just long enough to write the request down and obey it."""
         driver = self._driver(state, (), hold=False)
+        for message in await self.journal.receive():
+            if message.execution == state.id and message.body.get("kind") == request.kind:
+                driver.answered(message)
         return await (await self._crew.drive(driver, [self._opening(state), request]))
 
     async def _obeyed(self, execution: str, within: float | None) -> State:
@@ -168,12 +253,15 @@ class Control(Observer):
         """Returns when the answer is on disk."""
         if state.id in self._crew:
             if not await self._crew.deliver(state.id, body):
-                raise WindlassError(f"execution {state.id} stood still before the answer came: give it again")
+                raise Conflict(f"execution {state.id} paused before your answer was saved: send it again")
         elif self.driven(state):
             await self.journal.send(state.id, self.clock.now(), body)
         else:
             now = self.clock.now()
             event = event_of(state, Message(0, state.id, now, body), now)
             if event is None:
-                raise WindlassError(f"execution {state.id} no longer waits for that answer")
+                raise UsageError(
+                    f"execution {state.id} is not waiting for that answer any more",
+                    advice=(f"see what it waits for: windlass status {state.id}",),
+                )
             await self.journal.append(state.id, state.seq, [event])

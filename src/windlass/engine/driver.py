@@ -60,6 +60,7 @@ class _Ended:
     outcome: Outcome | None
     """None when it was stopped before it came to an end."""
     used: Resources | None = None
+    queued: float = 0.0
 
 
 class Driver:
@@ -140,11 +141,16 @@ class Driver:
 
     def catch_up(self, message: Message) -> None:
         """A message that nobody read before the last driver died. A resume answers an old pause."""
-        self._caught_up.add(message.id)
         if message.body.get("kind") in ("pause", "interrupt"):
-            self._consumed.append(message.id)
+            self.answered(message)
         else:
+            self._caught_up.add(message.id)
             self._mail.append(message)
+
+    def answered(self, message: Message) -> None:
+        """A message that is taken care of: it is gone with the first commit."""
+        self._caught_up.add(message.id)
+        self._consumed.append(message.id)
 
     # -- deciding and writing --------------------------------------------------------------------
 
@@ -223,7 +229,7 @@ class Driver:
             outcome = Outcome.failed(classify(error))
         finally:
             # On cancellation too: whatever happens to it, an attempt's end is noticed.
-            self._ended.append(_Ended(started.step, started.attempt, outcome, meter.used))
+            self._ended.append(_Ended(started.step, started.attempt, outcome, meter.used, round(meter.queued, 3)))
             self._wake()
 
     def _stop(self, command: Stop) -> None:
@@ -316,10 +322,9 @@ class Driver:
         # to nap until its time would be not to nap at all.
         state = self.state
         due = state.next_timer(self._decided_at)
-        limit = state.plan.limits.timeout
-        if limit is not None and state.worked(self._decided_at) < limit:
-            now = self._world.clock.now()
-            end = now + limit - state.worked(now)
+        left = state.time_left(self._decided_at)
+        if left is not None and left > 0:
+            end = self._decided_at + left
             due = end if due is None else min(due, end)
         return due
 
@@ -370,24 +375,25 @@ class Driver:
         now = self._world.clock.now()
         if end.outcome is not None and end.outcome.held is not None:
             held = end.outcome.held
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, held.reason, end.used))
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, held.reason, end.used, queued=end.queued))
             self._record(held.waiting(now, end.step))
         elif end.outcome is not None and end.outcome.outdated:
             changed = end.outcome.outdated
             self._record(ev.AttemptStopped(now, end.step, end.attempt, "changed", end.used, changed))
         elif end.outcome is None and stop is not None:
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason, end.used))
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason, end.used, queued=end.queued))
         elif end.outcome is None:
             failure = Failure(Category.LOGIC, "the tool cancelled itself", end.step)
-            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, used=end.used))
+            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, None, end.used, end.queued))
         elif end.outcome.cut_off and step.effect == Effect.ONCE:
             # It may have taken effect before it was ended: that is for a person to find out, not to be repeated.
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, "timeout", end.used))
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, "timeout", end.used, queued=end.queued))
         elif end.outcome.failure is None:
-            self._record(ev.AttemptFinished(now, end.step, end.attempt, end.outcome.value, end.used))
+            self._record(ev.AttemptFinished(now, end.step, end.attempt, end.outcome.value, end.used, end.queued))
         else:
             failure = end.outcome.failure.located(end.step)
-            self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value, end.used))
+            failed = ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value, end.used, end.queued)
+            self._record(failed)
 
 
 def _tell(witnesses: list[asyncio.Future[None]]) -> None:

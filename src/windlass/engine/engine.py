@@ -20,8 +20,9 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.advice import no_outcome, ways_after
 from windlass.core.decide import Policy
-from windlass.core.state import State, fold
+from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.checkpoints import CheckpointWriter
@@ -35,6 +36,7 @@ from windlass.engine.lookup import find_plan_step, find_step
 from windlass.engine.mail import checked_limit
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import Findings, examine
+from windlass.engine.redo import check_edits
 from windlass.engine.sourced import Sourced
 from windlass.engine.undoing import take_back
 from windlass.errors import CannotResume, PlanInvalid, UsageError
@@ -238,6 +240,31 @@ class Engine(Control):
         If its plan file or tools changed since, that is a reason against it: `accept_changes` goes on with
         the new ones, `keep_plan` with the plan as it was.
         """
+        return await self._persist(
+            lambda: self._resume(
+                execution,
+                hold=hold,
+                accept_changes=accept_changes,
+                keep_plan=keep_plan,
+                workdir=workdir,
+                take_over=take_over,
+                decisions=decisions,
+                budget=budget,
+            )
+        )
+
+    async def _resume(
+        self,
+        execution: str,
+        *,
+        hold: bool,
+        accept_changes: bool,
+        keep_plan: bool,
+        workdir: str | None,
+        take_over: bool,
+        decisions: Sequence[ev.DecisionMade],
+        budget: Sequence[ev.BudgetAnswered],
+    ) -> Execution:
         state = await self.state(execution)
         since = state.seq
         self._check_free(state, take_over)
@@ -353,6 +380,9 @@ class Engine(Control):
 
         Refused while somebody drives the execution, and where a file was changed since: then nothing is touched.
         """
+        return await self._persist(lambda: self._undo(execution, step, by))
+
+    async def _undo(self, execution: str, step: str, by: str) -> list[dict[str, str]]:
         state = await self.state(execution)
         event = await take_back(
             state,
@@ -468,8 +498,7 @@ class Engine(Control):
     def _check_free(self, state: State, take_over: bool) -> None:
         if state.status.finished:
             raise UsageError(
-                f"execution {state.id} is {state.status}; there is nothing to resume",
-                advice=(f"run parts of it again: windlass fork {state.id} --from STEP",),
+                f"execution {state.id} is {state.status}; there is nothing to resume", advice=ways_after(state)
             )
         if self.driven(state) and not take_over:
             raise UsageError(
@@ -483,11 +512,18 @@ class Engine(Control):
     def _answers(self, state: State, decisions: Sequence[ev.DecisionMade]) -> list[ev.Event]:
         for decision in decisions:
             if find_step(state, decision.step).waiting_for != "outcome":
-                raise UsageError(f"step {decision.step} has no unknown outcome to decide on")
+                raise no_outcome(state, decision.step)
         return list(decisions)
 
     def _drives(self, execution: str | None) -> bool:
         return len(self._crew) > 0 if execution is None else execution in self._crew
+
+    def _check_edits(
+        self, state: State, step: StepState, edits: Mapping[str, Any], runtime: str | None, model: str | None
+    ) -> dict[str, Any]:
+        if runtime is not None and self.agents is not None and (strange := self.agents.validate({"runtime": runtime})):
+            raise UsageError("; ".join(strange))
+        return check_edits(step, edits, runtime, model, self.performer.tools)
 
     def _stands_still(self, execution: str, good: bool) -> None:
         self._tell(execution)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windlass.core import events as ev
+from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import State
 from windlass.errors import UsageError
 from windlass.plan.model import Budget
@@ -42,8 +43,26 @@ def event_of(state: State, message: Message, now: float) -> ev.Event | None:
             return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"))
         case "budget":
             return _budget_answer(now, by, body)
+        case "retry" | "skip":
+            return _redo(state, now, by, body)
         case _:
             return None
+
+
+def _redo(state: State, now: float, by: str, body: dict[str, Any]) -> ev.Event | None:
+    """A retry or a skip, unless the step has moved on since it was asked for."""
+    step = state.steps.get(str(body["step"]))
+    try:
+        if step is None:
+            return None
+        if body["kind"] == "skip":
+            check_skip(state, step)
+            return ev.StepSkipRequested(now, step.id, by or "somebody")
+        check_retry(state, step)
+    except UsageError:
+        return None
+    edits, runtime, model = body.get("edits") or {}, str(body.get("runtime") or ""), str(body.get("model") or "")
+    return ev.StepRetried(now, step.id, by, edits, runtime, model)
 
 
 def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswered | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -173,7 +174,8 @@ class Performer:
             if step.failures and Category.PERMISSION in step.failures:
                 await _refresh(tool)
             if not self.intake.enter():
-                await self.intake.wait(call.output)
+                with _queued(call.meter):
+                    await self.intake.wait(call.output)
             try:
                 if call.timeout is None:
                     return storable(await self.gates.use(tool, started.input, call, self.tools), tool.name)
@@ -193,6 +195,8 @@ class Performer:
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error  # told to stop, it did: that is no failure of the step
             failure = classify(error)
+            if failure.category is Category.PERMISSION and getattr(tool, "refresh", None) is None:
+                failure = msgspec.structs.replace(failure, final=True)  # nothing would be different the second time
             told = _as_failure(failure, getattr(error, "output", None) if type(error) is ToolError else None)
             return replace(told, cut_off=failure.kind == CUT_OFF)
 
@@ -215,6 +219,16 @@ def _of_use(approved: Basis, step: StepState) -> tuple[Basis, tuple[str, ...]]:
     now = {label: step_hash(step.spec)}
     rest = {name: mark for name, mark in approved.items() if name != label}
     return rest, changes({label: approved[label]}, now) if label in approved else ()
+
+
+@contextmanager
+def _queued(meter: Meter) -> Iterator[None]:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    try:
+        yield
+    finally:
+        meter.queued += clock() - began
 
 
 class _TooSlow(Exception):

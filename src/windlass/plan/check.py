@@ -29,7 +29,7 @@ from windlass.plan.yamlread import Path, Place
 
 __all__ = ["Findings", "Locate", "ToolCatalog", "check_data", "check_steps"]
 
-_STEP_FIELDS = ("output", "status", "error", "id")
+_STEP_FIELDS = ("output", "status", "error", "errors", "id")
 _EXECUTION_FIELDS = ("id", "workdir", "plan")
 _ROOTS = ("steps", "inputs", "item", "index", "execution")
 _OF_JINJA = ("range", "loop", "caller", "varargs", "kwargs", "self")

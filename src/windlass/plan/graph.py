@@ -5,6 +5,7 @@ A step waits for what its `needs` name and for every step that its templates loo
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ class Graph:
     """Which steps wait for each step."""
     in_charge: dict[str, frozenset[str]]
     """Steps whose failing or being skipped a step handles itself: its `when` reads `steps.X.status`."""
+    order: tuple[str, ...]
+    """Every step after those it waits for; where that leaves a choice, in the plan's order."""
 
     @classmethod
     def of(cls, plan: Plan) -> Graph:
@@ -47,7 +50,7 @@ class Graph:
                 )
                 if handled:
                     in_charge[step.id] = handled
-        return cls(needs, {k: tuple(v) for k, v in dependents.items()}, in_charge)
+        return cls(needs, {k: tuple(v) for k, v in dependents.items()}, in_charge, _ordered(needs, dependents))
 
     def descendants(self, step: str) -> list[str]:
         """Every step that waits for this one, directly or not, nearest first."""
@@ -60,16 +63,22 @@ class Graph:
                     queue.append(after)
         return list(seen)
 
-    def order(self) -> list[str]:
-        """A topological order that keeps the plan's own order where it may."""
-        unmet = {step: len(needs) for step, needs in self.needs.items()}
-        ready = [step for step, count in unmet.items() if count == 0]
-        for step in ready:
-            for after in self.dependents[step]:
-                unmet[after] -= 1
-                if unmet[after] == 0:
-                    ready.append(after)
-        return ready
+
+def _ordered(needs: Mapping[str, Sequence[str]], dependents: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """A topological order: of the steps that could be next, always the first in the plan."""
+    place = {step: number for number, step in enumerate(needs)}
+    names = list(needs)
+    unmet = {step: len(before) for step, before in needs.items()}
+    ready = [place[step] for step, count in unmet.items() if count == 0]
+    ordered: list[str] = []
+    while ready:  # a sorted list is a heap
+        step = names[heapq.heappop(ready)]
+        ordered.append(step)
+        for after in dependents[step]:
+            unmet[after] -= 1
+            if unmet[after] == 0:
+                heapq.heappush(ready, place[after])
+    return tuple(ordered)
 
 
 def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:

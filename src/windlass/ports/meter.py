@@ -14,7 +14,7 @@ _ONE_AT_A_TIME = threading.Lock()
 class Meter:
     """What one use of a tool has taken so far. What is used inside counts for what it is inside of, too."""
 
-    __slots__ = ("_cpu", "_memory", "_outer", "_received", "_sent")
+    __slots__ = ("_cpu", "_memory", "_outer", "_received", "_sent", "queued")
 
     def __init__(self, outer: Meter | None = None) -> None:
         self._outer = outer
@@ -22,6 +22,8 @@ class Meter:
         self._memory: int | None = None
         self._received: int | None = None
         self._sent: int | None = None
+        self.queued = 0.0
+        """Seconds before the work began: for a place, a rate, memory or a breaker. Those of uses inside are work."""
 
     def add(
         self,

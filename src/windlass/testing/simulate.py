@@ -16,8 +16,9 @@ from typing import Any
 
 from windlass.core.decide import Policy
 from windlass.core.events import AttemptStarted
-from windlass.core.state import StepState
-from windlass.errors import Category, Failure
+from windlass.core.redo import check_retry, check_skip
+from windlass.core.state import State, StepState
+from windlass.errors import Category, Failure, UsageError
 from windlass.plan.model import Plan
 from windlass.testing.simulation import Simulation
 
@@ -69,6 +70,10 @@ class Script:
     """Each question: that anybody answers it. The others expire, or stay open."""
     allow: float = 1.0
     """Each answer: that it is yes, or `again` for an attempt whose outcome nobody saw."""
+    retry: float = 0.0
+    """Each turn, and at the end: that somebody retries a step that this can be asked of."""
+    skip: float = 0.0
+    """The same for skipping one."""
 
 
 def simulate(
@@ -103,7 +108,7 @@ class _Player:
     def play(self) -> Simulation:
         world = self._world
         for _turn in range(TURNS):
-            if world.state.status.finished:
+            if world.state.status.finished and not self._reopen():
                 return world
             if not world.journal:
                 world.start()
@@ -125,6 +130,29 @@ class _Player:
             world.clock.set(expiry or world.clock.now())
         world.resume()
         return True
+
+    def _reopen(self) -> bool:
+        """Somebody retries or skips a step of an execution that has ended."""
+        for share, deed in ((self._script.retry, self._retry), (self._script.skip, self._skip)):
+            if self._disturbances < self._script.most and self._chance.random() < share:
+                self._disturbances += 1
+                if deed():
+                    return True
+        return False
+
+    def _retry(self) -> bool:
+        return self._redo(check_retry, self._world.retry)
+
+    def _skip(self) -> bool:
+        return self._redo(check_skip, self._world.skip)
+
+    def _redo(self, check: Callable[[State, StepState], None], deed: Callable[[str], None]) -> bool:
+        """Ask it of one of the steps that it can be asked of; False if there is none."""
+        state = self._world.state
+        steps = [step.id for step in state.steps.values() if _fits(check, state, step)]
+        if steps:
+            deed(self._chance.choice(steps))
+        return bool(steps)
 
     def _answer_one(self) -> StepState | None:
         """Answer a question that is open and that somebody cares about; None if there is none."""
@@ -153,7 +181,7 @@ class _Player:
                 return True
         return False
 
-    def _odds(self) -> Iterator[tuple[float, Callable[[], None]]]:
+    def _odds(self) -> Iterator[tuple[float, Callable[[], object]]]:
         script, world = self._script, self._world
         yield script.crash / 2, world.crash
         yield script.crash / 4, lambda: world.crash("before_commit")
@@ -161,6 +189,8 @@ class _Player:
         yield script.pause, lambda: world.pause(now=self._chance.random() < 0.3)
         yield script.interrupt, world.interrupt
         yield script.cancel, world.cancel
+        yield script.retry, self._retry
+        yield script.skip, self._skip
 
     def _let_happen(self) -> None:
         """Whatever comes first: obedience, an answer, an attempt's end, a time that something waits for."""
@@ -220,8 +250,15 @@ class _Player:
     def _next_time(self) -> float | None:
         """When the driver would look again of itself: a timer, or the execution's own limit."""
         state, now = self._world.state, self._world.clock.now()
-        due, limit = state.next_timer(now), state.plan.limits.timeout
-        if limit is None or state.worked(now) >= limit:
+        due, left = state.next_timer(now), state.time_left(now)
+        if left is None or left <= 0:
             return due
-        end = now + limit - state.worked(now)
-        return end if due is None else min(due, end)
+        return now + left if due is None else min(due, now + left)
+
+
+def _fits(check: Callable[[State, StepState], None], state: State, step: StepState) -> bool:
+    try:
+        check(state, step)
+    except UsageError:
+        return False
+    return True

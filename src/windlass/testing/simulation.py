@@ -20,6 +20,7 @@ import msgspec
 
 from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide
+from windlass.core.redo import check_retry, check_skip
 from windlass.core.standing import leave
 from windlass.core.state import fold
 from windlass.core.transitions import ExecutionStatus
@@ -157,7 +158,23 @@ class Simulation:
         self._record(ev.DecisionMade(self.clock.now(), step, choice, "somebody", output))
         self._turn()
 
+    def retry(self, step: str, edits: Mapping[str, Any] | None = None) -> None:
+        """Try a step again, also after the end; while nobody drives, the request waits in the journal."""
+        check_retry(self.state, self.state.steps[step])
+        self._redo(ev.StepRetried(self.clock.now(), step, "somebody", dict(edits or {})))
+
+    def skip(self, step: str) -> None:
+        """Do without a step, also after the end."""
+        check_skip(self.state, self.state.steps[step])
+        self._redo(ev.StepSkipRequested(self.clock.now(), step, "somebody"))
+
     # -- inside ----------------------------------------------------------------------------------
+
+    def _redo(self, request: ev.Event) -> None:
+        if self.state.status.finished:
+            self._record(ev.ExecutionReopened(self.clock.now(), "somebody"))
+        self._record(request)
+        self._turn()
 
     def _recall(self) -> None:
         """What a new process would know."""

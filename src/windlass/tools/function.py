@@ -17,7 +17,7 @@ import inspect
 import time
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar, overload
@@ -55,7 +55,8 @@ class FunctionTool:
         self.file_hash = ""
         """SHA-256 of the file it was loaded from, when a plan names that."""
         self._effect = Effect(effect)
-        self._refresh = refresh
+        self.refresh = None if refresh is None else partial(_renew, refresh)
+        """Called before the one retry after a permission failure; None where nothing can be renewed."""
         self._is_async = inspect.iscoroutinefunction(function)
         self._model, self._call_name = _model_of(function, self.name)
         self._check = self._model.__pydantic_validator__.validate_python
@@ -88,13 +89,6 @@ class FunctionTool:
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         return complaints(self._model, arguments)
-
-    async def refresh(self) -> None:
-        """Called before the one retry after a permission failure: renew credentials here."""
-        if self._refresh is not None:
-            waiting = self._refresh()
-            if waiting is not None:
-                await waiting
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         try:
@@ -183,3 +177,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     if function is not None:
         return FunctionTool(function)
     return lambda decorated: FunctionTool(decorated, **options)
+
+
+async def _renew(refresh: Refresh) -> None:
+    waiting = refresh()
+    if waiting is not None:
+        await waiting

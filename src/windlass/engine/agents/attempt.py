@@ -108,6 +108,8 @@ class AgentAttempt:
     def _model(self, runtime: str, role: RoleFacts) -> tuple[str | None, list[str]]:
         """The model by the first who names one, if the name means something to this runtime."""
         state, step = self._contact.state, self._contact.step
+        if step.model:
+            return step.model, []  # a person chose it for this step
         settings = self._desk.settings.runtimes.get(runtime)  # type: ignore[call-overload]
         default = settings.model if settings is not None else None
         of_step, of_plan, usual = step.spec.runtime, state.plan.runtime, self._desk.policy.runtime

@@ -94,12 +94,14 @@ class Gates:
         key = self._cache_key(tool, arguments, call, terms)
         if key is not None and (known := self.book.known(key, self.clock.now())) is not None:
             return known[0]
+        began = self.clock.now()
         if terms.fallback is None:
             await circuit.probed()
         circuit.look()  # who would be refused takes no turn from others, and does not wait for one
         async with self._turn(tool, terms):
             self._check_approval(tool, arguments, call, tools)
             circuit.enter()
+            call.meter.queued += self.clock.now() - began
             limited = terms.timeout is not None or limit is not None
             use = _stoppable(tool, arguments, call) if limited else tool.execute(arguments, call)
             value = await circuit.watch(_in_time(use, tool.name, terms.timeout), limit)

@@ -1,0 +1,142 @@
+"""`retry` and `skip`: what a person does about a step that failed; the same execution goes on (D10)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from windlass.cli.detach import send_off
+from windlass.cli.run import Detach, ProgressOption, see_through
+from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, who, with_engine
+from windlass.cli.view import Progress, view_for
+from windlass.core.state import State, StepState
+from windlass.core.view import snapshot
+from windlass.engine.engine import Engine
+from windlass.engine.lookup import find_step
+from windlass.errors import UsageError
+from windlass.plan.load import Written, parse_input
+from windlass.plan.yamlread import read
+
+__all__ = ["register"]
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")]
+StepName = Annotated[str, typer.Argument(metavar="STEP", help="The step; STEP[N] is one item of a foreach")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(retry)
+    app.command()(skip)
+
+
+def retry(
+    execution: Id,
+    step: StepName,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="KEY=VALUE", help="Another argument; KEY=@FILE reads a file"),
+    ] = None,
+    given_file: Annotated[
+        Path | None, typer.Option("--with-file", metavar="FILE", help="Other arguments, as a YAML or JSON object")
+    ] = None,
+    runtime: Annotated[
+        str | None, typer.Option("--runtime", metavar="NAME", help="Another runtime for its agent")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="Another model for its agent")] = None,
+    keep_plan: Annotated[bool, typer.Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    detach: Detach = False,
+    progress: ProgressOption = Progress.AUTO,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Try a failed step again, in the same execution, also after its end; of a foreach, the failed items only."""
+
+    async def ask(engine: Engine) -> State:
+        found = find_step(await engine.state(execution), step)
+        edits = {**_from_file(given_file), **_typed(found, given or [])}
+        return await engine.retry(execution, step, edits=edits, runtime=runtime, model=model, by=who())
+
+    _redo(ask, f"{step} is tried again", home, progress, keep_plan=keep_plan, detach=detach, yes=yes, as_json=as_json)
+
+
+def skip(
+    execution: Id,
+    step: StepName,
+    keep_plan: Annotated[bool, typer.Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    detach: Detach = False,
+    progress: ProgressOption = Progress.AUTO,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Go on without a step, in the same execution, also after its end: dependents run with a null output."""
+
+    async def ask(engine: Engine) -> State:
+        return await engine.skip(execution, step, by=who())
+
+    _redo(ask, f"{step} is skipped", home, progress, keep_plan=keep_plan, detach=detach, yes=yes, as_json=as_json)
+
+
+def _redo(
+    ask: Callable[[Engine], Awaitable[State]],
+    said: str,
+    home: str | None,
+    progress: Progress,
+    *,
+    keep_plan: bool,
+    detach: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    async def work(engine: Engine) -> int:
+        state = await ask(engine)
+        say(said)
+        if engine.driven(state):
+            if as_json:
+                print_json(snapshot(state))
+            suggest(f"it goes on in its own process; follow it: windlass watch {state.id}")
+            return 0
+        if detach:
+            return await send_off(engine, state.id, as_json, yes=yes)
+        resumed = await engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan)
+        return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
+
+    raise Stop(with_engine(work, home, yes=yes))
+
+
+def _typed(step: StepState, given: list[str]) -> dict[str, Any]:
+    """`KEY=VALUE`: text where the step had text, else JSON where it can be read as such."""
+    spec = step.spec
+    before = {**(step.input if isinstance(step.input, dict) else spec.arguments)}
+    before |= {"run": spec.run, "code": spec.code, "prompt": spec.prompt} | (spec.with_ if spec.is_code else {})
+    edits: dict[str, Any] = {}
+    for text in given:
+        name, value = parse_input(text)
+        edits[name] = _value(value, before.get(name))
+    return edits
+
+
+def _value(value: Written, before: Any) -> Any:
+    if value.verbatim or isinstance(before, str):
+        return value.text
+    try:
+        return json.loads(value.text)
+    except ValueError:
+        return value.text
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--with-file {file} cannot be read: {error}") from error
+    found = read(text, file=str(file), as_json=file.suffix.lower() == ".json").data
+    if not isinstance(found, dict):
+        raise UsageError(f"--with-file {file} has no object of arguments", advice=("write it like: key: value",))
+    return found

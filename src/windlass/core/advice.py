@@ -1,0 +1,69 @@
+"""What a person can do about a failure, as commands to type (C5, D10). One place for every surface. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from windlass.core.state import State
+from windlass.core.step import StepState
+from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.errors import Category, Failure, UsageError
+
+__all__ = ["Way", "failure_advice", "no_outcome", "ways_after", "ways_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A command, and what it is for."""
+
+    command: str
+    purpose: str
+
+    def __str__(self) -> str:
+        return f"{self.purpose}: {self.command}"
+
+
+def ways_on(state: State, step: StepState) -> list[Way]:
+    """What can be done about a step that failed, most useful first."""
+    name, word = state.id, shlex.quote(step.id)
+    if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
+        origin = shlex.quote(step.spec.id)
+        return [Way(f"windlass fork {name} --from {origin}", "run it again in a new execution")]
+    ways = [Way(f"windlass logs {name} --step {word}", "see what it did")] if step.attempts or step.children else []
+    purpose = "try its failed items again" if step.children else "try it again"
+    ways.append(Way(f"windlass retry {name} {word}", purpose))
+    category = step.error.category if step.error is not None else None
+    if step.spec.is_agent:
+        ways.append(Way(f"windlass retry {name} {word} --runtime NAME", "try it on another runtime"))
+    elif category in (Category.CONFIGURATION, Category.LOGIC):
+        ways.append(Way(f"windlass retry {name} {word} --with KEY=VALUE", "try it with other arguments"))
+    return [*ways, Way(f"windlass skip {name} {word}", "go on without it")]
+
+
+def ways_after(state: State) -> tuple[str, ...]:
+    """What can be done with an execution that has ended."""
+    failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
+    ways = [str(way) for way in ways_on(state, failed)] if failed is not None else []
+    if state.status is not ExecutionStatus.COMPLETED:
+        ways.append(f"run what is missing in a new execution: windlass fork {state.id}")
+    return (*ways, f"run parts of it again in a new execution: windlass fork {state.id} --from STEP")
+
+
+def failure_advice(state: State, failure: Failure) -> tuple[str, ...]:
+    """The failure's own advice, then what can be typed about the step that it is of."""
+    step = state.steps.get(failure.where)
+    if step is not None and step.status is StepStatus.FAILED:
+        return (*failure.advice, *(str(way) for way in ways_on(state, step)))
+    ended = next((s for s in state.top_level() if s.status is StepStatus.SKIPPED and not s.by_condition), None)
+    if failure.where == "limits.timeout" and ended is not None:
+        again = f"go on, with as much time again: windlass retry {state.id} {shlex.quote(ended.id)}"
+        return (again, *failure.advice)
+    return failure.advice
+
+
+def no_outcome(state: State, step: str) -> UsageError:
+    return UsageError(
+        f"step {step} of {state.id} has no unknown outcome to decide on",
+        advice=(f"see what it waits for: windlass status {state.id}",),
+    )

@@ -1,0 +1,116 @@
+"""When a person may retry or skip a step, and what to do instead where not (D10). Pure."""
+
+from __future__ import annotations
+
+import shlex
+
+from windlass.core.state import State
+from windlass.core.step import StepState
+from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.errors import UsageError
+
+__all__ = ["check_retry", "check_skip"]
+
+
+def check_retry(state: State, step: StepState) -> None:
+    """Raise `UsageError` unless a retry of the step would change something now."""
+    _check_execution(state, step)
+    name, word = state.id, shlex.quote(step.id)
+    match step.status:
+        case StepStatus.FAILED | StepStatus.PAUSED:
+            return
+        case StepStatus.SKIPPED if step.skip_by:
+            return
+        case StepStatus.SKIPPED if step.by_condition:
+            raise UsageError(
+                f"step {step.id} of {name} was skipped because {step.skipped_because}",
+                advice=(f"run it with other inputs: windlass fork {name} --from {word} -i KEY=VALUE",),
+            )
+        case StepStatus.SKIPPED:
+            cause = state.broken_by or _failed_before(state, step)
+            if cause is None:
+                return
+            raise UsageError(
+                f"step {step.id} of {name} was skipped because {cause.id} failed",
+                advice=(
+                    f"retry that one, and {step.id} follows: windlass retry {name} {shlex.quote(cause.id)}",
+                    f"do without it: windlass skip {name} {shlex.quote(cause.id)}",
+                ),
+            )
+        case StepStatus.WAITING if step.waiting_for in ("retry", "quota"):
+            return
+        case StepStatus.WAITING if step.waiting_for == "budget":
+            raise UsageError(
+                f"step {step.id} of {name} is waiting for budget: {step.question}",
+                advice=(f"raise the limit: windlass resume {name} --budget USD",),
+            )
+        case StepStatus.WAITING if step.waiting_for == "outcome":
+            raise UsageError(
+                f"step {step.id} of {name} is waiting for a decision: {step.question}",
+                advice=(f"run it again: windlass resume {name} --again {word}",),
+            )
+        case StepStatus.WAITING:
+            raise UsageError(
+                f"step {step.id} of {name} is waiting for approval",
+                advice=(f"answer it: windlass approve {name} {word}",),
+            )
+        case StepStatus.COMPLETED:
+            raise UsageError(
+                f"step {step.id} of {name} is completed, and a completed step never runs again in its execution",
+                advice=(f"run it again in a new execution: windlass fork {name} --from {word}",),
+            )
+        case StepStatus.RUNNING:
+            raise UsageError(
+                f"step {step.id} of {name} is running",
+                advice=(
+                    f"stop it first: windlass interrupt {name}",
+                    f"do without it: windlass skip {name} {word}",
+                ),
+            )
+        case _:
+            raise UsageError(
+                f"step {step.id} of {name} has not run yet",
+                advice=(f"see what it waits for: windlass status {name}",),
+            )
+
+
+def check_skip(state: State, step: StepState) -> None:
+    """Raise `UsageError` unless skipping the step would change something now."""
+    _check_execution(state, step)
+    if step.status is StepStatus.COMPLETED:
+        raise UsageError(
+            f"step {step.id} of {state.id} is completed: its result stays",
+            advice=(f"run it again in a new execution: windlass fork {state.id} --from {shlex.quote(step.id)}",),
+        )
+    if step.skip_by:
+        raise UsageError(
+            f"step {step.id} of {state.id} is already skipped by {step.skip_by}",
+            advice=(f"run it after all: windlass retry {state.id} {shlex.quote(step.id)}",),
+        )
+
+
+def _check_execution(state: State, step: StepState) -> None:
+    if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
+        raise UsageError(
+            f"execution {state.id} is {state.status} and stays so",
+            advice=(f"run parts of it again: windlass fork {state.id} --from {shlex.quote(step.spec.id)}",),
+        )
+    parent = step.parent
+    if parent is not None and parent.status is StepStatus.COMPLETED:
+        raise UsageError(
+            f"step {parent.id} of {state.id} is completed, and a completed step never runs again in its execution",
+            advice=(f"run it again in a new execution: windlass fork {state.id} --from {shlex.quote(parent.id)}",),
+        )
+
+
+def _failed_before(state: State, step: StepState) -> StepState | None:
+    """The failed step because of which this one was skipped."""
+    graph = state.prepared.graph
+    queue = list(graph.needs[step.spec.id])
+    for need in queue:
+        before = state.steps[need]
+        if before.status is StepStatus.FAILED:
+            return before
+        if before.status is StepStatus.SKIPPED and not before.skip_by:
+            queue += [more for more in graph.needs[need] if more not in queue]
+    return None

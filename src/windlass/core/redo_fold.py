@@ -1,0 +1,157 @@
+"""What retrying and skipping a step changes in a state (D10). Called by `State.apply` only.
+
+A settled step that is retried or skipped goes back to `pending`, and with it every step that was skipped because of it;
+`decide` then judges them anew. Completed steps never change, also where they took charge of the failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from windlass.core import events as ev
+from windlass.core.step import StepState
+from windlass.core.transitions import ExecutionStatus, StepStatus
+from windlass.plan.model import Importance
+
+if TYPE_CHECKING:
+    from windlass.core.state import State
+
+__all__ = ["REDO_EVENTS"]
+
+_REDONE = (StepStatus.FAILED, StepStatus.SKIPPED)
+
+
+def _reopened(state: State, event: ev.ExecutionReopened) -> None:
+    state.become(ExecutionStatus.PAUSED, event.at)
+    state.paused_for, state.expires_at = "reopened", None
+    state.finished_at, state.error, state.lacks = None, None, ()
+    state.worked_before = state.worked_s
+    skipped = (step for step in state.top_level() if step.status is StepStatus.SKIPPED and not step.by_condition)
+    _unsettle(state, [step for step in skipped if not step.skip_by], event.at)
+
+
+def _retried(state: State, event: ev.StepRetried) -> None:
+    step = state.steps[event.step]
+    step.skip_by = ""
+    for one in _open_items(step) or [step]:
+        one.edits = {**(one.edits or {}), **event.edits} or None
+        one.runtime, one.model = event.runtime or one.runtime, event.model or one.model
+        one.failures, one.skip_by = None, ""
+        one.answers = {digest: answer for digest, answer in (one.answers or {}).items() if answer.allow} or None
+        _forget_fallbacks(state, one)
+    _put_back(state, step, event.at)
+
+
+def _forget_fallbacks(state: State, step: StepState) -> None:
+    """A person's retry begins with the runtime that is named, and does not wait for its quota."""
+    agent = step.agent
+    if agent is not None:
+        agent.instead, agent.given_up, agent.gave_up_because = None, (), ""
+        state.quotas.pop(agent.runtime, None)
+
+
+def _skip_requested(state: State, event: ev.StepSkipRequested) -> None:
+    step = state.steps[event.step]
+    step.skip_by = event.by
+    items = [item for item in step.children or () if not item.settled]
+    for one in items or [step]:
+        one.skip_by = event.by
+        if one.id in state.active:
+            state.to_skip[one.id] = one
+        elif one.status is StepStatus.WAITING:
+            state.set_aside(one)
+    if step.settled:
+        _put_back(state, step, event.at)
+
+
+def _open_items(step: StepState) -> list[StepState]:
+    """The items of a foreach that have no result."""
+    return [item for item in step.children or () if item.status is not StepStatus.COMPLETED]
+
+
+def _put_back(state: State, step: StepState, at: float) -> None:
+    """Let the step run again, whatever it waits for and however it ended."""
+    if step.status is StepStatus.WAITING:
+        state.set_aside(step)
+    elif step.status is StepStatus.PAUSED:
+        state.ready.pop(step.id, None)
+        _let_run(state, step)
+    elif step.status not in _REDONE:
+        return  # it is pending since the execution was reopened
+    elif step.parent is None:
+        _unsettle(state, [step], at)
+    elif step.parent.settled:
+        _unsettle(state, [step.parent], at, only=step)
+    else:
+        _reset_item(state, step)
+
+
+def _unsettle(state: State, steps: Iterable[StepState], at: float, only: StepState | None = None) -> None:
+    """Make steps pending again, with all that was skipped because of them. Of a foreach: the items without a result."""
+    queue = list(steps)
+    seen = {step.id for step in queue}
+    for step in queue:
+        _reset(state, step)
+        state.unsettled += 1
+        for after in step.after:
+            skipped = after.status is StepStatus.SKIPPED and not after.skip_by
+            if skipped and after.id not in seen:
+                seen.add(after.id)
+                queue.append(after)
+    for step in queue:
+        for after in (step, *step.after):
+            _count_needs(state, after)
+        if step.children is None:
+            continue
+        step.started_at = at
+        for item in [only] if only is not None and only.parent is step else _open_items(step):
+            if not step.skip_by:
+                _reset_item(state, item)
+        if step.open_children == 0:
+            state.ready[step.id] = step
+
+
+def _reset(state: State, step: StepState) -> None:
+    state.move(step, StepStatus.PENDING if step.children is None else StepStatus.RUNNING)
+    step.started_at = step.finished_at = None
+    step.error = step.skipped_because = None
+    step.by_condition = step.undone = False
+    if state.broken_by is step:
+        critical = (s for s in state.top_level() if s.spec.importance is Importance.CRITICAL)
+        state.broken_by = next((s for s in critical if s.status is StepStatus.FAILED), None)
+
+
+def _reset_item(state: State, item: StepState) -> None:
+    parent = item.parent
+    if parent is None or item.status not in _REDONE:
+        return
+    _reset(state, item)
+    parent.open_children += 1
+    state.ready.pop(parent.id, None)
+    _let_run(state, item)
+
+
+def _count_needs(state: State, step: StepState) -> None:
+    """What a step waits for has changed: count it anew."""
+    needs = [state.steps[need] for need in state.prepared.graph.needs[step.id]]
+    step.unmet = sum(not need.settled for need in needs)
+    step.clouded = any(need.status in _REDONE for need in needs)
+    if step.status is StepStatus.PENDING:
+        if step.unmet:
+            state.ready.pop(step.id, None)
+        else:
+            _let_run(state, step)
+
+
+def _let_run(state: State, step: StepState) -> None:
+    """One that may take effect only once and was cut off is put to a person first, also after the execution's end."""
+    index = state.in_doubt if step.doubtful and not step.skip_by else state.ready
+    index[step.id] = step
+
+
+REDO_EVENTS: dict[type, Callable[[State, Any], None]] = {
+    ev.ExecutionReopened: _reopened,
+    ev.StepRetried: _retried,
+    ev.StepSkipRequested: _skip_requested,
+}

@@ -1,0 +1,235 @@
+"""Retrying and skipping a step by a person: the rules (D10, D8)."""
+
+from __future__ import annotations
+
+import pytest
+from core_plans import attempts_of, plan_of, statuses
+
+from windlass.core import events as ev
+from windlass.core.redo import check_retry, check_skip
+from windlass.core.state import fold
+from windlass.core.view import snapshot
+from windlass.errors import Category, Failure, UsageError
+from windlass.testing import Simulation
+
+BROKEN = Failure(Category.LOGIC, "broken")
+
+
+def failed(run: Simulation, step: str) -> None:
+    run.fail(step, BROKEN)
+
+
+def test_d10_a_retry_after_the_end_goes_on_in_the_same_execution_with_what_was_skipped() -> None:
+    run = Simulation(plan_of({"id": "a"}, {"id": "b", "needs": ["a"]}, {"id": "c", "needs": ["b"]}, {"id": "other"}))
+    run.start()
+    failed(run, "a")
+    run.finish("other", 1)
+    assert (run.state.status, statuses(run)["c"]) == ("partial", "skipped")
+    run.retry("a", {"own": 2})
+    assert (run.state.status, run.state.paused_for, run.state.finished_at) == ("paused", "reopened", None)
+    run.resume()
+    assert run.running["a"].input == {"own": 2}
+    assert run.running["a"].attempt == 2
+    for step in ("a", "b", "c"):
+        run.finish(step, step)
+    assert run.state.status == "completed"
+    assert attempts_of(run, "other") == [1], "what was completed is not repeated"
+
+
+def test_d10_a_step_that_took_charge_of_the_failure_stays_run_and_the_others_follow() -> None:
+    run = Simulation(
+        plan_of(
+            {"id": "a"},
+            {"id": "mends", "when": "steps.a.status == 'failed'"},
+            {"id": "uses", "when": "steps.a.status == 'completed'"},
+        )
+    )
+    run.start()
+    failed(run, "a")
+    run.finish("mends", "mended")
+    assert statuses(run) == {"a": "failed", "mends": "completed", "uses": "skipped"}
+    run.retry("a")
+    run.resume()
+    run.finish("a")
+    run.finish("uses")
+    assert (run.state.status, attempts_of(run, "mends")) == ("completed", [1])
+
+
+def test_d10_a_persons_retry_has_a_fresh_allowance_and_the_attempts_count_on() -> None:
+    run = Simulation(plan_of({"id": "a", "retry": {"max": 1, "delay": 0.1}}))
+    run.start()
+    for _ in range(2):
+        run.fail("a", Failure(Category.TRANSIENT, "for a moment"))
+        run.pass_time(1.0)
+    assert run.state.status == "failed"
+    run.retry("a")
+    run.resume()
+    run.fail("a", Failure(Category.TRANSIENT, "for a moment"))
+    run.pass_time(1.0)
+    assert run.running["a"].attempt == 4
+
+
+def test_d10_a_retry_of_a_step_that_waits_means_now() -> None:
+    run = Simulation(plan_of({"id": "a", "retry": {"delay": 3600, "max_delay": 3600}}))
+    run.start()
+    run.fail("a", Failure(Category.TRANSIENT, "for a moment"))
+    assert run.state.steps["a"].waiting_for == "retry"
+    run.retry("a")
+    assert run.running["a"].attempt == 2
+
+
+def test_d10_a_skipped_step_gives_null_and_the_execution_can_complete() -> None:
+    run = Simulation(
+        plan_of({"id": "a"}, {"id": "b", "with": {"got": "{{ steps.a.output }}", "how": "{{ steps.a.status }}"}})
+    )
+    run.start()
+    failed(run, "a")
+    run.skip("a")
+    run.resume()
+    assert run.running["b"].input == {"got": None, "how": "skipped"}
+    run.finish("b")
+    assert (run.state.status, run.state.lacks) == ("completed", ("a",))
+
+
+def test_d10_a_running_step_is_stopped_before_it_is_skipped_also_across_a_crash() -> None:
+    for crash in (False, True):
+        run = Simulation(plan_of({"id": "a", "effect": "once"}, {"id": "b", "needs": ["a"]}))
+        run.start()
+        run.skip("a")
+        assert run.stopping["a"].reason == "skipped"
+        if crash:
+            run.crash()
+            run.resume()
+        else:
+            run.stop("a")
+        assert (statuses(run)["a"], run.state.steps["a"].skipped_because) == ("skipped", "skipped by somebody")
+        run.finish("b")
+        assert run.state.status == "completed"
+
+
+def test_d10_a_critical_failure_that_is_retried_lets_everything_run_that_its_end_had_skipped() -> None:
+    run = Simulation(plan_of({"id": "vital", "importance": "critical"}, {"id": "x"}, {"id": "y", "needs": ["x"]}))
+    run.start()
+    failed(run, "vital")
+    run.stop("x")
+    assert statuses(run) == {"vital": "failed", "x": "skipped", "y": "skipped"}
+    run.retry("vital")
+    run.resume()
+    for step in ("vital", "x", "y"):
+        run.finish(step)
+    assert run.state.status == "completed"
+
+
+def test_d10_an_execution_out_of_time_has_its_time_again_when_it_is_reopened() -> None:
+    run = Simulation(plan_of({"id": "a"}, {"id": "b", "needs": ["a"]}, limits={"timeout": 10}))
+    run.start()
+    run.pass_time(11)
+    run.stop("a")
+    assert run.state.status == "failed"
+    error = snapshot(run.state)["error"]
+    assert "windlass retry simulated a" in error["advice"][0]
+    run.retry("a")
+    run.resume()
+    run.pass_time(9)
+    run.finish("a")
+    assert statuses(run)["b"] == "running"
+
+
+def test_d2_a_once_step_that_the_end_of_the_execution_cut_off_is_put_to_a_person_when_it_is_reopened() -> None:
+    run = Simulation(plan_of({"id": "vital", "importance": "critical"}, {"id": "pay", "effect": "once"}))
+    run.start()
+    failed(run, "vital")
+    run.stop("pay")
+    assert run.state.status == "failed"
+    run.retry("vital")
+    run.resume()
+    run.finish("vital")
+    assert run.state.steps["pay"].waiting_for == "outcome"
+    assert attempts_of(run, "pay") == [1]
+
+
+def test_d8_a_retried_foreach_runs_its_failed_items_only_and_keeps_the_other_outputs() -> None:
+    run = Simulation(
+        plan_of({"id": "each", "foreach": [1, 2, 3], "with": {"i": "{{ item }}"}}, {"id": "z", "needs": ["each"]})
+    )
+    run.start()
+    run.finish("each[0]", "one")
+    failed(run, "each[1]")
+    run.finish("each[2]", "three")
+    view = next(step for step in snapshot(run.state)["steps"] if step["id"] == "each")
+    assert view["output"] == ["one", None, "three"]
+    assert view["items"] == {"done": 2, "failed": 1, "skipped": 0, "total": 3}
+    assert view["errors"]["1"]["message"] == "broken"
+    run.retry("each")
+    run.resume()
+    assert list(run.running) == ["each[1]"]
+    run.finish("each[1]", "two")
+    run.finish("z")
+    assert run.state.steps["each"].output == ["one", "two", "three"]
+    assert run.state.status == "completed"
+
+
+def test_d8_a_skipped_item_gives_null_and_does_not_fail_its_foreach() -> None:
+    run = Simulation(plan_of({"id": "each", "foreach": [1, 2]}))
+    run.start()
+    run.finish("each[0]", "one")
+    failed(run, "each[1]")
+    run.skip("each[1]")
+    run.resume()
+    assert (run.state.status, run.state.steps["each"].output) == ("completed", ["one", None])
+
+
+def test_d10_a_denied_step_that_is_retried_asks_again() -> None:
+    run = Simulation(plan_of({"id": "a", "approve": "always"}), hold=True)
+    run.start()
+    run.approve("a", allow=False)
+    assert run.state.status == "failed"
+    run.retry("a")
+    run.resume()
+    assert run.state.steps["a"].waiting_for == "approval"
+
+
+@pytest.mark.parametrize(
+    ("ends", "step", "advice"),
+    [
+        ("finish", "a", "windlass fork simulated --from a"),
+        ("fail", "b", "windlass retry simulated a"),
+        ("run", "a", "windlass interrupt simulated"),
+        ("run", "b", "windlass status simulated"),
+        ("cancel", "a", "windlass fork simulated --from a"),
+    ],
+)
+def test_d10_a_retry_that_does_not_apply_is_refused_with_what_to_do_instead(ends: str, step: str, advice: str) -> None:
+    run = Simulation(plan_of({"id": "a"}, {"id": "b", "needs": ["a"]}, {"id": "c"}))
+    run.start()
+    match ends:
+        case "finish":
+            run.finish("a")
+        case "fail":
+            failed(run, "a")
+        case "cancel":
+            run.cancel()
+            run.stop("a")
+            run.stop("c")
+    with pytest.raises(UsageError) as refused:
+        check_retry(run.state, run.state.steps[step])
+    assert any(advice in line for line in refused.value.advice)
+    if ends in ("finish", "cancel"):
+        with pytest.raises(UsageError):
+            check_skip(run.state, run.state.steps[step])
+
+
+def test_c1_the_time_of_an_attempt_is_told_apart_into_queue_wait_and_work() -> None:
+    run = Simulation(plan_of({"id": "a", "retry": {"delay": 4, "max": 1}}))
+    run.start()
+    run.clock.advance(3.0)
+    run.running.clear()
+    events = [
+        *run.journal,
+        ev.AttemptFailed(run.clock.now(), "a", 1, Failure(Category.TRANSIENT, "no"), queued=2.0),
+        ev.StepWaiting(run.clock.now(), "a", "retry", run.clock.now() + 4),
+        ev.AttemptStarted(run.clock.now() + 5, "a", 2, "t", {}, "repeatable"),
+        ev.AttemptFinished(run.clock.now() + 6, "a", 2),
+    ]
+    (view,) = snapshot(fold(events))["steps"]
+    assert (view["queued_s"], view["waited_s"], view["worked_s"], view["duration_s"]) == (2.0, 5.0, 2.0, 9.0)
