@@ -164,7 +164,7 @@ async def test_a7_each_category_has_its_own_retries_before_another_takes_over(pr
     world = AgentWorld(project, first, opencode(done()))
     state = await world.run(plan(agent(runtime="claude-code")))
     assert state.status == "completed"
-    assert len(first.requests) == 1 + {"configuration": 0, "permission": 1, "resource": 2}[category]
+    assert len(first.requests) == 1 + {"configuration": 0, "permission": 0, "resource": 2}[category]
 
 
 async def test_a7_a_failure_that_no_other_could_survive_stays_where_it_is(project: Project) -> None:

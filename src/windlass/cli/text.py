@@ -233,7 +233,7 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
         # Without an answer, it would stop again at once where it asks for budget or for a decision.
         return lines if state.paused_for in ("budget", "decision") and lines else [*lines, f"windlass resume {name}"]
     if state.status in (ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.CANCELLED):
-        return [*_ways_on(state), f"windlass fork {name}   # runs again what is missing, keeps what is done"]
+        return [*_ways_on(state), f"windlass fork {name}   # re-run only failed and skipped steps, in a new execution"]
     return []
 
 
