@@ -151,7 +151,14 @@ def test_c1_input_output_error_and_times_of_every_step_can_be_read_back() -> Non
     view = {step["id"]: step for step in snapshot(fold(run.journal))["steps"]}
     assert (view["a"]["input"], view["a"]["output"], view["a"]["error"]) == ({"n": 1}, {"x": "é"}, None)
     assert view["a"]["duration_s"] == 2.0
-    assert view["b"]["error"] == {"category": "logic", "message": "no", "where": "b", "advice": []}
+    error = view["b"]["error"]
+    assert (error["category"], error["message"], error["where"]) == ("logic", "no", "b")
+    assert error["advice"] == [
+        "see what it did: windlass logs simulated --step b",
+        "try it again: windlass retry simulated b",
+        "try it with other arguments: windlass retry simulated b --with KEY=VALUE",
+        "go on without it: windlass skip simulated b",
+    ]
     assert view["b"]["duration_s"] == 3.0
 
 

@@ -36,6 +36,8 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
     """Everything that the old one says and the new one does not."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [text for key in old for text in differences(old[key], new.get(key, "nothing"), f"{where}.{key}")]
+    if isinstance(old, list) and isinstance(new, list) and where.endswith(".advice"):
+        return [f"{where}: {line!r} is gone" for line in old if line not in new]  # there may be more of it
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [
             text for n, pair in enumerate(zip(old, new, strict=True)) for text in differences(*pair, f"{where}[{n}]")
