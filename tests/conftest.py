@@ -133,6 +133,10 @@ class Project:
         """The executions of the home, oldest first, read past the engine."""
         return [row[0] for row in self._rows("SELECT id FROM executions ORDER BY id")]
 
+    def drivers(self) -> list[str]:
+        """Who has or had each execution, read past the engine."""
+        return [row[0] for row in self._rows("SELECT driver FROM executions")]
+
     def events(self, execution: str) -> list[Event]:
         """An execution's journal, read past the engine."""
         sql = (
@@ -350,9 +354,9 @@ class Windlass:
         """Leave no process behind, however the test ended."""
         pids = []
         with suppress(sqlite3.Error):  # a journal that a test has broken names no drivers
-            for execution in self._project.ids():
+            for driver in self._project.drivers():
                 with suppress(ValueError):  # nobody drove it
-                    pids.append(self.pid_of(execution))
+                    pids.append(int(driver.partition("-")[0]))
         mine = os.fsencode(self._project.path.parent)
         for pid in pids:
             with suppress(OSError):

@@ -27,6 +27,7 @@ __all__ = [
     "CannotResume",
     "Category",
     "Conflict",
+    "Damaged",
     "Failure",
     "JournalError",
     "NotFound",
@@ -35,6 +36,7 @@ __all__ = [
     "Problem",
     "ToolError",
     "UsageError",
+    "Vanished",
     "WindlassError",
     "classify",
 ]
@@ -179,6 +181,26 @@ class JournalError(WindlassError):
     """The journal cannot be read or written: locked, foreign, full, read-only, newer."""
 
     category = Category.RESOURCE
+
+
+class Damaged(JournalError):
+    """The record of one execution cannot be read. No other execution is affected."""
+
+    def __init__(self, execution: str, seq: int, reason: str, *, advice: Sequence[str] = ()) -> None:
+        self.execution = execution
+        self.seq = seq
+        """The first event that cannot be read."""
+        self.reason = reason
+        ways = (
+            f"bring it back from a file in executions/{execution}/checkpoints of the home: windlass restore FILE",
+            "remove it: windlass clean --damaged",
+        )
+        message = f"execution {execution} is damaged: event {seq} of it cannot be read: {reason}"
+        super().__init__(message, advice=(*advice, *ways))
+
+
+class Vanished(JournalError):
+    """The home or its database was deleted, replaced or cut while it was in use."""
 
 
 class Conflict(WindlassError):

@@ -19,6 +19,7 @@ from windlass import Call, Plan, Step, tool
 from windlass.errors import JournalError
 from windlass.homes import prepare_home
 from windlass.journal import schema
+from windlass.journal.rows import checksum
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -192,7 +193,8 @@ async def test_d2_an_event_that_nobody_can_read_is_named(project: Project) -> No
         execution = await engine.start(PLAN)
         await execution.wait()
     db = sqlite3.connect(project.home / "windlass.db")
-    db.execute("UPDATE events SET body = ? WHERE seq = 3", (b'{"type":"step.exploded","at":1}',))
+    body = b'{"type":"step.exploded","at":1}'
+    db.execute("UPDATE events SET body = ?, checksum = ? WHERE seq = 3", (body, checksum(execution.id, 3, body)))
     db.commit()
     db.close()
     async with windlass.open() as engine:

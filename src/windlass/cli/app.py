@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Annotated
@@ -30,6 +31,9 @@ from windlass.cli.session import Stop, remember_home, report_error
 from windlass.errors import WindlassError
 
 __all__ = ["app", "run_app"]
+
+# What the engine logs is for servers; a command raises the same to whoever typed it.
+logging.getLogger("windlass.engine").addHandler(logging.NullHandler())
 
 app = typer.Typer(
     name="windlass",

@@ -21,6 +21,7 @@ def main() -> None:
     protect_streams()
     sys.excepthook = _report_fault  # before Typer takes the one that it finds
     _refuse_bytes(sys.argv[1:])
+    _need_a_folder()
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # under nohup it is ignored, and stays so
     if ours:
         signal.signal(signal.SIGINT, _leave)
@@ -46,6 +47,15 @@ def _refuse_bytes(arguments: list[str]) -> None:
         except UnicodeEncodeError:
             sys.stderr.write(f"windlass: {argument!r} is not UTF-8 text, so it cannot be kept\n")
             sys.exit(2)
+
+
+def _need_a_folder() -> None:
+    """Homes, plans and steps are looked for from here: without a working directory no command can do anything."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        sys.stderr.write("windlass: the working directory was deleted\n  → go to one that exists: cd DIR\n")
+        sys.exit(2)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

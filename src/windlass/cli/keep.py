@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from windlass.cli.damage import clean_damaged
 from windlass.cli.detach import send_off, start_driver
 from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import AsJson, Home, Stop, Yes, attended, out, print_json, say, suggest, with_engine
@@ -99,6 +100,10 @@ def clean(
     older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="Such as 7d, 12h")] = "30d",
     keep: Annotated[int, typer.Option("--keep", min=0, help="Always keep so many of the newest")] = 20,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go")] = False,
+    damaged: Annotated[
+        bool, typer.Option("--damaged", help="Remove the executions that cannot be read, and nothing else")
+    ] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -109,6 +114,8 @@ def clean(
         raise typer.BadParameter(str(error), param_hint="--older-than") from error
 
     async def work(engine: Engine) -> int:
+        if damaged:
+            return await clean_damaged(engine, yes=yes, dry_run=dry_run, as_json=as_json)
         expired = [] if dry_run else await engine.sweep()
         for execution, what in expired:
             if what == "resume":

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windlass.cli.session import AsJson, Home, Stop, as_typed, out, out_lines, print_json, say, with_engine
+from windlass.cli.session import AsJson, Home, Stop, as_typed, out, out_lines, print_json, say, suggest, with_engine
 from windlass.cli.terminal import write_output
 from windlass.cli.text import MARKS, clip, describe, items_text, next_commands, shown, summary, time_text
 from windlass.cli.tool_check import gate_lines
@@ -20,14 +20,18 @@ from windlass.core.resources import summed
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import progress, snapshot, step_view
+from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference, rests_on
-from windlass.errors import UsageError
-from windlass.ports import Head
+from windlass.errors import Damaged, UsageError
+from windlass.ports import Entry, Head
 
 __all__ = ["register"]
+
+MOST_READ = 100
+"""A list of more executions than that shows the damage that is known, and reads none of them to find out."""
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +54,13 @@ def status(
             for line in () if as_json else gate_lines(engine):
                 out(line)
             return 0
-        state = await engine.state(execution)
+        try:
+            state = await engine.state(execution)
+        except Damaged as damage:
+            if not as_json:
+                raise
+            print_json(damaged_view(await engine.find(execution), damage))
+            return damage.exit_code
         if as_json:
             print_json(standing(state, engine.performer.gates))
             return 0
@@ -109,12 +119,22 @@ async def _show_list(engine: Engine, statuses: list[str], limit: int, as_json: b
         return
     if not heads:
         say("no executions" if not statuses else f"no executions that are {' or '.join(statuses)}")
+    if len(heads) <= MOST_READ:
+        async for _state in engine.states(heads):
+            """Read for damage alone."""
     for head in heads:
         when = datetime.fromtimestamp(head.created_at).strftime("%Y-%m-%d %H:%M")
         remark = f" ({head.detail})" if head.detail else ""
         if head.status in ("running", "pending") and not engine.journal.alive(head.driver):
             remark = as_typed(f" (its process is gone: windlass resume {head.id})")
-        out(f"{head.id}  {when}  {head.status:<9}  {head.name}{remark}")
+        damage = engine.damaged.get(head.id)
+        if damage is not None:
+            remark = f" (was {head.status}; event {damage.seq}: {clip(damage.reason, 80)})"
+        out(f"{head.id}  {when}  {DAMAGED if damage else head.status:<9}  {head.name}{remark}")
+    if any(head.id in engine.damaged for head in heads):
+        suggest(
+            "damaged executions: bring one back with windlass restore FILE, or remove them: windlass clean --damaged"
+        )
 
 
 _BRIEFLY = ("id", "status", "attempts", "duration_s", "items")
@@ -122,7 +142,10 @@ _BRIEFLY = ("id", "status", "attempts", "duration_s", "items")
 
 async def _head_view(engine: Engine, head: Head) -> dict[str, Any]:
     """The same object as `status ID --json`, without the steps' contents."""
-    state = await engine.state(head.id)
+    try:
+        state, _entries = await engine.record(head.id)
+    except Damaged as damage:
+        return {**damaged_view(head, damage), "driven": engine.driven(head)}
     view = snapshot(state)
     view["steps"] = [{key: step[key] for key in _BRIEFLY if key in step} for step in view["steps"]]
     view["driven"] = engine.driven(head)
@@ -148,13 +171,23 @@ def logs(
             async for entry in engine.follow(head.id):
                 state = _log(entry.event, entry.seq, state, step, as_json)
         else:
-            for entry in await engine.journal.read(head.id):
+            for entry in await _up_to_damage(engine, head.id):
                 state = _log(entry.event, entry.seq, state, step, as_json)
+            if head.id in engine.damaged:
+                raise engine.damaged[head.id]
         if state is not None and step is not None:
             find_step(state, step)
         return 0
 
     raise Stop(with_engine(work, home))
+
+
+async def _up_to_damage(engine: Engine, execution: str) -> list[Entry]:
+    """Its entries; of a damaged one, those before the damage."""
+    try:
+        return (await engine.record(execution))[1]
+    except Damaged as damage:
+        return await engine.journal.read(execution, limit=damage.seq - 1) if damage.seq > 1 else []
 
 
 async def _prompts(engine: Engine, execution: str, step: str | None, as_json: bool) -> int:
@@ -208,9 +241,10 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
 
     async def work(engine: Engine) -> int:
         found = []
-        for head in await engine.executions(["running", "paused"]):
-            state = await engine.state(head.id)
+        async for state in engine.states(await engine.executions(["running", "paused"])):
             found += [(state, step) for step in state.questions.values() if step.waiting_for == "approval"]
+        for damage in engine.damaged.values():
+            suggest(f"warning: {damage.message}; its questions cannot be shown (windlass status {damage.execution})")
         if as_json:
             print_json([{"execution": s.id, "plan": s.plan.name, "step": q.id, **_question(s, q)} for s, q in found])
         elif not found:

@@ -228,6 +228,7 @@ def watch(
 
     async def work(engine: Engine) -> int:
         head = await engine.find(execution)
+        await engine.record(head.id)  # a damaged one is refused before anything of it is shown
         with view_for(progress) as view:
             async for entry in engine.follow(head.id):
                 view.take(entry)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from windlass.clock import Clock
@@ -12,10 +14,12 @@ from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.driver import Driver
 from windlass.engine.observer import POLL
-from windlass.errors import JournalError
+from windlass.errors import JournalError, WindlassError
 from windlass.ports import Journal, Message
 
 __all__ = ["Crew"]
+
+_log = logging.getLogger("windlass.engine")
 
 LOOK_ROUND = 10
 """Looks at the inbox between looks for executions that somebody else has taken over."""
@@ -52,6 +56,7 @@ class Crew:
         loop = asyncio.get_running_loop()
         self._drivers[execution] = driver
         task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
+        task.add_done_callback(partial(_note_end, execution))
         if self._postman is None:
             self._postman = loop.create_task(self._deliver_mail())
         await driver.acknowledged
@@ -112,6 +117,9 @@ class Crew:
                 # Somebody may hold the file for a while: the mail waits in it. If the file is lost, the drivers
                 # find out themselves, and say so.
                 turn += 1
+            except Exception:  # whatever it is, it must not end the delivery of everybody's mail
+                _log.exception("messages could not be delivered; trying again")
+                turn += 1
             await asyncio.sleep(POLL)
 
     async def _let_go_of_the_lost(self) -> None:
@@ -127,3 +135,10 @@ class Crew:
         for name in ours:
             if name not in kept and name in self._drivers:
                 self.post(name, {"kind": "interrupt", "by": "another driver"})
+
+
+def _note_end(execution: str, task: asyncio.Task[State]) -> None:
+    """Log what a driver could not deal with: those who wait for it are told, but there may be none."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        told = None if isinstance(error, WindlassError) else error
+        _log.warning("the driver of %s stopped: %s", execution, error, exc_info=told)

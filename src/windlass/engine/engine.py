@@ -8,6 +8,7 @@ rules are in `core`, reasons against a resume in `recovery`, look-ups in `lookup
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +40,7 @@ from windlass.engine.recovery import Findings, examine
 from windlass.engine.redo import check_edits
 from windlass.engine.sourced import Sourced
 from windlass.engine.undoing import take_back
-from windlass.errors import CannotResume, PlanInvalid, UsageError
+from windlass.errors import CannotResume, Damaged, PlanInvalid, UsageError, WindlassError
 from windlass.ids import new_id
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import bind_inputs, check_plan
@@ -48,6 +49,8 @@ from windlass.ports import Archive, Charge, Head, Health, Journal, Ledger, Sandb
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
+
+_log = logging.getLogger("windlass.engine")
 
 REMOVED_TOGETHER = 500
 """Executions that are removed in one commit: more would keep others from writing for too long."""
@@ -342,13 +345,25 @@ class Engine(Control):
         state = fold(events)
         known = await self.journal.heads(prefix=state.id)
         if known:
-            raise UsageError(
-                f"execution {state.id} is here already ({known[0].status})",
-                advice=(f"see how it stands: windlass status {state.id}",),
-            )
+            await self._make_room(known[0])
         await self.journal.append(state.id, 0, events, head=head_of(state))
         await self._take_over_charges(state, events)
         return state.id
+
+    async def _make_room(self, head: Head) -> None:
+        """Remove an execution that is to be restored. Only a damaged one gives way."""
+        try:
+            await self.record(head.id)
+        except Damaged as damage:
+            if self.driven(head):
+                raise UsageError(f"execution {head.id} is running", advice=(f"windlass cancel {head.id}",)) from damage
+            await self.journal.remove(head.id)
+            self.damaged.pop(head.id, None)
+            return
+        raise UsageError(
+            f"execution {head.id} is here already ({head.status})",
+            advice=(f"see how it stands: windlass status {head.id}",),
+        )
 
     async def _take_over_charges(self, state: State, events: Sequence[ev.Event]) -> None:
         """What it spent on another machine counts here, too: its own limit goes on where it was."""
@@ -372,6 +387,7 @@ class Engine(Control):
             await self.journal.remove(*ids)
             for removed in ids:
                 self._checkpoints.forget(removed)
+                self.damaged.pop(removed, None)
         running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING])
         return await self.journal.reclaim(QUICKLY_RECLAIMED if any(map(self.driven, running)) else None)
 
@@ -403,10 +419,14 @@ class Engine(Control):
         for head in await self.journal.heads(statuses=[ExecutionStatus.PAUSED]):
             if head.expires_at is None or head.expires_at > now:
                 continue
-            state = await self.state(head.id)
-            if state.on_expiry == "cancel":
-                await self.cancel(head.id, by="paused for too long")
-            dealt.append((head.id, state.on_expiry))
+            try:
+                state = await self.state(head.id)
+                if state.on_expiry == "cancel":
+                    await self.cancel(head.id, by="paused for too long")
+            except WindlassError as error:  # the others are dealt with all the same
+                _log.warning("%s was paused for too long and cannot be dealt with: %s", head.id, error.message)
+            else:
+                dealt.append((head.id, state.on_expiry))
         return dealt
 
     async def wait(self, execution: str) -> State:

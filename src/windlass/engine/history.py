@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.core import events as ev
+from windlass.errors import Damaged
 from windlass.plan.graph import Graph
 from windlass.plan.model import Plan
 from windlass.ports import Journal
@@ -64,7 +65,11 @@ async def _records(journal: Journal, plan_name: str) -> tuple[dict[str, list[flo
     by_tool: defaultdict[str, list[float]] = defaultdict(list)
     for head in await journal.heads(limit=EXECUTIONS_READ):
         started: dict[str, ev.AttemptStarted] = {}
-        for entry in await journal.read(head.id):
+        try:
+            entries = await journal.read(head.id)
+        except Damaged:
+            continue
+        for entry in entries:
             if isinstance(entry.event, ev.AttemptStarted):
                 started[entry.event.step] = entry.event
             elif isinstance(entry.event, ev.AttemptFinished):

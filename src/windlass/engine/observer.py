@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from windlass.core import events as ev
-from windlass.core.state import State, fold
+from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
+from windlass.engine.damage import folded
 from windlass.engine.lookup import find_head
+from windlass.errors import Damaged, NotFound
 from windlass.ports import Entry, Head, Journal
 
 __all__ = ["POLL", "Observer"]
@@ -24,6 +26,8 @@ class Observer:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
+        self.damaged: dict[str, Damaged] = {}
+        """Executions that were found damaged, by id."""
         self._listeners: dict[str, list[asyncio.Future[None]]] = {}
         self._watchers: list[Callable[[str], None]] = []
         self._tellers: list[Callable[[Sequence[ev.Event]], None]] = []
@@ -52,7 +56,29 @@ class Observer:
     async def state(self, execution: str) -> State:
         """Where it stands, as far as is on disk."""
         head = await self.find(execution)
-        return fold(entry.event for entry in await self.journal.read(head.id))
+        return (await self.record(head.id))[0]
+
+    async def record(self, execution: str) -> tuple[State, list[Entry]]:
+        """The state and the events of an execution with this whole id. Raises `Damaged`, and remembers it."""
+        try:
+            entries = await self.journal.read(execution)
+            state = folded(execution, entries)
+        except Damaged as damage:
+            if not await self.journal.heads(prefix=execution, limit=1):
+                raise NotFound(f"execution {execution} was removed") from damage
+            self.damaged[execution] = damage
+            raise
+        self.damaged.pop(execution, None)
+        return state, entries
+
+    async def states(self, heads: Iterable[Head]) -> AsyncIterator[State]:
+        """The states of those that can be read. The others are in `damaged`, unless they were removed meanwhile."""
+        for head in heads:
+            try:
+                state, _entries = await self.record(head.id)
+            except (Damaged, NotFound):
+                continue
+            yield state
 
     async def follow(self, execution: str, after: int = 0) -> AsyncIterator[Entry]:
         """Its events, those past and those to come, until it is finished or stands still."""

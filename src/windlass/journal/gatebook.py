@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from windlass.core.breaker import Breaker
-from windlass.errors import JournalError
+from windlass.errors import JournalError, Vanished
+from windlass.journal.openfile import OpenFile
 from windlass.ports import Rate
 
 __all__ = ["SqliteGateBook"]
@@ -50,6 +51,7 @@ class SqliteGateBook:
         self._file = str(file)
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._file_in_use: OpenFile | None = None
         self._seen: dict[str, Breaker] = {}
         self._seen_at = float("-inf")
         self._learned = 0
@@ -125,9 +127,16 @@ class SqliteGateBook:
             return  # the next one may get through; nobody builds on it
 
     def _open(self) -> sqlite3.Connection:
-        """The connection, as a context manager that commits or takes back."""
+        """The connection, as a context manager that commits or takes back. A file that was deleted is made anew."""
+        if self._connection is not None and self._file_in_use is not None:
+            try:
+                self._file_in_use.check()
+            except Vanished:
+                self._connection.close()
+                self._connection = None
         if self._connection is None:
             self._connection = self._connected()
+            self._file_in_use = OpenFile(self._file)
         return self._connection
 
     def _connected(self) -> sqlite3.Connection:

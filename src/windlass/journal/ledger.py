@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from windlass.core.budget import Amount, Refusal, Scope, Standing, admit, counted, day_of, known_cost, month_of
 from windlass.errors import JournalError, UsageError
 from windlass.faults import fault_point
+from windlass.journal.openfile import OpenFile
 from windlass.journal.schema import close_database, open_database, translate
 from windlass.ports import Charge, Spending, Usage
 
@@ -69,6 +70,7 @@ class SqliteLedger:
         self._worker: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
         """Used by the worker alone."""
+        self._file: OpenFile | None = None
 
     # -- the port ------------------------------------------------------------------------------
 
@@ -172,7 +174,10 @@ class SqliteLedger:
     async def _using(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def worked() -> T:
             with translate(self._path):
-                return work(self._connection())
+                done = work(self._connection())
+                if self._file is not None:
+                    self._file.check()
+                return done
 
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="windlass-ledger")
@@ -216,7 +221,7 @@ class SqliteLedger:
             except BaseException:
                 close_database(db, self._path)
                 raise
-            self._db = db
+            self._db, self._file = db, OpenFile(self._path)
         return self._db
 
     def _make_tables(self, db: sqlite3.Connection) -> None:
@@ -230,7 +235,7 @@ class SqliteLedger:
     def _close(self) -> None:
         if self._db is not None:
             close_database(self._db, self._path)
-            self._db = None
+            self._db = self._file = None
 
     def _by_calendar(self, by: str, rows: list[Any]) -> list[Spending]:
         found: dict[str, Spending] = {}

@@ -15,7 +15,7 @@ from windlass.core.events import FORMAT
 from windlass.errors import Conflict, JournalError, NotPermitted
 from windlass.homes import check_database, home_id, write_home_id
 
-__all__ = ["close_database", "meaning", "open_database", "reclaim_space", "translate"]
+__all__ = ["close_database", "is_damage", "meaning", "open_database", "reclaim_space", "translate"]
 
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL` in the file's header: how we know our own database from anybody else's."""
@@ -28,7 +28,8 @@ CREATE TABLE executions (
 );
 CREATE INDEX executions_by_status ON executions (status, id);
 CREATE TABLE events (
-  position INTEGER PRIMARY KEY, execution INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL
+  position INTEGER PRIMARY KEY, execution INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL,
+  checksum INTEGER
 );
 CREATE UNIQUE INDEX events_in_order ON events (execution, seq);
 CREATE TABLE inbox (
@@ -37,6 +38,15 @@ CREATE TABLE inbox (
 PRAGMA user_version = {FORMAT};
 """
 
+
+_ADDED: tuple[tuple[str, str], ...] = (
+    (
+        "SELECT 1 FROM pragma_table_info('events') WHERE name = 'checksum'",
+        "ALTER TABLE events ADD COLUMN checksum INTEGER",
+    ),
+)
+"""What releases have added since, in order: a query that finds it where it is there, and the statement that adds it.
+An older release does not mind any of it."""
 
 _open: Counter[str] = Counter()
 """Connections of this process, by file."""
@@ -148,6 +158,22 @@ def _prepare(db: sqlite3.Connection, home: str | None) -> None:
             if home is not None:
                 write_home_id(db, home)
         db.execute("COMMIT")
+    for found, statement in _ADDED:
+        if db.execute(found).fetchone() is None:
+            _add(db, found, statement)
+
+
+def _add(db: sqlite3.Connection, found: str, statement: str) -> None:
+    """Add it, unless another process does so first: looked for again with the write lock held."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if db.execute(found).fetchone() is None:
+            db.execute(statement)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def _has_tables(db: sqlite3.Connection) -> bool:
@@ -178,10 +204,16 @@ def translate(path: Path) -> Iterator[None]:
         raise meaning(error, path) from error
 
 
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that the file itself is damaged."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 def meaning(error: Exception, path: Path) -> JournalError:
     """What an error of SQLite or the system says about the file, and what to do."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)  # without the path, whose words are no signs
-    if "unable to open" in text and _on_read_only_disk(path):
+    if any(sign in text for sign in ("unable to open", "readonly", "disk I/O")) and _on_read_only_disk(path):
         text = "Read-only file system"
     free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
     for sign, message, advice in (

@@ -15,24 +15,31 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.core.events import Event, decode, encode
-from windlass.errors import Conflict, JournalError
+from windlass.core.events import Event, encode
+from windlass.errors import Conflict, Damaged, JournalError, Vanished
 from windlass.faults import fault_point
+from windlass.journal.openfile import OpenFile
 from windlass.journal.pace import Pace
 from windlass.journal.presence import Presence
-from windlass.journal.schema import close_database, meaning, open_database, reclaim_space, translate
+from windlass.journal.rows import checksum, decode_row
+from windlass.journal.schema import close_database, is_damage, meaning, open_database, reclaim_space, translate
 from windlass.ports import Entry, Head, Message
 
 __all__ = ["SqliteJournal"]
 
 _HEAD_COLUMNS = "id, name, status, created_at, updated_at, driver, detail, expires_at"
-_INSERT = "INSERT INTO events (execution, seq, body) VALUES (?, ?, ?)"
+_INSERT = "INSERT INTO events (execution, seq, body, checksum) VALUES (?, ?, ?, ?)"
+_END_OF_TIME = 253402300800.0
+"""The year 10000, which no calendar of Python reaches."""
+_Row = tuple[int, int, bytes, int]
 T = TypeVar("T")
 _Outcomes = list[tuple["asyncio.Future[None]", Exception | None]]
 
@@ -71,6 +78,9 @@ class SqliteJournal:
         self._writer = open_database(path)
         self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` waits, and only where it may
         self._reader = open_database(path)
+        # One name with a damaged byte must not keep every other row from being read.
+        self._reader.text_factory = partial(str, encoding="utf-8", errors="replace")
+        self._file = OpenFile(path)
         self._read_lock = threading.Lock()
         self._turn = threading.Lock()
         """Held by whoever uses the writing connection: the loop or the writer thread."""
@@ -118,22 +128,9 @@ class SqliteJournal:
             done.result()
 
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
-        where = "events.position > ?" if execution is None else "executions.id = ? AND events.seq > ?"
-        order = "events.position" if execution is None else "events.seq"
-        sql = (
-            "SELECT events.position, executions.id, events.seq, events.body FROM events "
-            f"JOIN executions ON executions.key = events.execution WHERE {where} ORDER BY {order}"
-        )
-        parameters: list[Any] = [after] if execution is None else [execution, after]
-        if limit:
-            sql += " LIMIT ?"
-            parameters.append(limit)
-
-        def fetch(db: sqlite3.Connection) -> list[Entry]:
-            rows = db.execute(sql, parameters)
-            return [Entry(p, e, s, _decoded(body, e, s)) for p, e, s, body in rows]
-
-        return await self._reading(fetch)
+        if execution is None:
+            return await self._reading(lambda db: _read_all(db, after, limit))
+        return await self._reading(lambda db: _read_one(db, execution, after, limit))
 
     async def heads(
         self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
@@ -156,7 +153,7 @@ class SqliteJournal:
         sql += " ORDER BY id DESC" + (" LIMIT ?" if limit else "")
         if limit:
             parameters.append(limit)
-        return await self._reading(lambda db: [Head(*row) for row in db.execute(sql, parameters)])
+        return await self._reading(lambda db: [_head(row) for row in db.execute(sql, parameters)])
 
     async def counts(self) -> dict[str, int]:
         sql = "SELECT status, count(*) FROM executions GROUP BY status"
@@ -174,7 +171,7 @@ class SqliteJournal:
     async def receive(self, after: int = 0) -> list[Message]:
         sql = "SELECT id, execution, at, body FROM inbox WHERE id > ? ORDER BY id"
         return await self._reading(
-            lambda db: [Message(i, e, at, msgspec.json.decode(body)) for i, e, at, body in db.execute(sql, (after,))]
+            lambda db: [found for row in db.execute(sql, (after,)) if (found := _message(*row)) is not None]
         )
 
     async def remove(self, *executions: str) -> None:
@@ -184,8 +181,8 @@ class SqliteJournal:
                 if row is not None:
                     # The last row stays, as nobody's: positions must never be given out again.
                     db.execute(
-                        "UPDATE events SET execution = 0, seq = position, body = '' WHERE execution = ? "
-                        "AND position = (SELECT max(position) FROM events)",
+                        "UPDATE events SET execution = 0, seq = position, body = '', checksum = NULL "
+                        "WHERE execution = ? AND position = (SELECT max(position) FROM events)",
                         row,
                     )
                     db.execute("DELETE FROM events WHERE execution = ?", row)
@@ -213,6 +210,7 @@ class SqliteJournal:
     async def _reading(self, fetch: Callable[[sqlite3.Connection], T]) -> T:
         def locked() -> T:
             with self._read_lock, translate(self._path):
+                self._file.check()
                 return fetch(self._reader)
 
         return await asyncio.to_thread(locked)
@@ -275,8 +273,8 @@ class SqliteJournal:
         if error is None:
             self._forget_ended(batch)
             return [(request.done, None) for request in batch]
-        if len(batch) == 1:
-            return [(batch[0].done, error)]
+        if len(batch) == 1 or isinstance(error, Vanished):
+            return [(request.done, error) for request in batch]
         # One of them cannot be written. Alone, each gets the answer that is its own.
         return [(request.done, self._transact([request], PATIENCE)) for request in batch]
 
@@ -304,6 +302,7 @@ class SqliteJournal:
                 self._known.clear()
                 raise
             fault_point("journal.after_commit")
+            self._file.check()
         except _Busy:
             raise
         except (JournalError, Conflict) as error:
@@ -338,7 +337,7 @@ class SqliteJournal:
     def _write_all(self, batch: list[_Append | _Job]) -> None:
         """Everything in the batch; the events of all appends go in with one statement."""
         db = self._writer
-        rows: list[tuple[int, int, bytes]] = []
+        rows: list[_Row] = []
         for request in batch:
             if isinstance(request, _Append):
                 self._take(db, request, rows)
@@ -348,14 +347,14 @@ class SqliteJournal:
                 request.work(db)
         db.executemany(_INSERT, rows)
 
-    def _take(self, db: sqlite3.Connection, request: _Append, rows: list[tuple[int, int, bytes]]) -> None:
+    def _take(self, db: sqlite3.Connection, request: _Append, rows: list[_Row]) -> None:
         """Check that an append follows what is there, and add its rows to those that will be written."""
         key, seq = self._known.get(request.execution) or self._look_up(db, request)
         if seq != request.after:
             raise _stale(request.execution)
         for body in request.bodies:
             seq += 1
-            rows.append((key, seq, body))
+            rows.append((key, seq, body, checksum(request.execution, seq, body)))
         self._known[request.execution] = (key, seq)
         if request.head is not None and request.after > 0:
             head = request.head
@@ -384,14 +383,66 @@ class SqliteJournal:
         return key, 0
 
 
-def _decoded(body: bytes, execution: str, seq: int) -> Event:
+def _read_one(db: sqlite3.Connection, execution: str, after: int, limit: int) -> list[Entry]:
+    """One execution's entries. Raises `Damaged` with the first that is missing or cannot be read."""
+    sql = (
+        "SELECT events.position, events.seq, events.body, events.checksum FROM events JOIN executions "
+        "ON executions.key = events.execution WHERE executions.id = ? AND events.seq > ? ORDER BY events.seq"
+    )
+    entries: list[Entry] = []
+    due = after + 1
     try:
-        return decode(body)
-    except msgspec.DecodeError as error:
-        raise JournalError(
-            f"event {seq} of execution {execution} cannot be read: {error}",
-            advice=("it may have been written by a newer Windlass: upgrade and try again",),
-        ) from error
+        for position, seq, body, stored in db.execute(f"{sql} LIMIT ?", (execution, after, limit or -1)):
+            if seq != due:
+                raise Damaged(execution, due, "it is missing")
+            entries.append(Entry(position, execution, seq, decode_row(execution, seq, body, stored)))
+            due += 1
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        raise Damaged(execution, due, "a page of the database is damaged") from error
+    return entries
+
+
+def _read_all(db: sqlite3.Connection, after: int, limit: int) -> list[Entry]:
+    """Everyone's entries after a position, without those that cannot be read: one must not hide the others."""
+    sql = (
+        "SELECT events.position, executions.id, events.seq, events.body, events.checksum FROM events "
+        "JOIN executions ON executions.key = events.execution WHERE events.position > ? ORDER BY events.position"
+    )
+    entries: list[Entry] = []
+    with closing(db.execute(sql, (after,))) as rows:
+        for position, execution, seq, body, stored in rows:
+            try:
+                entries.append(Entry(position, execution, seq, decode_row(execution, seq, body, stored)))
+            except Damaged:
+                continue  # reading the execution itself says so
+            if len(entries) == limit:
+                break
+    return entries
+
+
+def _head(row: tuple[Any, ...]) -> Head:
+    """An execution's line. A damaged one may hold any number for a time, which would break every list it is in."""
+    head = Head(*row)
+    expires = head.expires_at
+    return head._replace(
+        created_at=_time(head.created_at),
+        updated_at=_time(head.updated_at),
+        expires_at=None if expires is None else _time(expires),
+    )
+
+
+def _time(stored: Any) -> float:
+    return stored if isinstance(stored, float) and 0.0 <= stored < _END_OF_TIME else 0.0
+
+
+def _message(id: int, execution: str, at: float, body: Any) -> Message | None:
+    """A message of the inbox; None where its bytes were damaged: nobody can act on it."""
+    try:
+        return Message(id, execution, at, msgspec.json.decode(body))
+    except (msgspec.DecodeError, TypeError):
+        return None
 
 
 def _stale(execution: str) -> Conflict:

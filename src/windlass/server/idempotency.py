@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from windlass.faults import fault_point
 from windlass.ids import new_id
+from windlass.journal.openfile import OpenFile
 from windlass.journal.schema import close_database, open_database, translate
 
 __all__ = ["KEPT_FOR", "Kept", "Keys"]
@@ -60,6 +61,7 @@ class Keys:
         self._worker: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
         """Used by the worker alone."""
+        self._file: OpenFile | None = None
 
     async def begin(self, key: str, digest: str, at: float) -> Kept:
         """Write a request down before it is begun, or give what is known of it."""
@@ -112,7 +114,10 @@ class Keys:
     async def _using(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def worked() -> T:
             with translate(self._path):
-                return work(self._connection())
+                done = work(self._connection())
+                if self._file is not None:
+                    self._file.check()
+                return done
 
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="windlass-requests")
@@ -129,10 +134,10 @@ class Keys:
             except BaseException:
                 close_database(db, self._path)
                 raise
-            self._db = db
+            self._db, self._file = db, OpenFile(self._path)
         return self._db
 
     def _close(self) -> None:
         if self._db is not None:
             close_database(self._db, self._path)
-            self._db = None
+            self._db = self._file = None

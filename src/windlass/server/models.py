@@ -174,7 +174,7 @@ class Snapshot(_Told):
 
     id: str
     plan: str
-    status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled"]
+    status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled", "damaged"]
     phase: str
     reason: str | None
     inputs: dict[str, Any]
@@ -189,6 +189,9 @@ class Snapshot(_Told):
     eta: float | None
     lacks: list[str]
     error: dict[str, Any] | None
+    damage: dict[str, Any] | None = Field(
+        default=None, description="Of a damaged one only: the event's `seq`, the `reason`, the last `status`."
+    )
 
 
 class Head(_Told):
@@ -201,6 +204,7 @@ class Head(_Told):
     created_at: str
     updated_at: str
     driven: bool
+    damage: dict[str, Any] | None = Field(default=None, description="Of a damaged one: `seq`, `reason`, last `status`.")
 
 
 class ExecutionPage(_Told):

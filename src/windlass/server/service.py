@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
-from windlass.errors import WindlassError
+from windlass.errors import Damaged, NotFound, WindlassError
 from windlass.ports import Head
 from windlass.redact import Redactor
 from windlass.server.access import Access
@@ -28,6 +29,8 @@ LABEL = "server"
 """In the names of the drivers that are servers."""
 RESTART = "restart"
 """Why executions stand still that a server was driving when it stopped."""
+REST = 9.0
+"""How much longer the search for damage rests than it works: it takes a tenth of the loop's time."""
 TEND_EVERY = 30.0
 """Seconds between looks at what was paused for too long."""
 
@@ -55,6 +58,8 @@ class Service:
         """Set when the server is to stop: nobody waits for anything any more."""
         self.waiting = 0
         """Requests that wait for an execution."""
+        self.trouble = ""
+        """Why the last look after executions failed, if it did."""
         self._resume_orphans = resume_orphans
         self._taken_up = asyncio.Event()
         """Set when everything that was left goes on: until then, what stands still may be about to."""
@@ -70,6 +75,8 @@ class Service:
             await self.feed.start()
             tending = asyncio.create_task(self._tend(), name="windlass-tend")
             stack.push_async_callback(_ended, tending)
+            looking = asyncio.create_task(self._look_for_damage(), name="windlass-look-for-damage")
+            stack.push_async_callback(_ended, looking)
             yield
             self.stopping.set()
 
@@ -103,17 +110,36 @@ class Service:
     async def _tend(self) -> None:
         while True:
             try:
-                if not self._taken_up.is_set():
-                    for head in await self._left():
-                        await self._take_up(head, "goes on after a restart")
-                    self._taken_up.set()
-                for execution, what in await self.engine.sweep():
-                    if what == "resume":
-                        await self._take_up(await self.engine.find(execution), "was paused for too long and goes on")
-                await self.keys.forget_old(self.engine.clock.now())
-            except WindlassError:
+                await self._look_round()
+                self.trouble = ""
+            except Exception as error:  # whatever it is: the next look may succeed, and nothing else would make one
+                self.trouble = error.message if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
                 _log.exception("could not look after executions; tried again in a while")
             await asyncio.sleep(TEND_EVERY)
+
+    async def _look_round(self) -> None:
+        if not self._taken_up.is_set():
+            for head in await self._left():
+                await self._take_up(head, "goes on after a restart")
+            self._taken_up.set()
+        for execution, what in await self.engine.sweep():
+            if what == "resume":
+                await self._take_up(await self.engine.find(execution), "was paused for too long and goes on")
+        await self.keys.forget_old(self.engine.clock.now())
+
+    async def _look_for_damage(self) -> None:
+        """Read every execution once, so that lists and `/api/health` know the damaged ones without reading any."""
+        await self._taken_up.wait()
+        for head in await self.engine.executions():
+            began = time.monotonic()
+            try:
+                await self.engine.record(head.id)
+            except Damaged as damage:
+                fields = {"execution": head.id, "plan": head.name, "seq": damage.seq}
+                _log.error("%s", damage.message, extra={"fields": {**fields, "advice": list(damage.advice)}})
+            except NotFound:
+                continue
+            await asyncio.sleep(REST * (time.monotonic() - began))
 
     async def _left(self) -> list[Head]:
         """What this server is to go on with, the oldest first."""
@@ -131,6 +157,8 @@ class Service:
         except WindlassError as error:
             advice = list(error.advice)
             _log.warning("%s cannot go on: %s", head.id, error.message, extra={"fields": {**fields, "advice": advice}})
+        except Exception:  # one that breaks in a way nobody foresaw must not keep the others from going on
+            _log.exception("%s cannot go on", head.id, extra={"fields": fields})
         else:
             _log.info(why, extra={"fields": fields})
 
@@ -139,4 +167,4 @@ async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("looking after executions ended early", exc_info=error)
+        _log.error("%s ended early", task.get_name(), exc_info=error)

@@ -16,6 +16,7 @@ import msgspec
 
 from windlass.core import events as ev
 from windlass.core.state import State, StepState, fold
+from windlass.errors import Damaged
 from windlass.ports import Entry, Journal
 from windlass.redact import Redactor
 from windlass.server.frames import payload, text_frame
@@ -93,7 +94,11 @@ class Telling:
 
     async def _meet(self, entry: Entry) -> None:
         """Bring an execution to where it stood just before this entry."""
-        before = await self._journal.read(entry.execution, 0, limit=entry.seq - 1)
+        try:
+            before = await self._journal.read(entry.execution, 0, limit=entry.seq - 1)
+        except Damaged:
+            self._keep(entry.execution, None)
+            return
         self._keep(entry.execution, _folded(earlier.event for earlier in before))
 
     def _told(self, entry: Entry) -> Sent:

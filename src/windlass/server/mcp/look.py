@@ -10,16 +10,17 @@ from typing import Any, cast
 
 from windlass.clock import iso
 from windlass.core import events as ev
-from windlass.core.state import State, fold
+from windlass.core.state import State
 from windlass.core.view import snapshot
+from windlass.engine.damage import damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import open_breakers, told_line
 from windlass.engine.lookup import find_step
-from windlass.errors import Failure
+from windlass.errors import Damaged, Failure
 from windlass.ports import Entry
 from windlass.server.mcp.models import CostView, ErrorView, ExecutionView, QuestionView, StepView
 
-__all__ = ["Seen", "error_view", "following", "look", "questions", "view"]
+__all__ = ["Seen", "damaged", "error_view", "following", "look", "questions", "view"]
 
 MOST_STEPS = 60
 MOST_BREAKERS = 10
@@ -66,10 +67,10 @@ class Seen:
 async def look(engine: Engine, execution: str) -> Seen:
     """All that is on disk of it; an id may be shortened to a unique beginning."""
     head = await engine.find(execution)
-    events = [entry.event for entry in await engine.journal.read(head.id)]
-    seen = Seen(fold(events))
-    for event in events:
-        seen.note(event)
+    state, entries = await engine.record(head.id)
+    seen = Seen(state)
+    for entry in entries:
+        seen.note(entry.event)
     if not seen.state.status.finished:
         open_ones = list(open_breakers(engine.performer.gates).items())[:MOST_BREAKERS]
         seen.warnings += [f"a breaker is not closed: {told_line(name, told)}" for name, told in open_ones]
@@ -107,6 +108,27 @@ def view(seen: Seen, driven: bool, *, step: str | None = None) -> ExecutionView:
         lacks=told["lacks"],
         workdir=told["workdir"],
         next=_next(state, driven, cut=any(one.cut for one in listed)),
+    )
+
+
+async def damaged(engine: Engine, damage: Damaged) -> ExecutionView:
+    """A damaged execution, as far as anything is known of it."""
+    head = await engine.find(damage.execution)
+    told = damaged_view(head, damage)
+    return ExecutionView(
+        execution=head.id,
+        plan=head.name,
+        status="damaged",
+        reason=damage.reason,
+        progress=0.0,
+        seq=damage.seq - 1,
+        steps=[],
+        questions=[],
+        warnings=[damage.message],
+        cost=CostView(**told["cost"]),
+        error=error_view(damage.failure),
+        workdir="",
+        next=list(damage.advice),
     )
 
 

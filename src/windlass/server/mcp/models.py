@@ -75,8 +75,8 @@ class ExecutionView(BaseModel):
 
     execution: str = Field(description="Its id; the other tools take it, or a unique beginning of it.")
     plan: str
-    status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled"]
-    reason: str | None = Field(default=None, description="Why it is paused.")
+    status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled", "damaged"]
+    reason: str | None = Field(default=None, description="Why it is paused, or what is damaged.")
     progress: float = Field(description="Percent of the steps that are settled.")
     seq: int = Field(description="Events so far.")
     steps: list[StepView]

@@ -11,10 +11,12 @@ from windlass.core.state import State
 from windlass.engine.engine import Engine
 from windlass.engine.sourced import Sourced
 from windlass.engine.spending import By
-from windlass.errors import UsageError
+from windlass.errors import Damaged, UsageError
 from windlass.plan.strategies import Strategy
 from windlass.server.mcp.asking import Desk
 from windlass.server.mcp.attending import Attending, Seen, Wait, Workdir, now, said_by
+from windlass.server.mcp.clean import cleaned
+from windlass.server.mcp.look import damaged
 from windlass.server.mcp.models import BudgetView, ExecutionView
 from windlass.server.mcp.money import budget_view
 from windlass.server.mcp.request import Asked, runtime_for
@@ -90,7 +92,11 @@ class Tools:
         step: Annotated[str | None, Field(description="Show this step alone, with the whole of its output.")] = None,
     ) -> Seen:
         """Where an execution stands: steps, outputs, errors with advice, open questions, cost, warnings."""
-        return await self._attending.see(await self._engines(False), execution, Desk.of(ctx), wait_s, until, step)
+        engine = await self._engines(False)
+        try:
+            return await self._attending.see(engine, execution, Desk.of(ctx), wait_s, until, step)
+        except Damaged as damage:
+            return cleaned(await damaged(engine, damage))
 
     @told
     async def engine_budget(

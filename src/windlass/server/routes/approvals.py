@@ -32,8 +32,7 @@ def approval_id(execution: str, step: str, digest: str) -> str:
 async def open_questions(engine: Engine) -> list[tuple[State, StepState]]:
     """Every step that waits for approval, of every execution of the home."""
     found: list[tuple[State, StepState]] = []
-    for head in await engine.executions(["running", "paused"]):
-        state = await engine.state(head.id)
+    async for state in engine.states(await engine.executions(["running", "paused"])):
         found += [(state, step) for step in state.questions.values() if step.waiting_for == "approval"]
     return found
 
@@ -116,8 +115,7 @@ def approval_routes(service: Service) -> APIRouter:
     async def _answered(approval: str) -> list[tuple[str, str, str]]:
         """Questions that have an answer already, of executions that are not finished or finished lately."""
         found = []
-        for head in await engine.executions(limit=1000):
-            state = await engine.state(head.id)
+        async for state in engine.states(await engine.executions(limit=1000)):
             for step in state.steps.values():
                 for digest in step.answers or ():
                     if approval in (approval_id(state.id, step.id, digest), digest):

@@ -13,8 +13,10 @@ from starlette.responses import Response
 from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
+from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
+from windlass.errors import Damaged
 from windlass.ports import Entry, Head
 from windlass.server import models
 from windlass.server.mcp.clean import clean
@@ -79,15 +81,17 @@ def execution_routes(service: Service) -> APIRouter:
         return answer({"executions": [_line(head) for head in heads], "next": following}, headers=headers)
 
     def _line(head: Head) -> dict[str, Any]:
+        damage = engine.damaged.get(head.id)
         return {
             "id": head.id,
             "plan": head.name,
-            "status": head.status,
+            "status": DAMAGED if damage else head.status,
             "reason": head.detail or None,
             "created_at": iso(head.created_at),
             "updated_at": iso(head.updated_at),
             "expires_at": iso(head.expires_at),
             "driven": engine.driven(head),
+            "damage": {"seq": damage.seq, "reason": damage.reason, "status": head.status} if damage else None,
         }
 
     @router.get("/executions/{execution}", responses={200: {"model": models.Snapshot}, **problems(404, 409)})
@@ -95,7 +99,10 @@ def execution_routes(service: Service) -> APIRouter:
         """One execution as it stands; with `wait`, when it stands still."""
         head = await engine.find(execution)
         await service.wait(head.id, wait)
-        stands = standing(await engine.state(head.id), engine.performer.gates)
+        try:
+            stands = standing(await engine.state(head.id), engine.performer.gates)
+        except Damaged as damage:
+            return answer(damaged_view(head, damage))
         return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})
 
     @router.get("/executions/{execution}/events", responses={200: {"model": models.EventPage}, **problems(404, 409)})

@@ -51,6 +51,11 @@ def health_routes(service: Service) -> APIRouter:
                 "driven": engine.driving,
                 "waiting": service.waiting,
                 "journal": trouble or "ok",
+                "recovery": service.trouble or "ok",
+                "damaged": [
+                    {"execution": one.execution, "seq": one.seq, "reason": clean(one.reason)}
+                    for one in sorted(engine.damaged.values(), key=lambda one: one.execution)
+                ],
                 "breakers": clean(open_breakers(engine.performer.gates)),
                 "intake": engine.performer.intake.told(),
             }
