@@ -10,6 +10,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -17,6 +18,9 @@ from windlass.cli.session import AsJson, Home, Stop, out, print_json
 from windlass.homes import HomeJudgement
 
 __all__ = ["register"]
+
+MOST_FAULTS = 1000
+"""Faults of the deep check that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +41,25 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(as_json: AsJson = False, home: Home = None) -> None:
+def doctor(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read everything in the home, and check that it is sound")
+    ] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
     """Check this machine and this home; exit code 1 if something is wrong."""
     from windlass.homes import locate
 
     judgement = locate(home)
     folder = judgement.home
+    deeply = _deep(folder) if deep and not judgement.reason else []  # first: before anybody opens the database
     findings = [_python(), _sqlite(), _home(judgement), _space(folder)]
     if not judgement.reason:  # else nothing in it is believed
         findings += [_journal(folder), _settings(folder)]
     findings += [_containment(), *_layers(), _shell(), asyncio.run(_sandbox())]
     findings += asyncio.run(_runtimes(folder if not judgement.reason else None))
+    findings += deeply
     fine = all(finding.ok or finding.optional for finding in findings)
     if as_json:
         print_json({"ok": fine, "checks": [asdict(f) for f in findings]})
@@ -107,6 +119,25 @@ def _journal(folder: Path) -> Finding:
     if verdict != "ok":
         return Finding("journal", False, f"damaged: {verdict}", "windlass restore FILE in a new home")
     return Finding("journal", True, f"{path}, {count} executions")
+
+
+def _deep(folder: Path) -> list[Finding]:
+    """Everything in the home is read; each fault is a finding of its own."""
+    from windlass.errors import WindlassError
+    from windlass.journal.deepcheck import check_home
+
+    try:
+        checked = check_home(folder)
+    except WindlassError as error:
+        return [Finding("deep check", False, error.message, "; ".join(error.advice))]
+    read = f"{checked.executions} executions, {checked.events} events, {checked.checkpoints} checkpoint files"
+    if not checked.faults:
+        return [Finding("deep check", True, f"{read}, all sound")]
+    mend = "damaged executions: windlass restore FILE, or windlass clean --damaged; all else: restore a backup"
+    found = [Finding("deep check", False, f"{read}; {len(checked.faults)} faults", mend)]
+    for where, reason, seq in checked.faults[:MOST_FAULTS]:
+        found.append(Finding(where, False, reason if seq is None else f"event {seq}: {reason}"))
+    return found
 
 
 def _space(folder: Path) -> Finding:

@@ -1,39 +1,17 @@
-"""Executions whose record is damaged: noticed where they are read, and shown like any other (D9)."""
+"""Damaged executions as others are shown (D9)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from windlass.clock import iso
-from windlass.core.state import State, fold
-from windlass.errors import Damaged, WindlassError
-from windlass.ports import Entry, Head
+from windlass.errors import Damaged
+from windlass.ports import Head
 
-__all__ = ["DAMAGED", "damaged_view", "folded"]
+__all__ = ["DAMAGED", "damaged_view"]
 
 DAMAGED = "damaged"
 """The status that a damaged execution is shown with. It is never stored: the record still holds the last one."""
-
-
-def folded(execution: str, entries: Sequence[Entry]) -> State:
-    """The state that an execution's entries amount to. Whatever they stumble over, `Damaged` names the event."""
-    if not entries:
-        raise Damaged(execution, 1, "it is missing")
-    seq = entries[0].seq
-    try:
-        state = fold([entries[0].event])
-        for entry in entries[1:]:
-            seq = entry.seq
-            state.apply(entry.event)
-    except WindlassError as error:
-        raise Damaged(execution, seq, error.message) from error
-    except Exception as error:  # events that never happened in this order may break any rule
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise Damaged(execution, seq, f"it does not follow from those before it ({reason})") from error
-    if state.id != execution:
-        raise Damaged(execution, 1, f"it is of another execution ({state.id})")
-    return state
 
 
 def damaged_view(head: Head, damage: Damaged) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from windlass.core import events as ev
+from windlass.core.record import folded
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
-from windlass.engine.damage import folded
 from windlass.engine.lookup import find_head
 from windlass.errors import Damaged, NotFound
 from windlass.ports import Entry, Head, Journal
@@ -62,7 +62,7 @@ class Observer:
         """The state and the events of an execution with this whole id. Raises `Damaged`, and remembers it."""
         try:
             entries = await self.journal.read(execution)
-            state = folded(execution, entries)
+            state = folded(execution, [entry.event for entry in entries])
         except Damaged as damage:
             if not await self.journal.heads(prefix=execution, limit=1):
                 raise NotFound(f"execution {execution} was removed") from damage

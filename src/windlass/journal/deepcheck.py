@@ -1,0 +1,238 @@
+"""Reads and folds everything that a home holds, and says what is wrong with it (D9).
+
+One read transaction for the whole database, so that executions which go on meanwhile do not look damaged. Nothing is
+changed. To be called while this process has no connection to the database (see `wal.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windlass.core import events as ev
+from windlass.core.record import folded
+from windlass.core.state import State
+from windlass.errors import Damaged, JournalError
+from windlass.journal.checkpoint import BadCheckpoint, read_checkpoint
+from windlass.journal.rows import decode_row
+from windlass.journal.schema import close_database, is_damage, open_database, translate
+from windlass.journal.wal import lost_commits
+
+__all__ = ["Checked", "Fault", "check_home"]
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong."""
+
+    where: str
+    """`database`, `log`, `ledger`, `inbox`, `artifacts`, a checkpoint's path, or an execution's id."""
+    reason: str
+    seq: int | None = None
+    """The event, where it is about one."""
+
+
+class Checked(NamedTuple):
+    """What was read, and what is wrong with it."""
+
+    executions: int
+    events: int
+    checkpoints: int
+    faults: list[Fault]
+
+
+class _Found:
+    """What has been found so far."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.faults: list[Fault] = []
+        self.histories: dict[str, int] = {}
+        """Events of each execution that can be read."""
+        self.events = 0
+        self.checkpoints = 0
+
+
+def check_home(home: Path) -> Checked:
+    """Everything in the home. Raises `JournalError` where its database cannot be opened at all."""
+    path = home / "windlass.db"
+    found = _Found(home)
+    if path.exists():
+        lost = lost_commits(path)
+        if lost:
+            found.faults.append(Fault("log", lost))
+        db = open_database(path)
+        try:
+            _check_database(db, path, found)
+        finally:
+            close_database(db, path)
+    else:
+        _check_checkpoints(None, found)
+    return Checked(len(found.histories), found.events, found.checkpoints, found.faults)
+
+
+def _check_database(db: sqlite3.Connection, path: Path, found: _Found) -> None:
+    db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    with translate(path):
+        db.execute("BEGIN")
+    steps = [_check_pages, _check_executions, _check_strays, _check_ledger, _check_checkpoints]
+    for step in steps:
+        try:
+            with translate(path):
+                step(db, found)
+        except JournalError as error:
+            found.faults.append(Fault("database", error.message))
+    db.execute("ROLLBACK")
+
+
+def _check_pages(db: sqlite3.Connection, found: _Found) -> None:
+    lines = [row[0] for row in db.execute("PRAGMA integrity_check(20)")]
+    if lines != ["ok"]:
+        found.faults += [Fault("database", line) for text in lines for line in str(text).splitlines()]
+
+
+def _check_executions(db: sqlite3.Connection, found: _Found) -> None:
+    sql = "SELECT key, id, name, status, created_at, updated_at, driver, detail, expires_at FROM executions ORDER BY id"
+    for key, name, *head in db.execute(sql).fetchall():
+        found.histories[name] = 0
+        try:
+            events = _events(db, key, name)
+            state = folded(name, events)
+        except Damaged as damage:
+            found.faults.append(Fault(name, damage.reason, damage.seq))
+            continue
+        found.histories[name] = len(events)
+        found.events += len(events)
+        found.faults += [Fault(name, reason) for reason in _head_faults(head, events, state)]
+        found.faults += [Fault(name, reason) for reason in _missing_artifacts(found.home, state)]
+
+
+def _events(db: sqlite3.Connection, key: int, name: str) -> list[ev.Event]:
+    events: list[ev.Event] = []
+    sql = "SELECT seq, body, checksum FROM events WHERE execution = ? ORDER BY seq"
+    try:
+        for seq, body, stored in db.execute(sql, (key,)):
+            if seq != len(events) + 1:
+                raise Damaged(name, len(events) + 1, "it is missing")
+            events.append(decode_row(name, seq, body, stored))
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        raise Damaged(name, len(events) + 1, "a page of the database is damaged") from error
+    return events
+
+
+def _head_faults(head: list[Any], events: list[ev.Event], state: State) -> Iterator[str]:
+    """The line that lists read says what the events say."""
+    plan, status, created, updated, driver, detail, expires = head
+    begun = folded(state.id, events[:1])
+    if plan not in (begun.plan.name, state.plan.name):
+        yield f"its line in lists names the plan {plan!r}, its events {state.plan.name!r}"
+    for what, listed, told in (
+        ("status", status, str(state.status)),
+        ("driver", driver, state.driver),
+        ("reason", detail, state.paused_for),
+        ("expiry", expires, state.expires_at),
+        ("time of creation", created, state.created_at),
+    ):
+        if listed != told:
+            yield f"its line in lists has the {what} {listed!r}, its events {told!r}"
+    if updated not in {event.at for event in events}:
+        yield f"its line in lists was changed at {updated!r}, when nothing happened"
+
+
+def _missing_artifacts(home: Path, state: State) -> Iterator[str]:
+    """Files among the artifacts that a step's output names. The home may have been moved since."""
+    mark = f"/artifacts/{state.id}/"
+    for step in state.steps.values():
+        for text in _texts(step.output):
+            _, found, name = text.rpartition(mark)
+            if found and "\n" not in text and not (home / "artifacts" / state.id / name).exists():
+                yield f"the artifact {name} of step {step.id} is missing"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for one in value:
+                yield from _texts(one)
+        case dict():
+            for one in value.values():
+                yield from _texts(one)
+
+
+def _check_strays(db: sqlite3.Connection, found: _Found) -> None:
+    """Rows that belong to nobody. Execution 0 is nobody's on purpose (see `SqliteJournal.remove`)."""
+    sql = "SELECT count(*) FROM events WHERE execution != 0 AND execution NOT IN (SELECT key FROM executions)"
+    (strays,) = db.execute(sql).fetchone()
+    if strays:
+        found.faults.append(Fault("database", f"{strays} events belong to no execution"))
+    for number, execution, body in db.execute("SELECT id, execution, body FROM inbox"):
+        try:
+            msgspec.json.decode(body)
+        except (msgspec.DecodeError, TypeError) as error:
+            found.faults.append(Fault("inbox", f"message {number} to execution {execution} cannot be read: {error}"))
+        if execution not in found.histories:
+            found.faults.append(Fault("inbox", f"message {number} is to execution {execution}, which does not exist"))
+
+
+def _check_ledger(db: sqlite3.Connection, found: _Found) -> None:
+    """Every charge is of an attempt that its execution began, and its figures are figures."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'charges'").fetchone() is None:
+        return
+    begun: dict[str, set[tuple[str, int]]] = {}
+    sql = "SELECT key, execution, step, attempt, settled, counts_usd, counts_tokens, tokens_in, tokens_out FROM charges"
+    for key, execution, step, attempt, settled, *figures in db.execute(sql).fetchall():
+        if settled not in (0, 1) or not all(isinstance(one, int | float) and one >= 0 for one in figures):
+            found.faults.append(Fault("ledger", f"charge {key} of execution {execution} has impossible figures"))
+        if not found.histories.get(execution):
+            continue  # it was cleaned up, or is told of already: what it spent was spent
+        if execution not in begun:
+            begun[execution] = _attempts(db, execution)
+        if (step, attempt) not in begun[execution]:
+            found.faults.append(
+                Fault("ledger", f"charge {key} is of attempt {attempt} of {step}, which {execution} never began")
+            )
+
+
+def _attempts(db: sqlite3.Connection, execution: str) -> set[tuple[str, int]]:
+    (key,) = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone()
+    events = _events(db, key, execution)
+    return {(event.step, event.attempt) for event in events if isinstance(event, ev.AttemptStarted)}
+
+
+def _check_checkpoints(db: sqlite3.Connection | None, found: _Found) -> None:
+    """Every checkpoint file can be believed, and the journal has at least what it has."""
+    for file in sorted((found.home / "executions").glob("*/checkpoints/*.json")):
+        found.checkpoints += 1
+        execution = file.parent.parent.name
+        try:
+            events = read_checkpoint(file)
+        except BadCheckpoint as error:
+            found.faults.append(Fault(str(file), error.message))
+            continue
+        there = found.histories.get(execution)
+        if there is None:
+            found.faults.append(
+                Fault(str(file), f"execution {execution} is not in the journal: windlass restore {file}")
+            )
+        elif db is not None and there:
+            found.faults += _differences(db, file, execution, events, there)
+
+
+def _differences(
+    db: sqlite3.Connection, file: Path, execution: str, events: list[ev.Event], there: int
+) -> Iterator[Fault]:
+    if there < len(events):
+        yield Fault(execution, f"it has {there} events, and its checkpoint {file.name} has {len(events)}", there + 1)
+        return
+    (key,) = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone()
+    for seq, (kept, stored) in enumerate(zip(events, _events(db, key, execution), strict=False), 1):
+        if ev.encode(kept) != ev.encode(stored):
+            yield Fault(execution, f"its checkpoint {file.name} has another one", seq)
+            return
