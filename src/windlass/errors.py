@@ -192,7 +192,7 @@ class Damaged(JournalError):
         """The first event that cannot be read."""
         self.reason = reason
         ways = (
-            f"bring it back from a file in executions/{execution}/checkpoints of the home: windlass restore FILE",
+            f"bring it back from its checkpoint file, executions/{execution}.json in the home: windlass restore FILE",
             "remove it: windlass clean --damaged",
         )
         message = f"execution {execution} is damaged: event {seq} of it cannot be read: {reason}"

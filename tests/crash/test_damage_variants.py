@@ -200,7 +200,7 @@ async def _log_variant(home: Path, chance: random.Random) -> None:
 
 async def _checkpoint_variant(home: Path, chance: random.Random) -> None:
     before, _none = await _histories(home)
-    file = chance.choice(sorted(home.glob("executions/*/checkpoints/*.json")))
+    file = chance.choice(sorted(home.glob("executions/**/*.json")))
     content = file.read_bytes()
     file.write_bytes(_flip(content, chance) if chance.random() < 0.5 else content[: chance.randrange(len(content))])
     assert {fault.where for fault in check_home(home).faults} == {str(file)}

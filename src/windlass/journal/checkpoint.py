@@ -77,7 +77,7 @@ class CheckpointFolder:
             growing.extend(events, now, sync=sync)
             self._growing[execution] = growing
         else:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)  # a home that is gone is not made anew
             path = self._folder / f"{execution}.json"
             self._growing[execution] = _Growing.begun(path, execution, events, now, sync=sync)
 

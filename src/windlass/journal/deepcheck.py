@@ -7,6 +7,7 @@ changed. To be called while this process has no connection to the database (see 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,10 @@ from windlass.journal.schema import close_database, is_damage, open_database, tr
 from windlass.journal.wal import lost_commits
 
 __all__ = ["Checked", "Fault", "check_home"]
+
+TRIES = 20
+BETWEEN = 0.05
+"""Times and seconds for a checkpoint file that is being written to be whole."""
 
 
 class Fault(NamedTuple):
@@ -78,13 +83,16 @@ def _check_database(db: sqlite3.Connection, path: Path, found: _Found) -> None:
     db.text_factory = lambda raw: raw.decode("utf-8", "replace")
     with translate(path):
         db.execute("BEGIN")
-    steps = [_check_pages, _check_executions, _check_strays, _check_ledger, _check_checkpoints]
-    for step in steps:
+    for step in (_check_pages, _check_executions, _check_strays, _check_ledger, _end, _check_checkpoints):
         try:
             with translate(path):
                 step(db, found)
         except JournalError as error:
             found.faults.append(Fault("database", error.message))
+
+
+def _end(db: sqlite3.Connection, found: _Found) -> None:
+    """End the transaction: the checkpoint files are of now, and compared with what the journal has now."""
     db.execute("ROLLBACK")
 
 
@@ -208,31 +216,56 @@ def _attempts(db: sqlite3.Connection, execution: str) -> set[tuple[str, int]]:
 
 def _check_checkpoints(db: sqlite3.Connection | None, found: _Found) -> None:
     """Every checkpoint file can be believed, and the journal has at least what it has."""
-    for file in sorted((found.home / "executions").glob("*/checkpoints/*.json")):
+    damaged = {fault.where for fault in found.faults}
+    folder = found.home / "executions"
+    files = [(file, file.stem) for file in folder.glob("*.json")]
+    files += [(file, file.parent.parent.name) for file in folder.glob("*/checkpoints/*.json")]
+    for file, execution in sorted(files):
         found.checkpoints += 1
-        execution = file.parent.parent.name
         try:
-            events = read_checkpoint(file)
+            events = _read_at_rest(file)
         except BadCheckpoint as error:
             found.faults.append(Fault(str(file), error.message))
             continue
-        there = found.histories.get(execution)
-        if there is None:
+        stored = _stored(db, execution)
+        if stored is None:
             found.faults.append(
                 Fault(str(file), f"execution {execution} is not in the journal: windlass restore {file}")
             )
-        elif db is not None and there:
-            found.faults += _differences(db, file, execution, events, there)
+        elif execution not in damaged:
+            found.faults += _differences(file, execution, events, stored)
 
 
-def _differences(
-    db: sqlite3.Connection, file: Path, execution: str, events: list[ev.Event], there: int
-) -> Iterator[Fault]:
-    if there < len(events):
-        yield Fault(execution, f"it has {there} events, and its checkpoint {file.name} has {len(events)}", there + 1)
+def _read_at_rest(file: Path) -> list[ev.Event]:
+    """A file that grows at this moment looks cut off: it is read again."""
+    for _ in range(TRIES):
+        size = file.stat().st_size if file.exists() else 0
+        try:
+            return read_checkpoint(file)
+        except BadCheckpoint:
+            time.sleep(BETWEEN)
+            if file.exists() and file.stat().st_size == size:
+                break
+    return read_checkpoint(file)
+
+
+def _stored(db: sqlite3.Connection | None, execution: str) -> list[ev.Event] | None:
+    """What the journal has of it by now; None if it does not know it."""
+    row = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone() if db is not None else None
+    if db is None or row is None:
+        return None
+    try:
+        return _events(db, row[0], execution)
+    except Damaged:
+        return []
+
+
+def _differences(file: Path, execution: str, kept: list[ev.Event], stored: list[ev.Event]) -> Iterator[Fault]:
+    if len(stored) < len(kept):
+        reason = f"it has {len(stored)} events, and its checkpoint {file.name} has {len(kept)}"
+        yield Fault(execution, reason, len(stored) + 1)
         return
-    (key,) = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone()
-    for seq, (kept, stored) in enumerate(zip(events, _events(db, key, execution), strict=False), 1):
-        if ev.encode(kept) != ev.encode(stored):
+    for seq, (one, other) in enumerate(zip(kept, stored, strict=False), 1):
+        if ev.encode(one) != ev.encode(other):
             yield Fault(execution, f"its checkpoint {file.name} has another one", seq)
             return
