@@ -80,7 +80,7 @@ def _contents(home: Path) -> Any:
     try:
         names = ("executions", "events", "inbox")
         return [db.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in names]
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return None
     finally:
         db.close()

@@ -200,7 +200,7 @@ def translate(path: Path) -> Iterator[None]:
         yield
     except (Conflict, JournalError, NotPermitted):
         raise
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         raise meaning(error, path) from error
 
 
@@ -213,6 +213,8 @@ def is_damage(error: sqlite3.Error) -> bool:
 def meaning(error: Exception, path: Path) -> JournalError:
     """What an error of SQLite or the system says about the file, and what to do."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)  # without the path, whose words are no signs
+    if isinstance(error, UnicodeDecodeError):
+        text = "malformed"  # a name in the database's own tables is no text any more
     if any(sign in text for sign in ("unable to open", "readonly", "disk I/O")) and _on_read_only_disk(path):
         text = "Read-only file system"
     free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
