@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from windlass.plan.quantities import GB, MB, Duration, Size, at_most, within
+from windlass.plan.quantities import GB, MB, Duration, Share, Size, at_most, within
 
 __all__ = ["OF_COMMANDS", "CommandLimits", "ProgramBounds", "StepLimits", "misfit"]
 
@@ -23,6 +23,8 @@ class CommandLimits(_Bounds):
     """Bytes in memory."""
     cpu: Annotated[Duration, at_most("7d")] | None = None
     """Computing time."""
+    cpu_share: Share | None = None
+    """The most of the processors at any time: it is slowed down, never killed. 100% is one processor."""
     processes: int | None = Field(default=None, ge=1, le=1_000_000)
     """Processes that live at the same time."""
 
@@ -51,6 +53,8 @@ class StepLimits(ProgramBounds):
     """Bytes in memory, all included."""
     cpu: Annotated[Duration, at_most("7d")] | None = None
     """Computing time."""
+    cpu_share: Share | None = None
+    """The most of the processors that a command has at any time: it is slowed down, never killed."""
     processes: int | None = Field(default=None, ge=1, le=1_000_000)
     """Processes of a command that live at the same time."""
 

@@ -248,6 +248,8 @@ class Step(_Value):
         if not commands:
             if "processes" in told:
                 return "`limits.processes`: a program has no processes; this belongs to a command"
+            if "cpu_share" in told:
+                return "`limits.cpu_share`: only a command can be slowed down; a program has `limits.cpu`"
             return misfit(ProgramBounds, told)
         if "wall" in told:
             return "`limits.wall` belongs to a program; of a command this is the step's `timeout`"

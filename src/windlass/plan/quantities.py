@@ -10,7 +10,20 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-__all__ = ["GB", "KB", "MB", "Duration", "Size", "at_most", "parse_duration", "parse_size", "shown_size", "within"]
+__all__ = [
+    "GB",
+    "KB",
+    "MB",
+    "Duration",
+    "Share",
+    "Size",
+    "at_most",
+    "parse_duration",
+    "parse_share",
+    "parse_size",
+    "shown_size",
+    "within",
+]
 
 KB, MB, GB = 1024, 1024**2, 1024**3
 """Sizes are binary, as memory is: `64mb` is 64 * 1024 * 1024 bytes."""
@@ -88,6 +101,31 @@ def at_most(longest: str) -> AfterValidator:
 
     return AfterValidator(check)
 
+
+def parse_share(value: Any) -> float:
+    """Processors from `"50%"`, `0.5`, `"150%"`: 1 is one processor, all the time."""
+    text = str(value).strip()
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a share: write it like 50%, 150% (one processor is 100%)") from None
+    if not 0.01 <= share <= 1024:
+        raise ValueError("a share must be at least 1% of one processor and at most 1024 processors")
+    return share
+
+
+Share = Annotated[
+    float,
+    BeforeValidator(parse_share),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 0.01, "maximum": 1024}, {"type": "string"}],
+            "description": "Of one processor: 50%, 150%, or 0.5, 1.5",
+        }
+    ),
+]
 
 Duration = Annotated[
     float,

@@ -2,7 +2,7 @@
 
 from windlass.process.command import SpawnError
 from windlass.process.isolation import Isolation, isolated, refusal
-from windlass.process.layers import Layer, layers
+from windlass.process.layers import Layer, cpu_share, layers
 from windlass.process.limits import LimitName, ProcessLimits, Used
 from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
 from windlass.process.ward import Exit, Process, ProcessLost
@@ -21,6 +21,7 @@ __all__ = [
     "Supervisor",
     "Used",
     "containment",
+    "cpu_share",
     "isolated",
     "layers",
     "refusal",

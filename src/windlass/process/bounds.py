@@ -1,7 +1,7 @@
 """Bounds: all that holds one command to its limits, in the hands of its keeper.
 
 - the **gauge** looks at the tree, and says which limit is passed: everywhere, for every limit;
-- a **cgroup** has the kernel bound memory, where one can be made;
+- a **cgroup** has the kernel bound memory and share out processors, where one can be made;
 - **resource limits** of the kernel, for each process: no core dump, and computing time a little beyond its limit, which
   still hold should keeper and warden both be killed.
 
@@ -27,6 +27,8 @@ __all__ = ["Bounds"]
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_TIMERSLACK = 29
 
+NICER = 10
+"""How much later than others a command with a share comes where no cgroup can be made: that is a priority alone."""
 LATER = 5
 """Seconds of computing beyond the limit after which the kernel ends a process that no one watches any more."""
 
@@ -35,26 +37,47 @@ class Bounds:
     place: cgroups.Place | None = None
     """Where cgroups can be made: found once, by the warden, for all keepers to come."""
 
-    def __init__(self, memory: int | None, cpu: float | None, processes: int | None, use_cgroups: bool) -> None:
+    cpu_place: cgroups.Place | None = None
+    """Where processors can be shared out; under version 2 the same."""
+
+    def __init__(
+        self,
+        memory: int | None,
+        cpu: float | None,
+        processes: int | None,
+        use_cgroups: bool,
+        cpu_share: float | None = None,
+    ) -> None:
         self._gauge = Gauge(memory, cpu, processes)
         self._cpu = cpu
         self._struck = False
         self._cgroup: cgroups.Cgroup | None = None
-        if memory is not None and use_cgroups and self.place is not None:
+        self._throttle: cgroups.Cgroup | None = None
+        place, cpu_place = (self.place, self.cpu_place) if use_cgroups else (None, None)
+        one = cpu_share if cpu_place is not None and place is cpu_place else None
+        if place is not None and (memory is not None or one is not None):
             with suppress(OSError):  # as many as there may be are there, or our own is gone: it is watched alone
-                self._cgroup = cgroups.Cgroup(self.place, memory)
+                self._cgroup = cgroups.Cgroup(place, memory, one)
+        if cpu_share is not None and one is None and cpu_place is not None:
+            with suppress(OSError):
+                self._throttle = cgroups.Cgroup(cpu_place, None, cpu_share)
+        held = self._throttle if one is None else self._cgroup
+        self._nice = cpu_share is not None and held is None
 
     @classmethod
     def settle(cls) -> None:
         """Find out what there is on this machine."""
         with suppress(cgroups.NoPlace, OSError):  # `layers` tells the reason
             cls.place = cgroups.find()
+        with suppress(cgroups.NoPlace, OSError):
+            cls.cpu_place = cgroups.find_for_cpu(cls.place)
 
     @classmethod
     def sweep(cls) -> None:
         """Remove what killed keepers have left."""
-        if cls.place is not None:
-            cgroups.sweep(cls.place)
+        for place in {cls.place, cls.cpu_place}:
+            if place is not None:
+                cgroups.sweep(place)
 
     def enter(self) -> None:
         """In the new process, before it becomes the command. It must not raise: the command is started all the same."""
@@ -65,9 +88,11 @@ class Bounds:
                 seconds = math.ceil(self._cpu) + LATER
                 if hardest == resource.RLIM_INFINITY or seconds < hardest:
                     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        if self._cgroup is not None:
+        for cgroup in filter(None, (self._cgroup, self._throttle)):
             with suppress(OSError):  # it was removed under us: the gauge goes on alone
-                self._cgroup.enter()
+                cgroup.enter()
+        if self._nice:
+            os.nice(NICER)
 
     def come_first(self) -> None:
         """In the keeper: run as soon as there is a reason to. Memory is filled faster than a turn comes round.
@@ -104,5 +129,5 @@ class Bounds:
 
     def close(self) -> None:
         """No process is left."""
-        if self._cgroup is not None:
-            self._cgroup.close()
+        for cgroup in filter(None, (self._cgroup, self._throttle)):
+            cgroup.close()

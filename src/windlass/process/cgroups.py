@@ -1,4 +1,4 @@
-"""Cgroups: a bound of memory that the kernel itself keeps, for one command and all that it starts.
+"""Cgroups: bounds of memory and of processors that the kernel itself keeps, for one command and all that it starts.
 
 The gauge sees what has happened; a cgroup keeps it from happening, however fast memory is filled and however long the
 keeper has to wait for its turn. Its bound lies a little above the limit (`SPARE`): the gauge ends a command that passes
@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["Cgroup", "NoPlace", "Place", "find", "sweep"]
+__all__ = ["Cgroup", "NoPlace", "Place", "find", "find_for_cpu", "sweep"]
 
 PREFIX = "windlass-"
 SPARE = 0.01
@@ -31,6 +31,8 @@ SPARE = 0.01
 BATCH = 1024 * 1024
 """Bytes: more than the kernel takes from a cgroup at a time, so that less is missing when it finds none left."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
+PERIOD, SHORTEST = 100_000, 1_000
+"""Microseconds over which a share is measured out, and the least of them that the kernel grants."""
 TRIAL = 64 * 1024 * 1024
 """Bytes, for a cgroup in which nothing is done."""
 
@@ -49,6 +51,10 @@ class Place:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
+    def quota(self, share: float) -> dict[str, str]:
+        """The files that give a cgroup this share of the processors, and what is written to them."""
+        return {"cpu.max": f"{max(int(share * PERIOD), SHORTEST)} {PERIOD}"}
+
 
 class OldPlace(Place):
     """The same under version 1."""
@@ -58,24 +64,35 @@ class OldPlace(Place):
     also = {"memory.memsw.limit_in_bytes": ""}  # with swap: the same as without
     version = 1
 
+    def quota(self, share: float) -> dict[str, str]:
+        return {"cpu.cfs_period_us": str(PERIOD), "cpu.cfs_quota_us": str(max(int(share * PERIOD), SHORTEST))}
+
 
 class Cgroup:
     """Of one command, which enters it before it is the command. Its keeper stays outside."""
 
-    def __init__(self, place: Place, memory: int) -> None:
+    def __init__(self, place: Place, memory: int | None, share: float | None = None) -> None:
+        """`share` is how many processors it has: 0.5 is half of one."""
         self._place = place
         self._folder = f"{place.folder}/{PREFIX}{os.getpid()}"
-        self.bound = int(memory * (1 + SPARE)) // PAGE * PAGE
+        self.bound = 0 if memory is None else int(memory * (1 + SPARE)) // PAGE * PAGE
         os.mkdir(self._folder)
         try:
-            _write(f"{self._folder}/{place.limit}", str(self.bound))
-            for name, value in place.also.items():
-                with suppress(FileNotFoundError):  # a kernel without swap, or from before they were there
-                    _write(f"{self._folder}/{name}", value or str(self.bound))
+            if self.bound:
+                self._bound_memory()
+            if share is not None:
+                for name, value in place.quota(share).items():
+                    _write(f"{self._folder}/{name}", value)
             self._door = os.open(f"{self._folder}/{place.door}", os.O_WRONLY | os.O_CLOEXEC)
         except OSError:
             os.rmdir(self._folder)
             raise
+
+    def _bound_memory(self) -> None:
+        _write(f"{self._folder}/{self._place.limit}", str(self.bound))
+        for name, value in self._place.also.items():
+            with suppress(FileNotFoundError):  # a kernel without swap, or from before they were there
+                _write(f"{self._folder}/{name}", value or str(self.bound))
 
     def enter(self) -> None:
         """Move the process that calls this."""
@@ -83,6 +100,8 @@ class Cgroup:
 
     def struck(self) -> bool:
         """Whether the kernel has killed because the bound was reached, and not for the want of the whole machine."""
+        if not self.bound:
+            return False
         counts = _counts(f"{self._folder}/{self._place.events}")
         if not counts.get("oom_kill"):
             return False
@@ -108,6 +127,24 @@ def find() -> Place:
     raise NoPlace(reasons[0] if reasons else "no cgroup above ours hands `memory` down to new ones")
 
 
+def find_for_cpu(memory: Place | None) -> Place:
+    """Where a cgroup with a share of the processors can be made and entered; NoPlace where none can.
+
+    Under version 2 a process is in one cgroup: it must be that of its memory, if there is one.
+    """
+    if memory is not None and memory.version == 2:
+        if "cpu" not in _read(f"{memory.folder}/cgroup.subtree_control").split():
+            raise NoPlace(f"{memory.folder} does not hand `cpu` down to new cgroups")
+        return memory
+    reasons = []
+    for place in _candidates("cpu"):
+        if reason := _share_tried(place):
+            reasons.append(f"{place.folder}: {reason}")
+        else:
+            return place
+    raise NoPlace(reasons[0] if reasons else "no cgroup above ours hands `cpu` down to new ones")
+
+
 def sweep(place: Place) -> None:
     """Remove the cgroups of keepers that were killed, here or in an engine before us."""
     with suppress(OSError):  # our own is gone: nothing is left to remove
@@ -125,17 +162,17 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)
 
 
-def _candidates() -> Iterator[Place]:
+def _candidates(controller: str = "memory") -> Iterator[Place]:
     """In the order in which they are to be tried."""
     with open("/proc/self/cgroup") as file:
         ours = [line.rstrip("\n").split(":", 2) for line in file]
     for kind, root, mount, options in _mounts():
         for _, controllers, path in ours:
-            if kind == "cgroup" and "memory" in options and "memory" in controllers.split(","):
+            if kind == "cgroup" and controller in options and controller in controllers.split(","):
                 if folder := _seen_from(mount, root, path):
                     yield OldPlace(folder)
             elif kind == "cgroup2" and not controllers and (folder := _seen_from(mount, root, path)):
-                yield from _handing_down(mount, folder)
+                yield from _handing_down(mount, folder, controller)
 
 
 def _mounts() -> Iterator[tuple[str, str, str, list[str]]]:
@@ -157,11 +194,11 @@ def _seen_from(mount: str, root: str, path: str) -> str | None:
     return (mount + path.removeprefix(top)).rstrip("/")
 
 
-def _handing_down(mount: str, folder: str) -> Iterator[Place]:
-    """This cgroup and those above it that give their children bounds of memory, as far as none of them has one."""
+def _handing_down(mount: str, folder: str, controller: str = "memory") -> Iterator[Place]:
+    """This cgroup and those above it that give their children such bounds, as far as none of them has one."""
     while True:
         with suppress(OSError):
-            if "memory" in _read(f"{folder}/cgroup.subtree_control").split() and os.access(folder, os.W_OK):
+            if controller in _read(f"{folder}/cgroup.subtree_control").split() and os.access(folder, os.W_OK):
                 yield Place(folder)
         if folder == mount or _bounded(folder):
             return
@@ -169,9 +206,9 @@ def _handing_down(mount: str, folder: str) -> Iterator[Place]:
 
 
 def _bounded(folder: str) -> bool:
-    for name in ("memory.max", "memory.high"):
+    for name in ("memory.max", "memory.high", "cpu.max"):
         with suppress(OSError):  # the controller is not on here
-            if _read(f"{folder}/{name}").strip() != "max":
+            if _read(f"{folder}/{name}").split()[:1] != ["max"]:
                 return True
     return False
 
@@ -184,6 +221,20 @@ def _tried(place: Place) -> str | None:
         try:
             if "oom_kill" not in _counts(f"{place.folder}/{PREFIX}{os.getpid()}/{place.events}"):
                 return "this kernel does not tell whom it killed for memory (Linux 4.13 does)"
+            refused = _entered(cgroup)
+        finally:
+            cgroup.close()
+    except OSError as error:
+        refused = error.errno or errno.EIO
+    return os.strerror(refused).lower() if refused else None
+
+
+def _share_tried(place: Place) -> str | None:
+    """The same for a share of the processors."""
+    sweep(place)
+    try:
+        cgroup = Cgroup(place, None, 1.0)
+        try:
             refused = _entered(cgroup)
         finally:
             cgroup.close()
@@ -232,10 +283,19 @@ def _write(path: str, text: str) -> None:
 
 
 def main() -> None:
+    """Without an argument of memory, with `cpu` of processors."""
+    place: Place | None = None
     try:
-        place = find()
+        try:
+            place = find()
+        except (NoPlace, OSError):
+            if sys.argv[1:] != ["cpu"]:
+                raise
+        if sys.argv[1:] == ["cpu"]:
+            place = find_for_cpu(place)
     except (NoPlace, OSError) as error:
         sys.exit(str(error))
+    assert place is not None
     print(f"version {place.version}, {place.folder}")  # noqa: T201 - its answer
 
 

@@ -16,6 +16,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from windlass.process.bounds import NICER
 from windlass.process.command import Command
 from windlass.process.limits import LimitName, ProcessLimits, Used
 from windlass.process.listing import Listed, beneath, list_processes
@@ -173,6 +174,9 @@ class Grouping:
             stdio.finish()  # asyncio itself has killed the process, if there was one
             raise
         stdio.let_go()
+        if command.limits is not None and command.limits.cpu_share is not None:
+            with suppress(OSError):  # it has ended already; there is nothing else here that would slow it down
+                os.setpriority(os.PRIO_PGRP, main.pid, min(os.getpriority(os.PRIO_PROCESS, 0) + NICER, 19))
         ward = GroupWard(main, stdio, command.limits)
         self._wards.add(ward)
         ward.follower.add_done_callback(lambda _: self._wards.discard(ward))

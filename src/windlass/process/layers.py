@@ -6,6 +6,7 @@ that no one takes its silence for a yes.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from windlass.process import bounds, cgroups, confine
 from windlass.process.isolation import bubblewrap_launcher, network_launcher
 from windlass.process.supervisor import Mechanism, containment
 
-__all__ = ["Layer", "layers"]
+__all__ = ["Layer", "cpu_share", "layers"]
 
 PATIENCE = 10.0
 """Seconds that trying a layer out may take."""
@@ -40,6 +41,7 @@ def layers() -> tuple[Layer, ...]:
         Layer("process tree", True, f"{mechanism}: every step"),
         _watch(mechanism),
         _cgroups(mechanism),
+        cpu_share(),
         _resource_limits(mechanism),
         *(layer if layer.active else _stood_in_for(layer, bubblewrap) for layer in kernel),
         bubblewrap,
@@ -66,6 +68,18 @@ def _cgroups(mechanism: Mechanism) -> Layer:
     return Layer(
         "cgroups", True, f"{place}: memory of steps with `limits` is bounded, {cgroups.SPARE:.0%} above the limit"
     )
+
+
+@functools.cache
+def cpu_share() -> Layer:
+    """Asked once: a step with a share is told by it if its share is only a priority."""
+    weak = "`limits.cpu_share` is a lower priority alone, which bounds nothing while the machine is idle"
+    if containment().mechanism != "subreaper":
+        return Layer("processors", False, f"no cgroups with process groups: {weak}")
+    said, place = _tried([sys.executable, "-I", "-S", cgroups.__file__, "cpu"])
+    if said is not None:
+        return Layer("processors", False, f"{said}: {weak}")
+    return Layer("processors", True, f"{place}: steps with `limits.cpu_share` are slowed down to it by the kernel")
 
 
 def _resource_limits(mechanism: Mechanism) -> Layer:

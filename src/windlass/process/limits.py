@@ -15,7 +15,7 @@ LimitName = Literal["memory", "cpu", "processes"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Bounds of a whole process tree. What passes one is killed at once; None is no limit."""
+    """Bounds of a whole process tree; None is no limit. What passes one is killed at once, except a share."""
 
     memory: int | None = None
     """Bytes in memory, of all its processes together."""
@@ -23,15 +23,17 @@ class ProcessLimits:
     """Seconds of computing, of the living and of those that have ended."""
     processes: int | None = None
     """Processes that live at the same time."""
+    cpu_share: float | None = None
+    """Processors that it has at any time, 0.5 is half of one. It is slowed down and never killed."""
 
     def __post_init__(self) -> None:
-        for name in ("memory", "cpu", "processes"):
+        for name in ("memory", "cpu", "processes", "cpu_share"):
             bound = getattr(self, name)
             if bound is not None and not bound > 0:
                 raise ValueError(f"a limit of {name} must be more than 0, not {bound!r}")
 
     def __bool__(self) -> bool:
-        return not (self.memory is self.cpu is self.processes is None)
+        return not (self.memory is self.cpu is self.processes is self.cpu_share is None)
 
 
 @dataclass(frozen=True, slots=True)

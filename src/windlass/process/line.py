@@ -104,7 +104,17 @@ class KeptWard:
         """Tell the keeper what to run, and wait until it runs. Cancelled, it leaves nothing running."""
         command = self._command
         limits = command.limits
-        bounds = None if limits is None else (limits.memory, limits.cpu, limits.processes, self._cgroups)
+        bounds = (
+            None
+            if limits is None
+            else (
+                limits.memory,
+                limits.cpu,
+                limits.processes,
+                self._cgroups,
+                limits.cpu_share,
+            )
+        )
         request = marshal.dumps((command.argv, command.cwd, command.env, bounds))
         try:
             with suppress(ConnectionError):  # the keeper could not be made, or was killed: the follower reads which

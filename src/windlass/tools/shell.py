@@ -22,7 +22,7 @@ from windlass.plan.limits import CommandLimits
 from windlass.plan.model import Effect
 from windlass.plan.quantities import MB
 from windlass.ports import Call
-from windlass.process import Exit, Isolation, ProcessLimits, SpawnError, isolated, refusal
+from windlass.process import Exit, Isolation, ProcessLimits, SpawnError, cpu_share, isolated, refusal
 from windlass.tools.arguments import Arguments, complaints
 from windlass.tools.captured import CapturedStream
 
@@ -121,6 +121,10 @@ class Shell:
     ) -> dict[str, Any]:
         stdin = given.stdin.encode() if given.stdin is not None else None
         limits = ProcessLimits(**given.limits.model_dump()) if given.limits else None
+        if limits is not None and limits.cpu_share is not None:
+            layer = await asyncio.to_thread(cpu_share)
+            if not layer.active:
+                call.output("note", f"{layer.detail}\n")
         try:
             process = await call.processes.spawn(argv, cwd=cwd, env=env, stdin=stdin, limits=limits)
         except SpawnError as error:
