@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from windlass.engine.execution import Execution
     from windlass.errors import Category, Failure, PlanInvalid, ToolError, WindlassError
     from windlass.plan.model import Budget, Effect, Importance, Limits, Permits, Plan, Retry, Step
-    from windlass.ports import AgentRequest, AgentResult, Call, Health, Host, Runner, Usage
+    from windlass.ports import AgentRequest, AgentResult, Amount, Call, Health, Host, Runner, Usage
     from windlass.tools.function import tool
 
 _HOMES = {
@@ -48,6 +48,7 @@ _HOMES = {
     "Step": ("windlass.plan.model", "Step"),
     "AgentRequest": ("windlass.ports", "AgentRequest"),
     "AgentResult": ("windlass.ports", "AgentResult"),
+    "Amount": ("windlass.ports", "Amount"),
     "Call": ("windlass.ports", "Call"),
     "Health": ("windlass.ports", "Health"),
     "Host": ("windlass.ports", "Host"),
@@ -59,6 +60,7 @@ _HOMES = {
 __all__ = [
     "AgentRequest",
     "AgentResult",
+    "Amount",
     "Budget",
     "Call",
     "Category",

@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from windlass.core.budget import Amount
 from windlass.core.events import Usage
 from windlass.errors import UsageError
 
@@ -88,6 +89,16 @@ class Prices:
             return dated
         family = _FAMILY.search(name)
         return FAMILIES[family[1]].of_usage(usage) if family else None
+
+    def call(self, model: str, tokens_in: int, tokens_out: int) -> Amount:
+        """The most that one request can use: all of its prompt may have to be written to a cache."""
+        window = self.window(model)
+        prompt = min(tokens_in, window) if window else tokens_in
+        costs = [
+            self.cost(model, Usage(prompt, tokens_out)),
+            self.cost(model, Usage(prompt, tokens_out, cache_write=prompt)),
+        ]
+        return Amount(None if None in costs else max(cost or 0.0 for cost in costs), prompt + tokens_out)
 
     def window(self, model: str) -> int | None:
         """How many tokens the model can read at once, where that is known."""

@@ -57,10 +57,17 @@ def test_e3_without_a_terminal_it_stops_with_5_and_goes_on_with_resume_budget(
     (execution,) = project.ids()
     view = ran.json
     assert (view["status"], view["reason"]) == ("paused", "budget")
-    assert view["cost"] == {"usd": 1.0, "known": True, "tokens_in": 1_000_000, "tokens_out": 1000}
+    assert view["cost"] == {"usd": 1.0, "known": True, "tokens_in": 1_000_000, "tokens_out": 1000, "text": "$1.00"}
+    assert view["budget"] == {"limit_usd": 1.0, "limit_tokens": None, "overruns": []}
     assert view["steps"][1]["question"]["kind"] == "budget"
-    assert "$1.00" in view["steps"][1]["question"]["text"]
-    assert f"windlass resume {execution} --budget USD" in ran.err
+    reached = "the limit of $1.00 for this execution is reached ($1.00 spent)"
+    assert view["steps"][1]["question"]["text"] == reached
+    assert f"? second: {reached}" in ran.err
+    assert "allowed by" not in ran.err, "nobody said no"
+    assert ran.err.splitlines()[-2:] == [
+        "next:",
+        f"  windlass resume {execution} --budget 2.00   # what may be spent in all",
+    ]
     assert len(model.requests) == 1, "nothing more was asked of the model"
     again = windlass("resume", execution, code=5, **env)
     assert "$1.00" in again.err
@@ -74,8 +81,9 @@ def test_e3_without_a_terminal_it_stops_with_5_and_goes_on_with_resume_budget(
 def test_e3_yes_does_not_mean_money(project: Project, windlass: Windlass, served: Served) -> None:
     project.user_file("config.toml", PRICES)
     _model, env = served(*words())
-    windlass("run", project.plan(TWO), *MODEL, "--budget", "1", "--yes", code=5, **env)
-    assert answers(project) == [(False, None)]
+    ran = windlass("run", project.plan(TWO), *MODEL, "--budget", "1", "--yes", code=5, **env)
+    assert "pausing: a limit is reached, and nobody is here to allow more" in ran.err
+    assert answers(project) == [], "nobody was asked"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +120,13 @@ def test_e3_resumed_on_a_terminal_it_is_asked_again(project: Project, windlass: 
 def test_e1_unknown_cost_is_shown_as_unknown(project: Project, windlass: Windlass, served: Served) -> None:
     _model, env = served(*words())
     ran = windlass("run", project.plan(TWO), "--model", "anthropic:nobody-knows-it", "--json", **env)
-    assert ran.json["cost"] == {"usd": None, "known": False, "tokens_in": 2_000_000, "tokens_out": 2000}
+    assert ran.json["cost"] == {
+        "usd": None,
+        "known": False,
+        "tokens_in": 2_000_000,
+        "tokens_out": 2000,
+        "text": "unknown",
+    }
     assert [step["cost_usd"] for step in ran.json["steps"]] == [None, None]
     assert "cost: unknown (2 attempts of unknown cost)" in ran.err
     assert "2 attempts of unknown cost" in windlass("budget").out
@@ -124,23 +138,64 @@ def test_e1_a_budget_that_is_no_amount_is_refused(project: Project, windlass: Wi
     assert project.ids() == [], str(ran)
 
 
-def test_e1_the_limit_of_the_day_holds_for_two_programs_at_once(
+FOUR = "limits: {parallel: 4}\nsteps:\n" + "".join(
+    f"  - {{id: s{number}, agent: developer, prompt: Do it {number}.}}\n" for number in range(4)
+)
+LONG = {"tokens_in": 1000, "tokens_out": 32_000}
+BY_OUTPUT = "[prices.'the-model']\ninput = 0.0\noutput = 31.25\n"
+"""A call of `LONG`, the longest that there is, costs a dollar."""
+
+
+def test_e1_the_limit_of_the_day_holds_for_several_programs_with_several_agents_each(
     project: Project, windlass: Windlass, served: Served
 ) -> None:
-    """Each would spend two dollars; three are too much for today."""
-    project.user_file("config.toml", PRICES + "[budget]\nday = 2\n")
-    model, env = served(
-        Reply.say("1st", when="Do the first.", repeat=True, **DEAR),
-        Reply.say("2nd", when="Do the second.", repeat=True, **DEAR),
+    """Three programs of four agents: twelve calls of a dollar, and $2.50 for today."""
+    project.user_file("config.toml", BY_OUTPUT + "[budget]\nday = 2.5\n")
+    model, env = served(Reply.say("done", repeat=True, **LONG))
+    plan = project.plan(FOUR)
+    programs = [windlass.background("run", plan, *MODEL, "--progress", "plain", **env) for _ in range(3)]
+    ended = [program.ended() for program in programs]
+    assert [ran.code for ran in ended] == [5, 5, 5], "\n".join(map(str, ended))
+    day = windlass("budget", "--json").json["day"]
+    assert (day["spent_usd"], day["reserved_usd"], len(model.requests)) == (3.0, 0.0, 3), "one call over, in all"
+    told = "\n".join(ran.err for ran in ended)
+    assert "the limit of $2.50 for today is passed: $3.00 spent, $0.50 over" in told
+    assert "waiting for room in the budget for today: " in told
+
+
+def test_e1_agents_in_parallel_that_pass_the_budget_say_so_in_every_place(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    """The plan has one agent more than the budget pays for, and it is begun with what is left."""
+    project.user_file("config.toml", BY_OUTPUT)
+    model, env = served(Reply.say("done", repeat=True, **LONG))
+    ran = windlass("run", project.plan(FOUR), *MODEL, "--budget", "3.5", "--json", **env)
+    (execution,) = project.ids()
+    assert (ran.json["status"], len(model.requests)) == ("completed", 4)
+    passed = "the limit of $3.50 for this execution is passed: $4.00 spent, $0.50 over"
+    (overrun,) = ran.json["budget"]["overruns"]
+    assert (overrun["limit"], overrun["spent"], overrun["text"]) == (3.5, 4.0, passed)
+    assert f"  ! over budget: {passed}" in ran.err.splitlines()[-2:]
+    assert "one call can cost up to $1.0" in ran.err
+    assert f"  ! over budget: {passed}" in windlass("status", execution).out
+    (listed,) = windlass("list").out.splitlines()
+    assert listed.endswith("(over budget)"), listed
+
+
+def test_e1_a_model_without_a_price_is_refused_under_a_limit_in_dollars(
+    project: Project, windlass: Windlass, served: Served
+) -> None:
+    model, env = served(*words())
+    unknown = ("--model", "anthropic:nobody-knows-it")
+    ran = windlass("run", project.plan(TWO), *unknown, "--budget", "0.30", "--json", code=1, **env)
+    assert model.requests == []
+    error = ran.json["steps"][0]["error"]
+    assert error["category"] == "configuration"
+    assert error["message"] == (
+        "no price is known for anthropic:nobody-knows-it, so the limit of $0.30 for this execution cannot be held"
     )
-    plan = project.plan(TWO)
-    programs = [windlass.background("run", plan, *MODEL, "--progress", "plain", **env) for _ in range(2)]
-    codes = [program.ended().code for program in programs]
-    assert 5 in codes, codes
-    spent = windlass("budget", "--json").json["day"]
-    assert 2.0 <= spent["spent_usd"] <= 3.0, "no more than a call that was begun when there was room"
-    assert spent["reserved_usd"] == 0.0
-    assert len(model.requests) < 4
+    project.user_file("config.toml", "[prices.'nobody-knows-it']\ninput = 0\noutput = 0\n")
+    assert windlass("run", project.plan(TWO), *unknown, "--budget", "0.30", "--json", **env).json["cost"]["usd"] == 0.0
 
 
 # -- quota ---------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_e1_what_is_unknown_is_never_shown_as_nothing() -> None:
     began(run)
     used(run, ev.Usage(5, 1))
     view = snapshot(run.state)
-    assert view["cost"] == {"usd": None, "known": False, "tokens_in": 5, "tokens_out": 1}
+    assert view["cost"] == {"usd": None, "known": False, "tokens_in": 5, "tokens_out": 1, "text": "unknown"}
     assert view["steps"][0]["cost_usd"] is None
     used(run, ev.Usage(5, 1, usd=0.0))
     assert snapshot(run.state)["cost"]["usd"] == 0.0, "a known nothing is nothing"

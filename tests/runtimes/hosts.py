@@ -95,6 +95,9 @@ class FakeHost:
     def note(self, text: str) -> None:
         self._keep("note", self.notes, text)
 
+    async def afford(self, prompt: int) -> bool:
+        return True
+
     async def ask(self, tool: str, input: Any) -> Answer:
         asked = Asked(tool, input)
         self._keep("ask", self.asks, asked)

@@ -139,7 +139,12 @@ def test_e1_a_spent_budget_stops_with_5_and_more_of_it_goes_on_in_the_same_conve
         assert asked == 1 if runtime == CLAUDE else asked <= 2
         assert stopped.json["reason"] == "budget"
         (execution,) = project.ids()
-        assert f"windlass resume {execution} --budget USD" in stopped.err
+        assert "pausing: a limit is reached, and nobody is here to allow more" in stopped.err
+        assert re.search(rf"windlass resume {execution} --budget 1\.\d\d ", stopped.err), stopped.err
+        if runtime == CLAUDE:
+            (passed,) = stopped.json["budget"]["overruns"]
+            assert (passed["scope"], passed["limit"]) == ("execution", 0.5)
+            assert f"! over budget: {passed['text']}" in stopped.err
         windlass("resume", execution, "--yes", code=5)
         assert len(model.requests) == asked, "without more money nothing is asked"
         ran = windlass("resume", execution, "--budget", "10", "--json", "--yes")
@@ -161,13 +166,13 @@ def test_e1_a_spent_budget_stops_with_5_and_more_of_it_goes_on_in_the_same_conve
 def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
     project: Project, windlass: Windlass, until: Any
 ) -> None:
-    """Each would fit alone; both are in their first call when it turns out what it costs. One has to stop."""
+    """Both fit with what is reserved, and are in their first call when it turns out what it costs. One has to stop."""
     both_there, one_stopped = threading.Event(), threading.Event()
     script = []
     for name in "ab":
         script.append(write(CLAUDE, project.path / name, when=f"work {name}", tokens_in=DEAR, hold=both_there))
         script.append(Reply.say("done", when=f"work {name}", tokens_in=10_000, hold=one_stopped))
-    with serving(project, script, budget={"day": 1.0}) as model:
+    with serving(project, script, budget={"day": 1.0, "reserve_usd": 0.25}) as model:
         runs = [windlass.background("run", "--task", f"work {name}", "--runtime", CLAUDE, "--yes") for name in "ab"]
         wait_for(model, 2, *runs)
         both_there.set()
@@ -176,7 +181,8 @@ def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
         ended = sorted((run.ended() for run in runs), key=lambda ran: ran.code)
         day = windlass("budget", "--json").json["day"]
     assert [ran.code for ran in ended] == [0, 5], "\n".join(map(str, ended))
-    assert "the budget for today is $1.00" in ended[1].err
+    assert "the limit of $1.00 for today is" in ended[1].err
+    assert "! over budget: the limit of $1.00 for today is passed: $1." in ended[1].err
     assert (day["left_usd"], day["reserved_usd"]) == (0.0, 0.0)
     assert 2 * DEAR + 10_000 <= day["tokens"] < 2 * DEAR + 21_000
 
@@ -191,7 +197,7 @@ def test_e1_a_limit_in_tokens_is_minded_by_the_engine_alone(project: Project, wi
     with serving(project, script) as model:
         stopped = windlass("run", "--task", "read", "--runtime", CLAUDE, "--budget-tokens", "5000", "--yes", code=5)
         assert len(model.requests) <= 2
-        assert "the budget for this execution is 5,000 tokens; 9,00" in stopped.err
+        assert "the limit of 5,000 tokens for this execution is passed (9,00" in stopped.err
         (execution,) = project.ids()
         ran = windlass("resume", execution, "--budget-tokens", "50000", "--yes")
     model.check()

@@ -415,13 +415,3 @@ async def test_e1_a_budget_that_is_reached_by_the_last_reply_is_no_failure(proto
         result = await world.run(budget=Amount(tokens=400))
     assert result.success
     assert "budget" not in result.metadata
-
-
-async def test_e1_the_user_is_told_when_dollars_cannot_be_limited(tmp_path: Path) -> None:
-    script = [Reply.use("shell", {}), Reply.use("shell", {}), Reply.say("ok")]
-    async with scripted("openai", tmp_path, script) as (world, _):
-        host = tools_host()
-        result = await world.run(host, model="homemade-7b", budget=Amount(usd=1.0))
-    assert result.success
-    assert [note for note in host.notes if "cannot be limited" in note] == host.notes != []
-    assert len(host.notes) == 1

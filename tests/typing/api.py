@@ -12,6 +12,7 @@ import windlass
 from windlass import (
     AgentRequest,
     AgentResult,
+    Amount,
     Budget,
     Call,
     Category,
@@ -109,7 +110,7 @@ async def refused(engine: Engine, path: Path) -> int:
 
 
 class Echo:
-    """A runner of one's own: one class with a name and four methods (A1)."""
+    """A runner of one's own: one class with a name and five methods (A1)."""
 
     @property
     def name(self) -> str:
@@ -117,6 +118,9 @@ class Echo:
 
     async def available(self) -> Health:
         return Health(True, "always here")
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        return Amount(usd=0.0, tokens=prompt)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         host.text(request.task)

@@ -28,6 +28,8 @@ def describe_agent(event: ev.Event) -> str | None:
             return f"! {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
         case ev.BudgetWarned():
             return f"! {event.step}: {event.message}"
+        case ev.BudgetWaited():
+            return f"… {event.step}: {event.message or 'there is room in the budget: it goes on'}"
         case ev.BudgetAnswered():
             return f"{'✓' if event.allow else '✗'} budget: {_answer(event)} by {event.by}"
         case _:
@@ -42,12 +44,10 @@ def _answer(event: ev.BudgetAnswered) -> str:
 
 
 def cost_text(cost: Cost) -> str:
-    """`$0.12`, `$0.12 and 1 attempt of unknown cost`, `unknown`: what nobody knows is never shown as 0."""
+    """`$0.12`, `at least $0.12 (1 attempt of unknown cost)`, `unknown`: what nobody knows is never shown as 0."""
     tokens = f", {cost.tokens:,} tokens" if cost.tokens else ""
-    if not cost.unknown:
-        return f"${cost.usd:,.4f}{tokens}"
-    attempts = f"{cost.unknown} attempt{'s' if cost.unknown > 1 else ''} of unknown cost"
-    return (f"${cost.usd:,.4f} and {attempts}" if cost.usd else f"unknown ({attempts})") + tokens
+    attempts = f" ({cost.unknown} attempt{'s' if cost.unknown > 1 else ''} of unknown cost)" if cost.unknown else ""
+    return f"{cost.text}{attempts}{tokens}"
 
 
 def agent_lines(state: State) -> list[str]:
@@ -57,7 +57,8 @@ def agent_lines(state: State) -> list[str]:
     if not agents:
         return []
     chain = " → ".join(_who(step) for step in agents[:8]) + (f" and {len(agents) - 8} more" if len(agents) > 8 else "")
-    return [f"  agents: {chain}", f"  cost: {cost_text(state.cost)}"]
+    lines = [f"  agents: {chain}", f"  cost: {cost_text(state.cost)}"]
+    return lines + [f"  ! over budget: {passed.message}" for passed in state.overruns.values()]
 
 
 def _who(step: StepState) -> str:

@@ -84,9 +84,9 @@ class Attendant:
         await self._engine.approve(self._execution, asked.step, allow=allow, by=who(), note=note, digest=asked.digest)
 
     async def _ask_for_money(self, asked: ev.StepWaiting) -> None:
-        """More may be spent only if a person says so: `--yes` does not mean money. With nobody there it is a no."""
+        """More may be spent only if a person says so: `--yes` does not mean money. With nobody there it pauses."""
         if not attended():
-            await self._engine.allow_budget(self._execution, allow=False, step=asked.step, scope=asked.scope, by=who())
+            await self._engine.pause(self._execution, by="windlass", reason="budget")
             return
         offer = _amount(asked.needed, asked.unit)
         async with self._one_at_a_time:

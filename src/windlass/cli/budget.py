@@ -11,7 +11,7 @@ import typer
 
 from windlass.cli.session import AsJson, Home, Stop, out, print_json, say, with_engine
 from windlass.cli.text import plural
-from windlass.core.budget import Amount
+from windlass.core.budget import Amount, money
 from windlass.engine.engine import Engine
 from windlass.engine.spending import RECENT_DAYS, By, Page, Period, as_json, limits_of, look_up
 from windlass.ports import Spending
@@ -68,14 +68,14 @@ def _period_text(title: str, period: Period) -> list[str]:
         f"  spent     {_cost(known)}, {_tokens(known.tokens_in + known.tokens_out)}",
     ]
     if known.unknown and period.assumed:
-        lines.append(f"            unknown costs count with what was set aside for them: {_money(period.assumed)}")
+        lines.append(f"            unknown costs count with what was set aside for them: {money(period.assumed)}")
     if known.reserved_usd or known.reserved_tokens:
-        lines.append(f"  reserved  {_money(known.reserved_usd)}, {_tokens(known.reserved_tokens)}")
+        lines.append(f"  reserved  {money(known.reserved_usd)}, {_tokens(known.reserved_tokens)}")
     parts = []
     if limit.usd is not None and left.usd is not None:
         # A limit that was lowered, or a last attempt that cost more than it had set aside.
-        over = f" (over by {_money(-left.usd)})" if left.usd < -5e-10 else ""
-        parts.append(f"{_money(max(0.0, left.usd))} of {_money(limit.usd)}{over}")
+        over = f" (over by {money(-left.usd)})" if left.usd < -5e-10 else ""
+        parts.append(f"{money(max(0.0, left.usd))} of {money(limit.usd)}{over}")
     if limit.tokens is not None and left.tokens is not None:
         over = f" (over by {-left.tokens:,})" if left.tokens < 0 else ""
         parts.append(f"{max(0, left.tokens):,} of {_tokens(limit.tokens)}{over}")
@@ -102,21 +102,15 @@ def _table(page: Page) -> list[str]:
 def _cost(spending: Spending) -> str:
     """What is known and, beside it, what is not: an unknown cost is never shown as nothing."""
     if not spending.unknown:
-        return _money(spending.usd)
+        return money(spending.usd)
     unknown = f"{plural(spending.unknown, 'attempt')} of unknown cost"
-    return f"{_money(spending.usd)} + {unknown}" if spending.usd else unknown
+    return f"at least {money(spending.usd)} ({unknown})" if spending.usd else unknown
 
 
 def _amount(limit: Amount) -> str:
-    parts = [] if limit.usd is None else [_money(limit.usd)]
+    parts = [] if limit.usd is None else [money(limit.usd)]
     parts += [] if limit.tokens is None else [_tokens(limit.tokens)]
     return " and ".join(parts) or "no limit"
-
-
-def _money(usd: float) -> str:
-    if 0 < usd < 0.0001:
-        return "less than $0.0001"
-    return f"${usd:,.2f}" if usd >= 0.01 or usd == 0 else f"${usd:.4f}"
 
 
 def _tokens(count: int) -> str:

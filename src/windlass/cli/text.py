@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from typing import Any
 
@@ -12,7 +13,7 @@ from windlass.core import events as ev
 from windlass.core.advice import ways_on
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
-from windlass.core.view import items_of
+from windlass.core.view import items_of, waits_because
 from windlass.errors import Failure
 
 __all__ = [
@@ -83,6 +84,8 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.ExecutionPaused():
             return f"paused ({event.reason})"
         case ev.ControlRequested():
+            if event.reason == "budget":
+                return "pausing: a limit is reached, and nobody is here to allow more"
             return f"{event.kind} requested" + (f" by {event.by}" if event.by else "")
         case ev.ExecutionFinished():
             return f"{event.status}"
@@ -220,8 +223,7 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
     if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.RUNNING, ExecutionStatus.PENDING):
         lines = []
         asked = [step for step in state.questions.values() if step.waiting_for == "budget"]
-        for flag in dict.fromkeys("--budget-tokens N" if step.unit == "tokens" else "--budget USD" for step in asked):
-            lines.append(f"windlass resume {name} {flag}   # what may be spent in all")
+        lines += [f"windlass resume {name} {flag}   # what may be spent in all" for flag in _raised(asked)]
         for step in state.questions.values():
             word = shlex.quote(step.id)
             if step.waiting_for == "approval":
@@ -243,6 +245,18 @@ def _ways_on(state: State) -> list[str]:
     if failed is None or state.status is ExecutionStatus.CANCELLED:
         return []
     return [f"{way.command}   # {way.purpose}" for way in ways_on(state, failed)]
+
+
+def _raised(asked: list[StepState]) -> list[str]:
+    """The options that let steps go on which a limit has stopped, with a limit that is enough for all of them."""
+    flags = []
+    for unit, option, usual in (("usd", "--budget", "USD"), ("tokens", "--budget-tokens", "N")):
+        needed = [step.needed for step in asked if step.unit == unit]
+        if needed:
+            most = max(one or 0.0 for one in needed)
+            amount = f"{math.ceil(most * 100) / 100:.2f}" if unit == "usd" else f"{math.ceil(most)}"
+            flags.append(f"{option} {amount if most else usual}")
+    return flags
 
 
 def summary(state: State, driven: bool = False) -> list[str]:
@@ -267,6 +281,7 @@ def summary(state: State, driven: bool = False) -> list[str]:
     for step in state.questions.values():
         lines += _question_lines(step)
     lines += [f"  … {s.id}: {s.question}; it comes back at {iso(s.until)}" for s in quota_waits(state)]
+    lines += [f"  … {s.id}: {waits_because(s)}" for s in state.active.values() if waits_because(s)]
     lines += agent_lines(state)
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
         lines.append(f"  the result lacks: {', '.join(state.lacks)} (optional)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from windlass.core.budget import known_cost
+from windlass.core.budget import known_cost, known_part, money
 from windlass.core.events import Usage
 from windlass.errors import Failure
 from windlass.plan.model import RUNTIMES
@@ -36,6 +36,10 @@ class AgentState:
     """The last attempt that was given to a runtime."""
     cut_off: int = 0
     """Attempts that died with their engine: what they used after their last word nobody knows."""
+    waits: tuple[int, str] = (0, "")
+    """The attempt that waits for budget that others have reserved, and what it says of it."""
+    prompt: int = 0
+    """Tokens of the longest prompt, as far as the reports tell one call from the next."""
     usage: dict[int, Usage] = field(default_factory=dict)
     """What each attempt used, by its number."""
 
@@ -59,8 +63,8 @@ class Cost:
     def of(cls, usages: Iterable[Usage]) -> Cost:
         total = cls()
         for usage in usages:
-            usd = known_cost(usage)
-            total += cls(usd or 0.0, usd is None, usage.tokens_in, usage.tokens_out)
+            unknown = known_cost(usage) is None
+            total += cls(known_part(usage), unknown, usage.tokens_in, usage.tokens_out)
         return total
 
     def __add__(self, other: Cost) -> Cost:
@@ -79,6 +83,13 @@ class Cost:
     def shown_usd(self) -> float | None:
         """None when nothing of it is known: unknown is never shown as 0."""
         return None if self.unknown and not self.usd else round(self.usd, 9)
+
+    @property
+    def text(self) -> str:
+        """`$0.12`, `at least $0.12`, `unknown`."""
+        if not self.unknown:
+            return money(self.usd)
+        return f"at least {money(self.usd)}" if self.usd else "unknown"
 
 
 def next_in_family(runtime: str, given_up: tuple[str, ...]) -> str | None:

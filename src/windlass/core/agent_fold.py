@@ -26,6 +26,7 @@ def _began(state: State, event: ev.AgentBegan) -> None:
     agent = _agent(state.steps[event.step])
     agent.runtime, agent.role, agent.model = event.runtime, event.role, event.model
     agent.attempt = event.attempt
+    agent.waits = (0, "")
 
 
 def _session(state: State, event: ev.AgentSession) -> None:
@@ -39,6 +40,8 @@ def _acted(state: State, event: ev.AgentActed) -> None:
 
 def _usage(state: State, event: ev.UsageReported) -> None:
     agent = _agent(state.steps[event.step])
+    before = agent.usage.get(event.attempt)
+    agent.prompt = max(agent.prompt, event.usage.tokens_in - (before.tokens_in if before is not None else 0))
     agent.usage[event.attempt] = event.usage
     agent.model = event.usage.model or agent.model
 
@@ -62,10 +65,14 @@ def _answered(state: State, event: ev.BudgetAnswered) -> None:
     if not event.allow:
         state.wanted = state.wanted or ev.ControlRequested(event.at, "pause", event.by, reason="budget")
         return
-    key = f"step:{event.step}" if event.scope == "step" else event.scope
-    state.allowed[key] = _limits(event, state.allowed.get(key))
+    key = _key(event.scope, event.step)
+    allowed = state.allowed[key] = _limits(event, state.allowed.get(key))
+    for unit, limit in (("usd", allowed.usd), ("tokens", allowed.tokens)):
+        passed = state.overruns.get((key, unit))
+        if passed is not None and (limit is None or limit >= (passed.spent or 0.0)):
+            del state.overruns[key, unit]
     for step in [s for s in state.questions.values() if s.waiting_for == "budget" and s.scope == event.scope]:
-        if event.scope != "step" or step.id == event.step:
+        if _key(step.scope, step.id) == key:
             state.set_aside(step)
 
 
@@ -78,7 +85,17 @@ def _limits(event: ev.BudgetAnswered, before: Budget | None) -> Budget:
 
 
 def _warned(state: State, event: ev.BudgetWarned) -> None:
-    """Only to be read."""
+    if event.limit is not None:
+        state.overruns[_key(event.scope, event.step), event.unit] = event
+
+
+def _waited(state: State, event: ev.BudgetWaited) -> None:
+    _agent(state.steps[event.step]).waits = (event.attempt, event.message)
+
+
+def _key(scope: str, step: str) -> str:
+    """A limit's name; the items of a step share the step's."""
+    return f"step:{step.partition('[')[0]}" if scope == "step" else scope
 
 
 AGENT_EVENTS: dict[type, Callable[[State, Any], None]] = {
@@ -89,4 +106,5 @@ AGENT_EVENTS: dict[type, Callable[[State, Any], None]] = {
     ev.RuntimeFellBack: _fell_back,
     ev.BudgetAnswered: _answered,
     ev.BudgetWarned: _warned,
+    ev.BudgetWaited: _waited,
 }

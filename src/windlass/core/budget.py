@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from windlass.core.events import Usage
 
 __all__ = [
+    "NOTHING",
     "Amount",
     "Refusal",
     "Scope",
@@ -28,8 +29,13 @@ __all__ = [
     "day_of",
     "day_start",
     "known_cost",
+    "known_part",
+    "limit_of",
+    "money",
     "month_of",
     "month_start",
+    "shown",
+    "tokens_of",
 ]
 
 ScopeName = Literal["step", "execution", "day", "month"]
@@ -48,6 +54,27 @@ class Amount(NamedTuple):
         return self.usd is not None or self.tokens is not None
 
 
+NOTHING = Amount(0.0, 0)
+
+
+class Limit(Protocol):
+    """A limit as a plan, the settings or a person names it."""
+
+    @property
+    def usd(self) -> float | None: ...
+    @property
+    def tokens(self) -> int | None: ...
+
+
+def limit_of(said: Limit | None, named: Limit) -> Amount:
+    """A person's word on dollars leaves the limit on tokens as it was; one without a number lifts both."""
+    if said is None:
+        return Amount(named.usd, named.tokens)
+    if said.usd is None and said.tokens is None:
+        return Amount()
+    return Amount(named.usd if said.usd is None else said.usd, named.tokens if said.tokens is None else said.tokens)
+
+
 class Scope(NamedTuple):
     """One limit to hold."""
 
@@ -58,7 +85,7 @@ class Scope(NamedTuple):
     execution: str | None = None
     """Only this execution's charges count."""
     step: str | None = None
-    """Only this step's charges count."""
+    """Only this step's charges count, with those of its items."""
 
 
 class Standing(NamedTuple):
@@ -66,9 +93,10 @@ class Standing(NamedTuple):
 
     scope: Scope
     spent: Amount
-    """By attempts that have ended, those of unknown cost with what was set aside for them."""
+    """By attempts that have ended, those of unknown cost with what was set aside for them; and what those that still
+    run have used so far."""
     reserved: Amount
-    """By attempts that still run, as far as anybody knows."""
+    """By attempts that still run, beyond what they have used: it may come free again."""
 
 
 class Refusal(NamedTuple):
@@ -119,16 +147,42 @@ def known_cost(usage: Usage) -> float | None:
     return usd if usd is not None and math.isfinite(usd) and usd >= 0 else None
 
 
+def known_part(usage: Usage) -> float:
+    """The dollars that are known of what an attempt cost: all of it, or what it cost at least."""
+    usd = known_cost(usage)
+    if usd is not None:
+        return usd
+    return usage.at_least if math.isfinite(usage.at_least) and usage.at_least >= 0 else 0.0
+
+
 def counted(usage: Usage, reserved: Amount) -> Amount:
     """What an ended attempt counts against limits.
 
-    Where the cost is unknown, what had been set aside for it: the best guess there is, and one that does not let
-    unpriced attempts go round a limit. Tokens that were reported are known even where their price is not.
+    Where the cost is unknown, what had been set aside for it, and no less than its known part: the best guess there
+    is, and one that does not let unpriced attempts go round a limit. Tokens that were reported are known even where
+    their price is not.
     """
     usd, tokens = known_cost(usage), usage.tokens_in + usage.tokens_out
     if usd is None:
-        return Amount(reserved.usd or 0.0, tokens or reserved.tokens or 0)
+        return Amount(max(reserved.usd or 0.0, known_part(usage)), tokens or reserved.tokens or 0)
     return Amount(usd, tokens)
+
+
+def tokens_of(text: str | bytes) -> int:
+    """Tokens that a text has at most, or nearly: English has one for four bytes, code and other languages for three."""
+    return len(text.encode() if isinstance(text, str) else text) // 3 + 1
+
+
+def money(usd: float) -> str:
+    """`$1.12`, `$0.0042` for less than a dollar's hundredth, never `$0.00` for something."""
+    if 0 < usd < 0.0001:
+        return "less than $0.0001"
+    return f"${usd:,.2f}" if usd >= 0.01 or usd == 0 else f"${usd:.4f}"
+
+
+def shown(value: float, unit: str) -> str:
+    """An amount in its unit."""
+    return money(value) if unit == "usd" else f"{value:,.0f} token{'' if value == 1 else 's'}"
 
 
 def day_of(at: float, tz: tzinfo | None = None) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "AttemptStarted",
     "AttemptStopped",
     "BudgetAnswered",
+    "BudgetWaited",
     "BudgetWarned",
     "CallFailed",
     "CallFinished",
@@ -101,6 +102,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who says what it cost: the runtime itself, or our prices."""
     model: str = ""
     """The model that did (most of) it, by its own name."""
+    at_least: float = 0.0
+    """Where `usd` is None: the dollars that are known all the same, of the calls before the one nobody could count."""
 
 
 class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
@@ -372,9 +375,21 @@ class BudgetAnswered(_Event, frozen=True, tag="budget.answered"):
 
 
 class BudgetWarned(_Event, frozen=True, tag="budget.warned"):
-    """A limit is passed, and the settings say to go on."""
+    """A limit is reached and the settings say to go on; or, with `limit` and `spent`, more was spent than it allows."""
 
     step: str
+    message: str
+    scope: str = ""
+    unit: Literal["usd", "tokens"] = "usd"
+    limit: float | None = None
+    spent: float | None = None
+
+
+class BudgetWaited(_Event, frozen=True, tag="budget.waited"):
+    """An attempt waits for budget that others have reserved; with an empty message, it waits no longer."""
+
+    step: str
+    attempt: int
     message: str
 
 
@@ -465,6 +480,7 @@ Event: TypeAlias = (
     | RuntimeFellBack
     | BudgetAnswered
     | BudgetWarned
+    | BudgetWaited
     | ProgramBegan
     | CallStarted
     | CallFinished

@@ -87,6 +87,8 @@ class State:
         """Accounts of model providers whose quota is used up, with when it comes back; by runtime where unknown."""
         self.allowed: dict[str, Budget] = {}
         """Limits that a person has set since, by scope; a step's own as `step:ID`."""
+        self.overruns: dict[tuple[str, str], ev.BudgetWarned] = {}
+        """Limits that are passed, by scope and unit; a step's own as `step:ID`."""
         self.spent_before = Cost()
         """By agents of steps that a changed plan made begin anew."""
         self.unsettled = 0
@@ -350,7 +352,7 @@ class State:
         step = self.steps[event.step]
         self._wait(step, event.at, event.reason, event.until, event.question)
         step.doubtful = step.doubtful or event.reason == "outcome"
-        step.scope, step.unit = event.scope, event.unit
+        step.scope, step.unit, step.needed = event.scope, event.unit, event.needed
         if event.reason == "quota" and event.until is not None:
             self.quotas[event.account or event.runtime] = event.until
 

@@ -74,6 +74,8 @@ class StepState:
     """Which limit has no room, when it waits for budget."""
     unit: str = "usd"
     """Of what it has none: `usd` or `tokens`."""
+    needed: float | None = None
+    """What that limit would have to be for it to go on."""
     approval: Approval | None = None
     """The last question."""
     changes: tuple[str, ...] = ()

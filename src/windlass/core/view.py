@@ -8,13 +8,14 @@ from typing import Any
 from windlass.clock import iso
 from windlass.core.advice import failure_advice
 from windlass.core.agent import Cost
+from windlass.core.budget import Amount, limit_of
 from windlass.core.resources import Resources, summed
 from windlass.core.scope import errors_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import Failure
 
-__all__ = ["items_of", "progress", "snapshot", "step_view"]
+__all__ = ["items_of", "progress", "snapshot", "step_view", "waits_because", "waits_for"]
 
 
 def progress(state: State) -> float:
@@ -43,6 +44,7 @@ def snapshot(state: State) -> dict[str, Any]:
         "steps": [view for step in state.top_level() for view in _with_items(state, step)],
         "delegation": _delegation(state),
         "cost": _cost(state.cost),
+        "budget": _budget(state),
         "resources": _resources(summed(step.used for step in state.steps.values())),
         "progress": progress(state),
         "eta": None,
@@ -66,7 +68,8 @@ def step_view(state: State, step: StepState) -> dict[str, Any]:
         "output": step.output,
         "error": _failure(state, step.error) if step.status is not StepStatus.COMPLETED else None,
         "skipped_because": step.skipped_because,
-        "waiting_for": step.waiting_for if step.status is StepStatus.WAITING else None,
+        "waiting_for": waits_for(step),
+        "waiting_because": waits_because(step),
         "until": iso(step.until) if step.status is StepStatus.WAITING else None,
         "question": _question(step),
         "started_at": iso(began),
@@ -101,6 +104,44 @@ def items_of(step: StepState) -> dict[str, int]:
     }
 
 
+def waits_for(step: StepState) -> str | None:
+    """`budget` also for an attempt that has begun and waits for what others have reserved."""
+    if step.status is StepStatus.WAITING:
+        return step.waiting_for
+    return "budget" if waits_because(step) else None
+
+
+def waits_because(step: StepState) -> str | None:
+    """The words for it, where it waits for a quota or a budget."""
+    if step.status is StepStatus.WAITING:
+        return step.question or None
+    agent = step.agent
+    if agent is None or step.status is not StepStatus.RUNNING or agent.waits[0] != step.attempts:
+        return None
+    return agent.waits[1] or None
+
+
+def _budget(state: State) -> dict[str, Any]:
+    """The execution's own limit, as the plan or a person has set it, and the limits that are passed."""
+    named, said = state.plan.budget, state.allowed.get("execution")
+    limit = limit_of(said, named or Amount())
+    return {
+        "limit_usd": limit.usd,
+        "limit_tokens": limit.tokens,
+        "overruns": [
+            {
+                "scope": passed.scope,
+                "step": passed.step if passed.scope == "step" else None,
+                "unit": passed.unit,
+                "limit": passed.limit,
+                "spent": passed.spent,
+                "text": passed.message,
+            }
+            for passed in state.overruns.values()
+        ],
+    }
+
+
 def _step_cost(step: StepState) -> Cost:
     own = step.agent.cost if step.agent is not None else Cost()
     return sum((_step_cost(child) for child in step.children or ()), own)
@@ -112,6 +153,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "known": not cost.unknown,
         "tokens_in": cost.tokens_in,
         "tokens_out": cost.tokens_out,
+        "text": cost.text,
     }
 
 
@@ -130,7 +172,7 @@ def _resources(used: Resources | None) -> dict[str, Any] | None:
 def _agent(step: StepState) -> dict[str, Any] | None:
     """Who worked on it, and on what."""
     agent = step.agent
-    if agent is None:
+    if agent is None or not agent.runtime:
         return None
     return {
         "role": agent.role,

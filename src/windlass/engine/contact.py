@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,7 +39,7 @@ class Listener(Protocol):
     ) -> ev.ApprovalAsked: ...
 
 
-_AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned)
+_AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned, ev.BudgetWaited)
 """What must not be lost or is waited for; the rest may wait a moment for company."""
 
 
@@ -67,6 +68,9 @@ class AttemptContact:
     async def record(self, event: ev.Event) -> None:
         self._driver.hear(event)
         await self._driver.written()
+
+    def unclocked(self) -> AbstractContextManager[None]:
+        return off_the_clock(self.limit)
 
     async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
         named = f"{self.step.id}#{use}" if use else self.step.id

@@ -62,12 +62,14 @@ class Control(Observer):
         self, state: State, step: StepState, edits: Mapping[str, Any], runtime: str | None, model: str | None
     ) -> dict[str, Any]: ...
 
-    async def pause(self, execution: str, *, now: bool = False, by: str = "", within: float | None = None) -> State:
-        """Let running attempts finish (or with `now` stop them), then stand still.
+    async def pause(
+        self, execution: str, *, now: bool = False, by: str = "", within: float | None = None, reason: str = ""
+    ) -> State:
+        """Let running attempts finish (or with `now` stop them), then stand still. `reason` is kept, if it is given.
 
         Returns when it stands still, or after `within` seconds with where it stands by then.
         """
-        return await self._control(execution, "pause", now=now, by=by, within=within)
+        return await self._control(execution, "pause", now=now, by=by, within=within, reason=reason)
 
     async def interrupt(self, execution: str, *, by: str = "", within: float | None = None) -> State:
         """Stop running attempts and stand still."""
@@ -211,8 +213,9 @@ class Control(Observer):
         now: bool,
         by: str,
         within: float | None,
+        reason: str = "",
     ) -> State:
-        body = {"kind": kind, "now": now, "by": by}
+        body = {"kind": kind, "now": now, "by": by, "reason": reason}
 
         async def ask() -> State:
             state = await self.state(execution)
@@ -225,7 +228,7 @@ class Control(Observer):
             elif self.driven(state):
                 await self.journal.send(state.id, self.clock.now(), body)
             else:
-                return await self._obey_here(state, ev.ControlRequested(self.clock.now(), kind, by, now))
+                return await self._obey_here(state, ev.ControlRequested(self.clock.now(), kind, by, now, reason))
             state = await self._obeyed(state.id, within)
             if kind == "cancel" and state.status is ExecutionStatus.PAUSED:
                 raise Conflict(f"execution {state.id} paused before it read the request")

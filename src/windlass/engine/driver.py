@@ -30,7 +30,7 @@ from windlass.engine.mail import event_of
 from windlass.engine.perform import Outcome, Performer
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import Answer, Head, Journal, Message, Meter
+from windlass.ports import OVER_BUDGET, Answer, Head, Journal, Message, Meter
 
 __all__ = ["Driver", "World", "head_of"]
 
@@ -417,6 +417,6 @@ def head_of(state: State) -> Head:
         state.created_at,
         state.updated_at,
         state.driver,
-        state.paused_for,
+        state.paused_for or (OVER_BUDGET if state.overruns and state.status.finished else ""),
         state.expires_at,
     )

@@ -20,7 +20,19 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any, TypeVar
 
-from windlass.core.budget import Amount, Refusal, Scope, Standing, admit, counted, day_of, known_cost, month_of
+from windlass.core.budget import (
+    NOTHING,
+    Amount,
+    Refusal,
+    Scope,
+    Standing,
+    admit,
+    counted,
+    day_of,
+    known_cost,
+    known_part,
+    month_of,
+)
 from windlass.errors import JournalError, UsageError
 from windlass.faults import fault_point
 from windlass.journal.openfile import OpenFile
@@ -44,20 +56,24 @@ CREATE TABLE IF NOT EXISTS charges (
   usd REAL, tokens_in INTEGER NOT NULL DEFAULT 0, tokens_out INTEGER NOT NULL DEFAULT 0,
   cache_read INTEGER NOT NULL DEFAULT 0, cache_write INTEGER NOT NULL DEFAULT 0,
   source TEXT NOT NULL DEFAULT 'unknown',
-  counts_usd REAL NOT NULL, counts_tokens INTEGER NOT NULL
+  counts_usd REAL NOT NULL, counts_tokens INTEGER NOT NULL,
+  used_usd REAL NOT NULL DEFAULT 0, used_tokens INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS charges_in_time ON charges (began, settled, counts_usd, counts_tokens);
 CREATE INDEX IF NOT EXISTS charges_of_attempts ON charges (execution, step, attempt);
 CREATE UNIQUE INDEX IF NOT EXISTS charges_open ON charges (execution, step, attempt) WHERE settled = 0;
 """
-# `usd` is what is known, NULL where nothing is; `counts_*` is what stands against limits (`core.budget.counted`).
+# `usd` is what is known, NULL where not all of it is; `counts_*` is what stands against limits (`core.budget.counted`).
+# `used_*` is what an attempt that still runs has used of its reservation; where `usd` stays NULL, the known part.
 # The index in time holds all that a day's sum needs. There is at most one open reservation of an attempt.
+_LATER_COLUMNS = ("used_usd REAL NOT NULL DEFAULT 0", "used_tokens INTEGER NOT NULL DEFAULT 0")
 
 _SUMS = (
     "SELECT total(counts_usd) FILTER (WHERE settled), coalesce(sum(counts_tokens) FILTER (WHERE settled), 0), "
     "total(counts_usd) FILTER (WHERE NOT settled), coalesce(sum(counts_tokens) FILTER (WHERE NOT settled), 0) "
     "FROM charges WHERE "
 )
+_USED = "SELECT total(used_usd), coalesce(sum(used_tokens), 0) FROM charges WHERE settled = 0 AND "
 _QUARTER = 900
 """Every time zone is a whole number of quarters of an hour from UTC: SQL adds them up, Python finds their day."""
 
@@ -74,7 +90,9 @@ class SqliteLedger:
 
     # -- the port ------------------------------------------------------------------------------
 
-    async def reserve(self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope]) -> Refusal | None:
+    async def reserve(
+        self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
+    ) -> Refusal | None:
         """Cancelled while it waits, the reservation may stand all the same; `release` gives it up."""
 
         def write(db: sqlite3.Connection) -> Refusal | None:
@@ -84,20 +102,22 @@ class SqliteLedger:
             if refusal is not None:
                 return refusal
             values = (at, charge.runtime, charge.model, charge.role, want.usd, want.tokens)
-            counts = (want.usd or 0.0, want.tokens or 0)
+            counts = (want.usd or 0.0, want.tokens or 0, used.usd or 0.0, used.tokens or 0)
             if own is None:
                 # Also when this attempt was settled before (its execution was restored from a checkpoint, and runs
                 # it again): what it spent then was spent, and keeps its row.
                 db.execute(
                     "INSERT INTO charges (execution, step, attempt, began, runtime, model, role, reserved_usd, "
-                    "reserved_tokens, counts_usd, counts_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "reserved_tokens, counts_usd, counts_tokens, used_usd, used_tokens) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (*charge[:3], *values, *counts),
                 )
             else:
                 # It counts from now on, in the day whose limit has just admitted it.
                 db.execute(
                     "UPDATE charges SET began = ?, runtime = ?, model = ?, role = ?, reserved_usd = ?, "
-                    "reserved_tokens = ?, counts_usd = ?, counts_tokens = ? WHERE key = ?",
+                    "reserved_tokens = ?, counts_usd = ?, counts_tokens = ?, used_usd = ?, used_tokens = ? "
+                    "WHERE key = ?",
                     (*values, *counts, own),
                 )
             return None
@@ -117,12 +137,13 @@ class SqliteLedger:
             row = db.execute("SELECT reserved_usd, reserved_tokens FROM charges WHERE key = ?", (key,)).fetchone()
             db.execute(
                 "UPDATE charges SET settled = 1, ended = ?, runtime = ?, model = ?, role = ?, usd = ?, tokens_in = ?, "
-                "tokens_out = ?, cache_read = ?, cache_write = ?, source = ?, counts_usd = ?, counts_tokens = ? "
-                "WHERE key = ?",
+                "tokens_out = ?, cache_read = ?, cache_write = ?, source = ?, counts_usd = ?, counts_tokens = ?, "
+                "used_usd = ?, used_tokens = 0 WHERE key = ?",
                 (
                     *(at, charge.runtime, usage.model or charge.model, charge.role, known_cost(usage)),
                     *(usage.tokens_in, usage.tokens_out, usage.cache_read, usage.cache_write, usage.source),
                     *counted(usage, Amount(*row)),
+                    known_part(usage),
                     key,
                 ),
             )
@@ -150,9 +171,9 @@ class SqliteLedger:
         if by in ("day", "month"):
             heading = f"CAST(began / {_QUARTER} AS INTEGER)"
         sql = (
-            f"SELECT {heading}, total(usd), count(*) FILTER (WHERE settled AND usd IS NULL), sum(tokens_in), "
-            "sum(tokens_out), count(*), total(reserved_usd) FILTER (WHERE NOT settled), "
-            "coalesce(sum(reserved_tokens) FILTER (WHERE NOT settled), 0) "
+            f"SELECT {heading}, total(coalesce(usd, used_usd)), count(*) FILTER (WHERE settled AND usd IS NULL), "
+            "sum(tokens_in), sum(tokens_out), count(*), total(counts_usd - used_usd) FILTER (WHERE NOT settled), "
+            "coalesce(sum(counts_tokens - used_tokens) FILTER (WHERE NOT settled), 0) "
             f"FROM charges WHERE began >= ? GROUP BY {heading}"
         )
         rows = await self._using(lambda db: db.execute(sql, (since,)).fetchall())
@@ -225,11 +246,13 @@ class SqliteLedger:
         return self._db
 
     def _make_tables(self, db: sqlite3.Connection) -> None:
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'charges_open'").fetchone():
-            return  # the last that is made: all are there
+        if _complete(db):
+            return
         self._begin(db)
         for statement in _TABLES.split(";"):
             db.execute(statement)
+        for column in () if _complete(db) else _LATER_COLUMNS:
+            db.execute(f"ALTER TABLE charges ADD COLUMN {column}")
         db.execute("COMMIT")
 
     def _close(self) -> None:
@@ -259,6 +282,11 @@ def in_order(by: str, found: list[Spending]) -> list[Spending]:
     return sorted(found, key=lambda one: (-one.usd, -(one.tokens_in + one.tokens_out), one.heading))
 
 
+def _complete(db: sqlite3.Connection) -> bool:
+    """The table is there, with the columns that came last."""
+    return any(row[1] == "used_tokens" for row in db.execute("PRAGMA table_info(charges)"))
+
+
 def _latest(db: sqlite3.Connection, charge: Charge) -> tuple[int | None, bool]:
     """The row of an attempt's last run, and whether it is settled."""
     sql = "SELECT key, settled FROM charges WHERE execution = ? AND step = ? AND attempt = ? ORDER BY key DESC LIMIT 1"
@@ -270,9 +298,18 @@ def _standing(db: sqlite3.Connection, scope: Scope, without: int | None) -> Stan
     """What counts against a scope, one row left out."""
     conditions: list[str] = ["began >= ?", "key IS NOT ?"]
     parameters: list[Any] = [scope.since, without]
-    for column, value in (("execution", scope.execution), ("step", scope.step)):
-        if value is not None:
-            conditions.append(f"{column} = ?")
-            parameters.append(value)
-    spent_usd, spent_tokens, held_usd, held_tokens = db.execute(_SUMS + " AND ".join(conditions), parameters).fetchone()
-    return Standing(scope, Amount(spent_usd, spent_tokens), Amount(held_usd, held_tokens))
+    if scope.execution is not None:
+        conditions.append("execution = ?")
+        parameters.append(scope.execution)
+    if scope.step is not None:  # itself, or an item of it: `each[3]`
+        conditions.append("(step = ? OR substr(step, 1, ?) = ?)")
+        parameters += [scope.step, len(scope.step) + 1, f"{scope.step}["]
+    where = " AND ".join(conditions)
+    spent_usd, spent_tokens, held_usd, held_tokens = db.execute(_SUMS + where, parameters).fetchone()
+    if not (held_usd or held_tokens):
+        return Standing(scope, Amount(spent_usd, spent_tokens), Amount(0.0, 0))
+    # What a running attempt has used is spent: it does not come free. Few run at a time, so they are asked for apart.
+    usd, tokens = db.execute(_USED + where, parameters).fetchone()
+    return Standing(
+        scope, Amount(spent_usd + usd, spent_tokens + tokens), Amount(max(0.0, held_usd - usd), held_tokens - tokens)
+    )

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from windlass.core.budget import Amount, Refusal, Scope, Standing, admit, counted, day_of, known_cost, month_of
+from windlass.core.budget import (
+    NOTHING,
+    Amount,
+    Refusal,
+    Scope,
+    Standing,
+    admit,
+    counted,
+    day_of,
+    known_cost,
+    known_part,
+    month_of,
+)
 from windlass.journal.ledger import checked_heading, in_order
 from windlass.ports import Charge, Spending, Usage
 
@@ -18,6 +30,8 @@ class _Row:
     charge: Charge
     began: float
     reserved: Amount
+    used: Amount = NOTHING
+    """Of the reservation, while the attempt runs."""
     usage: Usage | None = None
     """None while the attempt runs."""
 
@@ -25,13 +39,21 @@ class _Row:
     def counts(self) -> Amount:
         return self.reserved if self.usage is None else counted(self.usage, self.reserved)
 
+    @property
+    def held(self) -> Amount:
+        """Set aside and not used yet."""
+        (usd, tokens), used = self.reserved, self.used
+        return Amount((usd or 0.0) - (used.usd or 0.0), (tokens or 0) - (used.tokens or 0))
+
 
 class MemoryLedger:
     def __init__(self, *, tz: tzinfo | None = None) -> None:
         self._tz = tz
         self._rows: list[_Row] = []
 
-    async def reserve(self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope]) -> Refusal | None:
+    async def reserve(
+        self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
+    ) -> Refusal | None:
         own = self._latest(charge)
         if own is not None and own.usage is not None:
             own = None  # settled before: what it spent then stays
@@ -39,7 +61,7 @@ class MemoryLedger:
         if refusal is None:
             if own is not None:
                 self._rows.remove(own)
-            self._rows.append(_Row(charge, at, want))
+            self._rows.append(_Row(charge, at, want, used))
         return refusal
 
     async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
@@ -57,7 +79,7 @@ class MemoryLedger:
         """Whoever ran its attempts is dead: what they spent will never be known."""
         for row in self._rows:
             if row.charge.execution == execution and row.usage is None:
-                row.usage = Usage()
+                row.usage = Usage(at_least=row.used.usd or 0.0)
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
         checked_heading(by)
@@ -87,11 +109,11 @@ class MemoryLedger:
             if row is not without
             and row.began >= scope.since
             and scope.execution in (None, row.charge.execution)
-            and scope.step in (None, row.charge.step)
+            and scope.step in (None, row.charge.step, row.charge.step.partition("[")[0])
         ]
-        spent = [row.counts for row in rows if row.usage is not None]
-        held = [row.counts for row in rows if row.usage is None]
-        return Standing(scope, _sum(spent), _sum(held))
+        running = [row for row in rows if row.usage is None]
+        spent = [row.counts for row in rows if row.usage is not None] + [row.used for row in running]
+        return Standing(scope, _sum(spent), _sum([row.held for row in running]))
 
     def _heading(self, by: str, row: _Row) -> str:
         if by in ("day", "month"):
@@ -106,14 +128,14 @@ def _sum(amounts: list[Amount]) -> Amount:
 def _added(sofar: Spending, row: _Row) -> Spending:
     if row.usage is None:
         return sofar._replace(
+            usd=sofar.usd + (row.used.usd or 0.0),
             attempts=sofar.attempts + 1,
-            reserved_usd=sofar.reserved_usd + (row.reserved.usd or 0.0),
-            reserved_tokens=sofar.reserved_tokens + (row.reserved.tokens or 0),
+            reserved_usd=sofar.reserved_usd + (row.held.usd or 0.0),
+            reserved_tokens=sofar.reserved_tokens + (row.held.tokens or 0),
         )
-    usd = known_cost(row.usage)
     return sofar._replace(
-        usd=sofar.usd + (usd or 0.0),
-        unknown=sofar.unknown + (usd is None),
+        usd=sofar.usd + known_part(row.usage),
+        unknown=sofar.unknown + (known_cost(row.usage) is None),
         tokens_in=sofar.tokens_in + row.usage.tokens_in,
         tokens_out=sofar.tokens_out + row.usage.tokens_out,
         attempts=sofar.attempts + 1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windlass.ports.composed import ComposedTool, Shelf, Uses
 from windlass.ports.gatebook import GateBook
-from windlass.ports.journal import Archive, Entry, Head, Journal, Message
+from windlass.ports.journal import OVER_BUDGET, Archive, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spending
 from windlass.ports.meter import Meter
 from windlass.ports.runner import (
@@ -42,6 +42,7 @@ from windlass.ports.terms import Estimate, Rate, Terms, circuit_of, estimate_of,
 from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, RestsOn, Tool, Toolbox
 
 __all__ = [
+    "OVER_BUDGET",
     "AgentRequest",
     "AgentResult",
     "Amount",

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 from windlass.core.events import Event
 
-__all__ = ["Archive", "Entry", "Head", "Journal", "Message"]
+__all__ = ["OVER_BUDGET", "Archive", "Entry", "Head", "Journal", "Message"]
+
+
+OVER_BUDGET = "over budget"
 
 
 class Head(NamedTuple):
@@ -22,7 +25,7 @@ class Head(NamedTuple):
     driver: str
     """The driver that has it, or had it last."""
     detail: str = ""
-    """Why it stands still, when it does."""
+    """Why it stands still, when it does; `OVER_BUDGET` of one that ended so."""
     expires_at: float | None = None
 
 

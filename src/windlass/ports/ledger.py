@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from windlass.core.budget import Amount, Refusal, Scope, Standing
+from windlass.core.budget import NOTHING, Amount, Refusal, Scope, Standing
 from windlass.ports.runner import Usage
 
 __all__ = ["Amount", "Charge", "Ledger", "Refusal", "Scope", "Spending", "Standing"]
@@ -46,10 +46,13 @@ class Spending(NamedTuple):
 class Ledger(Protocol):
     """Reserve → settle, atomically among all processes of a home."""
 
-    async def reserve(self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope]) -> Refusal | None:
+    async def reserve(
+        self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
+    ) -> Refusal | None:
         """Set `want` aside for an attempt, or say which scope has no room. Asked again, it replaces the earlier one.
 
-        What `charge` itself has set aside so far does not count against it.
+        What `charge` itself has set aside so far does not count against it. `used` is the part of `want` that is spent
+        already: it does not come free again, and nobody waits for it.
         """
         ...
 

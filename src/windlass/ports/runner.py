@@ -152,7 +152,7 @@ class AgentResult:
 
 class Host(Protocol):
     """The engine's side of a running attempt: the runner tells it what happens. Everything here returns at once
-    but `ask` and `use`."""
+    but `afford`, `ask` and `use`."""
 
     def session(self, session: str) -> None:
         """The conversation's name, as soon as it is known: a resume goes on with it."""
@@ -168,6 +168,11 @@ class Host(Protocol):
 
     def usage(self, usage: Usage) -> None:
         """What this attempt has used so far, in all. Told as often as it is known."""
+        ...
+
+    async def afford(self, prompt: int) -> bool:
+        """Before each call of the model, by runtimes that make their calls themselves: there is budget for a call with
+        a prompt of so many tokens. Waits for room if need be. False: end the turn, with what there is."""
         ...
 
     def note(self, text: str) -> None:
@@ -226,6 +231,11 @@ class Runner(Protocol):
 
     async def available(self) -> Health:
         """Whether it can be used here, found out for real; the detail names the program and its version."""
+        ...
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        """The most that one call of this model can use with a prompt of so many tokens, as far as it can be said:
+        that much is reserved for each call. `usd` None: no price is known, so no limit in dollars can be held."""
         ...
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -68,6 +69,10 @@ class Contact(Protocol):
 
     async def record(self, event: Event) -> None:
         """The same, and returns when it is on disk."""
+        ...
+
+    def unclocked(self) -> AbstractContextManager[None]:
+        """Within this, the attempt's timeout does not run: it waits for others."""
         ...
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:

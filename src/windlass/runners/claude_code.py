@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from windlass.errors import Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Usage
 from windlass.prices import Prices
 from windlass.process import Supervisor
 from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries
@@ -19,6 +19,12 @@ from windlass.runners.claude.failures import RUNTIME
 from windlass.runners.claude.turn import Turn
 
 __all__ = ["ClaudeCodeRunner"]
+
+OWN_PROMPT = 30_000
+"""Tokens of its own instructions and tools, which come before every prompt."""
+MOST_OUTPUT = 32_000
+"""Tokens that it asks for in one reply at most, unless CLAUDE_CODE_MAX_OUTPUT_TOKENS says otherwise."""
+DEAREST = "opus"
 
 
 class ClaudeCodeRunner:
@@ -50,6 +56,16 @@ class ClaudeCodeRunner:
         program = found.path if found.origin != ON_PATH else "claude"
         advice = f"log in with: {shlex.quote(program)} auth login; or set ANTHROPIC_API_KEY"
         return Health(True, "; ".join((found.detail, "installed, not logged in", *old)), advice, unset=True)
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        """With its own instructions and tools before the prompt. It says itself what a call did cost, so a model that
+        we have no price for counts as the dearest until then."""
+        named = model or self._env.get("ANTHROPIC_MODEL") or DEAREST
+        most = self._env.get("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "")
+        output = int(most) if most.isdecimal() else MOST_OUTPUT
+        prices = self._prices or Prices()
+        found = prices.call(named, prompt + OWN_PROMPT, output)
+        return found if found.usd is not None else prices.call(DEAREST, prompt + OWN_PROMPT, output)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         begun = self._now()

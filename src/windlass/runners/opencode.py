@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.errors import Category, Failure, WindlassError, classify
-from windlass.ports import AgentRequest, AgentResult, Health, Host
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host
+from windlass.prices import Prices
 from windlass.process import Supervisor
 from windlass.runners.open_code import failures
 from windlass.runners.open_code.accounts import account
@@ -24,7 +25,6 @@ from windlass.runners.open_code.environment import folder_settings, modern_envir
 from windlass.runners.open_code.legacy import LegacyTurn
 from windlass.runners.open_code.oneshot import OneShotTurn, leaves_project_settings_out
 from windlass.runners.open_code.probe import Contract, Probe, Program
-from windlass.runners.open_code.reading import Prices
 from windlass.runners.open_code.serve import ServedTurn
 from windlass.runners.open_code.server import Pool, Server, ServerError
 
@@ -32,6 +32,11 @@ __all__ = ["OpenCodeRunner"]
 
 log = logging.getLogger("windlass.runners.opencode")
 
+OWN_PROMPT = 20_000
+"""Tokens of its own instructions and tools, which come before every prompt."""
+MOST_OUTPUT = 32_000
+"""Tokens that it asks for in one reply at most."""
+DEAREST = "opus"
 RETRIES = 3
 """Retries that OpenCode may make by itself before the engine takes over."""
 
@@ -76,6 +81,13 @@ class OpenCodeRunner:
         if isinstance(found, Health):
             return found
         return Health(True, f"OpenCode {found.version} ({found.path}, by {found.contract})")
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        """With its own instructions and tools before the prompt. It says itself what a call did cost where it can, so a
+        model that we have no price for counts as the dearest until then."""
+        prices = self._prices or Prices()
+        found = prices.call(model or DEAREST, prompt + OWN_PROMPT, MOST_OUTPUT)
+        return found if found.usd is not None else prices.call(DEAREST, prompt + OWN_PROMPT, MOST_OUTPUT)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         began = asyncio.get_running_loop().time()

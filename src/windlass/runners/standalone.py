@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from windlass.errors import Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Usage
 from windlass.prices import Prices
 from windlass.runners.model_api.conversation import Conversation, Lost
 from windlass.runners.model_api.failures import RUNTIME
 from windlass.runners.model_api.loop import Loop
 from windlass.runners.model_api.tally import Tally
 from windlass.runners.model_api.target import Target, choose
-from windlass.runners.model_api.wire import installed, load, open_model
+from windlass.runners.model_api.wire import MOST_OUTPUT, installed, load, open_model
 
 __all__ = ["StandaloneRunner"]
 
@@ -59,6 +59,12 @@ class StandaloneRunner:
         if not found.model:
             return Health(True, str(found), "name a model: model: in the plan or --model")
         return Health(True, str(found))
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        target = self._target(model)
+        if isinstance(target, Failure):
+            return Amount(0.0, 0)  # it will not come to a call
+        return self._prices.call(target.priced_as, prompt, MOST_OUTPUT)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         run = _Run(request, host, self._now)

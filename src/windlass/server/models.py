@@ -184,6 +184,7 @@ class Snapshot(_Told):
     finished_at: str | None
     steps: list[dict[str, Any]]
     cost: dict[str, Any]
+    budget: dict[str, Any] = Field(description="Its own limit, and every limit that is passed.")
     resources: Used | None = Field(description="Of all steps; each step has its own. Null when nothing is known.")
     progress: float
     eta: float | None
@@ -201,6 +202,7 @@ class Head(_Told):
     plan: str
     status: str
     reason: str | None
+    over_budget: bool = Field(description="It ended with more spent than a limit allows.")
     created_at: str
     updated_at: str
     driven: bool

@@ -46,8 +46,9 @@ class BudgetSettings(Table):
     """For all executions of this home in a month."""
     on_overrun: Literal["ask", "proceed"] = "ask"
     """What happens at a limit: a person is asked, or it goes on with a warning."""
-    reserve_usd: float = Field(default=0.25, gt=0, le=1000)
-    """What an attempt sets aside at a time, where its step has no limit of its own."""
+    reserve_usd: float | None = Field(default=None, gt=0, le=1000)
+    """What is reserved for one call of a model, in place of the most that it can cost: more agents fit side by side,
+    and each may pass a limit by the rest of its call."""
 
 
 class RuntimeSettings(Table):

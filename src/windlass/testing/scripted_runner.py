@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from windlass.core.budget import Amount
 from windlass.core.events import Usage
 from windlass.errors import Category, Failure
 from windlass.ports.runner import AgentRequest, AgentResult, Answer, Host, Runner, ToolReturn
@@ -30,6 +31,8 @@ class ScriptedRunner:
 
     def __init__(self, script: TurnScript = (), *, name: str = "scripted", health: Health | None = None) -> None:
         self.name = name
+        self.call = Amount(0.25, 20_000)
+        """What one call of its model can use at most."""
         self.health = health or Health(True, "scripted")
         """What `available` says; set it to let the runtime come and go."""
         self.requests: list[AgentRequest] = []
@@ -48,6 +51,9 @@ class ScriptedRunner:
 
     async def available(self) -> Health:
         return self.health
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        return self.call
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         interrupted = self._running[request.id] = asyncio.Event()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.core import events as ev
+from windlass.core.budget import tokens_of
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.engine.agents.choose import Chosen, choose
 from windlass.engine.agents.desk import Desk, RoleFacts
@@ -67,7 +68,16 @@ class AgentAttempt:
         self._check_quota(runner.name)
         charge = Charge(self._call.execution, self._call.step, self._call.attempt, runner.name, model or "", role.name)
         desk = self._desk
-        purse = Purse(desk.ledger, desk.settings.budget, desk.clock, self._contact, charge, desk.bury)
+        purse = Purse(
+            desk.ledger,
+            desk.settings.budget,
+            desk.clock,
+            self._contact,
+            charge,
+            desk.bury,
+            lambda prompt: runner.call_cost(model, prompt),
+            lambda text: self._call.output("note", f"{text}\n"),
+        )
         session = self._session(runner.name)
         result, host = await self._turn(runner, role, model, purse, session, notes)
         if result.metadata.get("session_lost"):
@@ -188,7 +198,7 @@ class AgentAttempt:
         )
         began = False
         try:
-            allowance = await purse.open()
+            allowance = await purse.open(self._prompt_tokens(brief, session))
             request = self._request(role, model, brief, allowance, session, permissions)
             event = self._began(runner.name, request, notes)
             await self._contact.record(event)
@@ -196,10 +206,16 @@ class AgentAttempt:
                 host.note(note)
             began = True
             result = await self._see_through(runner, request, host)
-            host.used = result.usage
+            host.ended(result.usage)
         finally:
             await asyncio.shield(self._settle(purse, host) if began else purse.put_back())
         return result, host
+
+    def _prompt_tokens(self, brief: Brief, session: str | None) -> int:
+        """Tokens of the first prompt: of the brief, and of the conversation that it is added to."""
+        agent = self._contact.step.agent
+        before = agent.prompt if agent is not None and session is not None else 0
+        return before + tokens_of(brief.system + brief.prompt)
 
     def _request(
         self,
@@ -264,7 +280,7 @@ class AgentAttempt:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             if run.done() and not run.cancelled() and run.exception() is None:
-                host.used = run.result().usage
+                host.ended(run.result().usage)
             raise
 
     async def _settle(self, purse: Purse, host: EngineHost) -> None:

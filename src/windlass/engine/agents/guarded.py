@@ -13,7 +13,7 @@ import msgspec
 from windlass.clock import Clock
 from windlass.core.breaker import Breaker
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
-from windlass.ports import AgentRequest, AgentResult, GateBook, Health, Host, Runner, account_of
+from windlass.ports import AgentRequest, AgentResult, Amount, GateBook, Health, Host, Runner, account_of
 
 __all__ = ["Guarded"]
 
@@ -45,6 +45,9 @@ class Guarded:
             f"circuit open{whose} after {breaker.failures} failures (last: {breaker.because}), retry in {rest:.0f} s"
         )
         return Health(False, detail, "check its health: windlass tools check", back_in=rest)
+
+    def call_cost(self, model: str | None, prompt: int) -> Amount:
+        return self._runner.call_cost(model, prompt)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         account = self.account(request.model, request.env)

@@ -10,10 +10,12 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
+from windlass.core.budget import known_part
 from windlass.engine.agents.hands import Hands
 from windlass.engine.agents.permits import verdict
 from windlass.engine.agents.purse import Purse
 from windlass.engine.perform import Held
+from windlass.errors import ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Answer, Call, Contact, Permissions, ToolReturn, ToolSpec, Usage
 
@@ -57,8 +59,8 @@ class EngineHost:
         self.told_text = False
         self.over = asyncio.Event()
         """The runtime's turn is over."""
-        self.held: Held | None = None
-        """Why it was stopped, when the budget was passed."""
+        self.held: Held | ToolError | None = None
+        """Why it was stopped, when the budget was passed or cannot be held."""
 
     def session(self, session: str) -> None:
         now = self._clock.now()
@@ -81,6 +83,17 @@ class EngineHost:
         self._contact.tell(self.reported())
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    def ended(self, usage: Usage) -> None:
+        """The runtime's last word. What it knew before and cannot count any more was spent all the same."""
+        known = max(known_part(self.used), known_part(usage))
+        self.used = usage if usage.usd is not None else msgspec.structs.replace(usage, at_least=known)
+
+    async def afford(self, prompt: int) -> bool:
+        await self.watched()  # the two write the same reservation
+        if self.held is None:
+            self.held = await self._purse.afford(prompt)
+        return self.held is None
 
     def reported(self) -> ev.UsageReported:
         now, call = self._clock.now(), self._call

@@ -1,8 +1,12 @@
-"""Minds the budget of one attempt: set aside before, watched while it runs, settled after (E1).
+"""Holds one attempt to the budget: reserves before each call of a model, settles at the end (E1).
 
-An attempt sets aside a small amount and asks for more as it spends, so that attempts in parallel share what there is
-and cannot overrun together by more than the call each is in. What others hold comes free again: that is waited for.
-What is spent does not: then a person is asked, or it goes on with a warning where the settings say so (E3).
+A reservation is what is used so far and the most that the next call can cost. `open` makes it before the attempt
+begins, `afford` before each call of a runtime that asks first, `cover` after each report of one that does not. So
+agents in parallel pass a limit by no more than the call each is in, and `settle` says it when they did.
+
+Room that others hold comes free again: it is waited for, and the wait is said. What is spent does not: then a person
+is asked, or it goes on with a warning where the settings say so (E3). An attempt beside which nobody holds anything
+may begin a call with whatever is left, or a limit below the price of one call would let nothing begin.
 """
 
 from __future__ import annotations
@@ -10,25 +14,40 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.agent import Cost
-from windlass.core.budget import Amount, Refusal, Scope, day_start, month_start
+from windlass.core.budget import (
+    NOTHING,
+    Amount,
+    Refusal,
+    Scope,
+    Standing,
+    day_start,
+    known_part,
+    limit_of,
+    month_start,
+    shown,
+)
 from windlass.engine.perform import Held
-from windlass.plan.model import Budget
+from windlass.errors import Category, ToolError
 from windlass.ports import Charge, Contact, Ledger, Usage
-from windlass.settings import BudgetSettings, LimitSettings
+from windlass.settings import BudgetSettings
 
 __all__ = ["Purse"]
 
-LEAST_USD = 0.001
-"""Room below this is none: no model call costs less."""
-TOKENS_AT_A_TIME = 20_000
+LEAST = {"usd": 0.001, "tokens": 1}
+"""Room below this is none: no model call takes less."""
+MARGIN = 1.25
+"""By how much the next call may be dearer than the dearest so far."""
 LOOK_AGAIN = 0.5
 """Seconds between looks at whether others have settled."""
 LOOK_LATER = 60.0
 """The same when one of them waits for a person."""
+LOOKS_FOR_THE_DEAD = 20
+"""Every so many looks, those who died are looked for: that reads the whole ledger."""
 
 
 @dataclass(slots=True)
@@ -41,50 +60,151 @@ class Purse:
     contact: Contact
     charge: Charge
     bury: Callable[[], Awaitable[None]]
+    call_cost: Callable[[int], Amount]
+    """The most that one call can use, by the tokens of its prompt; `usd` None: no price is known."""
+    note: Callable[[str], None]
     held: Amount = field(default_factory=Amount)
     """What is set aside."""
-    seen_usd: float = 0.0
-    """What the attempt has cost so far, as far as anybody told."""
+    used: Usage = field(default_factory=lambda: Usage(usd=0.0))
+    """The last report."""
+    prompt: int = 0
+    """Tokens of the longest prompt so far."""
+    dearest: float = 0.0
+    """Dollars of the dearest call so far."""
+    by_call: bool = False
+    """The runtime asks before each call: between two calls nothing but what is used is set aside."""
     warned: bool = False
+    noted: bool = False
 
     @property
-    def _on_overrun(self) -> str:
-        """Who started the execution may have said; else the settings do."""
-        return self.contact.state.on_overrun or self.limits.on_overrun
+    def _proceeds(self) -> bool:
+        """The one who started the execution may have said so; else the settings do."""
+        return (self.contact.state.on_overrun or self.limits.on_overrun) == "proceed"
+
+    @property
+    def _spent(self) -> Amount:
+        return Amount(known_part(self.used), self.used.tokens_in + self.used.tokens_out)
 
     def scopes(self) -> list[Scope]:
         """The limits that hold for this attempt; a person's later word comes before the plan's and the settings'."""
         state, step, now = self.contact.state, self.contact.step, self.clock.now()
         allowed, execution = state.allowed, self.charge.execution
-        of_step = _limit(allowed.get(f"step:{step.id}"), step.spec.budget or self.limits.step)
-        of_execution = _limit(allowed.get("execution"), state.plan.budget or self.limits.execution)
+        whole = step.parent or step  # the items of a step share its limit
+        of_step = limit_of(allowed.get(f"step:{whole.id}"), step.spec.budget or self.limits.step)
+        of_execution = limit_of(allowed.get("execution"), state.plan.budget or self.limits.execution)
         scopes = [
-            Scope("step", of_step, execution=execution, step=step.id),
+            Scope("step", of_step, execution=execution, step=whole.id),
             Scope("execution", of_execution, execution=execution),
-            Scope("day", _limit(allowed.get("day"), self.limits.day), since=day_start(now)),
-            Scope("month", _limit(allowed.get("month"), self.limits.month), since=month_start(now)),
+            Scope("day", limit_of(allowed.get("day"), self.limits.day), since=day_start(now)),
+            Scope("month", limit_of(allowed.get("month"), self.limits.month), since=month_start(now)),
         ]
         return [scope for scope in scopes if scope.limit]
 
-    async def open(self) -> Amount:
-        """Set something aside before the attempt begins, and say what it may spend at most. Raises `Held`."""
+    # -- before ----------------------------------------------------------------------------------
+
+    async def open(self, prompt: int) -> Amount:
+        """Reserve the first call, with a prompt of so many tokens; gives what the attempt may spend. Raises `Held`."""
+        self.used = Usage(usd=0.0)
         scopes = self.scopes()
         if not scopes:
             return Amount()
-        while True:
-            refusal = await self._grow(Amount(0.0, 0), scopes)
-            if refusal is None:
-                break
-            if _spent_up(refusal):
-                self._proceed_or_ask(refusal)
-                return Amount()
-            await self.bury()
-            if (until := self._held_by_who_asks(refusal)) is not None:
-                raise Held("budget", _told(refusal), until=until, scope=refusal.scope)
-            await asyncio.sleep(LOOK_AGAIN)
-        if self._on_overrun == "proceed":
+        await self._make_room(self._next_call(prompt, scopes), scopes)
+        if self._proceeds:
             return Amount()  # a runtime that holds itself to a limit would not go on
         return _least([self._left(scope) for scope in scopes])
+
+    async def afford(self, prompt: int) -> Held | None:
+        """Reserve the next call before it is made; waits for room. A `Held` says that it may not be made."""
+        self.by_call = True
+        scopes = self.scopes()
+        if not scopes:
+            return None
+        try:
+            await self._make_room(self._next_call(prompt, scopes), scopes)
+        except Held as held:
+            return held
+        return None
+
+    def _next_call(self, prompt: int, scopes: Sequence[Scope]) -> Amount:
+        """The most that the next call can cost, by what the runtime says and by what the calls so far did cost."""
+        usd, tokens = self.call_cost(max(prompt, self.prompt))
+        if usd is None:
+            usd = 0.0
+            if dollars := [scope for scope in scopes if scope.limit.usd is not None]:
+                self._no_price(dollars)
+        if self.limits.reserve_usd is not None:
+            usd = self.limits.reserve_usd
+        return Amount(max(usd, self.dearest * MARGIN), tokens)
+
+    def _no_price(self, scopes: Sequence[Scope]) -> None:
+        """A limit in dollars cannot be held for a model whose price nobody knows: refuse, or say so and go on."""
+        model = self.used.model or self.charge.model or "the model"
+        text = f"no price is known for {model}, so the limit of {_of(scopes[0], 'usd')} cannot be held"
+        if self._proceeds:
+            self._warn(f"{text}; it goes on, uncounted in dollars")
+            return
+        name = model.rpartition("/")[2].rpartition(":")[2]
+        advice = [
+            f'in your own config.toml, in dollars per million tokens: [prices."{name}"] input = 1.00, output = 4.00'
+            " (0 for a model of your own)"
+        ]
+        if {scope.name for scope in scopes} <= {"step", "execution"}:
+            advice.append("or limit tokens in place of dollars: --budget-tokens N, or budget: {tokens: N} in the plan")
+        raise ToolError(text, category=Category.CONFIGURATION, advice=tuple(advice))
+
+    async def _make_room(self, call: Amount, scopes: Sequence[Scope]) -> None:
+        """Reserve one more call, and wait while others hold the room for it. Raises `Held` at a limit."""
+        refusal = await self._take(call, scopes)
+        if refusal is None:
+            return
+        if self._proceeds:
+            await self._take_anyway(call)
+            if self._is_reached(refusal):
+                self._warn_of(refusal)
+            return
+        looks = 0
+        with self.contact.unclocked():
+            while refusal is not None:
+                if self._is_reached(refusal):
+                    raise self._question(refusal)
+                if looks % LOOKS_FOR_THE_DEAD == 0:
+                    await self.bury()
+                if (until := self._held_by_who_asks(refusal)) is not None:
+                    raise Held("budget", _waits(refusal), until=until, scope=refusal.scope)
+                if looks == 1:  # the first look may have found that the others were dead
+                    self._tell_wait(_waits(refusal))
+                if looks:
+                    await asyncio.sleep(LOOK_AGAIN)
+                looks += 1
+                refusal = await self._take(call, scopes)
+        if looks > 1:
+            self._tell_wait("")
+
+    async def _take(self, call: Amount, scopes: Sequence[Scope], *, beside: bool = False) -> Refusal | None:
+        """Reserve what is used and one more call; less than a call where nobody else holds anything.
+
+        With `beside`, less also where others hold room: the call cannot be kept from being made.
+        """
+        used = self._spent
+        want = _plus(used, call)
+        for _ in range(2 * len(scopes) + 1):  # each round makes it fit one limit more
+            refusal = await self.ledger.reserve(self.charge, self.clock.now(), want, scopes, used)
+            if refusal is None:
+                self.held = want
+                return None
+            if refusal.reserved and not beside:
+                return refusal
+            room = refusal.limit - refusal.spent - refusal.reserved
+            if room - _in(used, refusal.unit) < (0 if beside else LEAST[refusal.unit]):
+                return refusal
+            self._tell_worst_case(call, refusal)
+            want = Amount(room, want.tokens) if refusal.unit == "usd" else Amount(want.usd, int(room))
+        return refusal
+
+    async def _take_anyway(self, call: Amount) -> None:
+        used = self._spent
+        self.held = _plus(used, call)
+        await self.ledger.reserve(self.charge, self.clock.now(), self.held, (), used)
 
     def _held_by_who_asks(self, refusal: Refusal) -> float | None:
         """Until when to wait for room when all others here wait for a person's word, who need not be there.
@@ -98,16 +218,6 @@ class Purse:
         closing = [step.approval.expires_at for step in others if step.approval is not None]
         return min(closing) if own else self.clock.now() + LOOK_LATER
 
-    def run_out(self, message: str) -> Held | None:
-        """The runtime held itself to its allowance: the limit that this came from, or None when it was none of ours."""
-        left = [(self._left(scope).usd, scope) for scope in self.scopes() if scope.limit.usd is not None]
-        if not left:
-            return None
-        scope = min(left, key=lambda one: one[0] or 0.0)[1]
-        limit = scope.limit.usd or 0.0
-        needed = limit + (limit or self.limits.reserve_usd)
-        return Held("budget", message, scope=scope.name, needed=needed)
-
     def _left(self, scope: Scope) -> Amount:
         """What this execution's own spending leaves of a limit; a day's or month's is watched in the ledger alone."""
         step = self.contact.step
@@ -118,29 +228,44 @@ class Purse:
                 cost = self.contact.state.cost
             case _:
                 cost = Cost()
-        usd = None if scope.limit.usd is None else max(LEAST_USD, scope.limit.usd - cost.usd)
+        usd = None if scope.limit.usd is None else max(LEAST["usd"], scope.limit.usd - cost.usd)
         return Amount(usd, None if scope.limit.tokens is None else max(1, scope.limit.tokens - cost.tokens))
 
-    async def cover(self, usage: Usage) -> Held | None:
-        """Set aside enough for what is used by now and a bit more. A `Held` says that it must stop."""
-        self.seen_usd = max(self.seen_usd, usage.usd or 0.0)
-        used = Amount(usage.usd or 0.0, usage.tokens_in + usage.tokens_out)
-        if not self.held or (
-            (used.usd or 0.0) < (self.held.usd or 0.0) and (used.tokens or 0) < (self.held.tokens or 0)
-        ):
-            return None
+    # -- while it runs ---------------------------------------------------------------------------
+
+    async def cover(self, usage: Usage) -> Held | ToolError | None:
+        """Reserve what is used by now and the next call. What is returned says why the attempt must stop."""
+        self._see(usage)
         scopes = self.scopes()
-        refusal = await self._grow(used, scopes)
-        if refusal is None or not _passed(refusal, used):
+        if not scopes:
             return None
-        refusal = refusal._replace(spent=refusal.spent + _of_unit(used, refusal.unit))
-        if not _spent_up(refusal):
-            return Held("budget", _told(refusal), until=self.clock.now() + LOOK_AGAIN, scope=refusal.scope)
+        if self.by_call:
+            await self._take_anyway(NOTHING)  # no call is under way: the rest is free for others until the next
+            return None
         try:
-            self._proceed_or_ask(refusal)
-        except Held as held:
-            return held
-        return None
+            call = self._next_call(0, scopes)
+            if usage.usd is None and not usage.at_least and (usage.tokens_in or usage.tokens_out):
+                self._no_price([scope for scope in scopes if scope.limit.usd is not None] or ())
+        except ToolError as error:
+            return error
+        refusal = await self._take(call, scopes, beside=True)
+        if refusal is None:
+            return None
+        await self._take_anyway(call)  # it may be under way
+        if not self._is_reached(refusal):
+            until = self.clock.now() + LOOK_AGAIN
+            return None if self._proceeds else Held("budget", _waits(refusal), until=until, scope=refusal.scope)
+        if self._proceeds:
+            self._warn_of(refusal)
+            return None
+        return self._question(refusal)
+
+    def _see(self, usage: Usage) -> None:
+        self.prompt = max(self.prompt, usage.tokens_in - self.used.tokens_in)
+        self.dearest = max(self.dearest, known_part(usage) - known_part(self.used))
+        self.used = usage
+
+    # -- after -----------------------------------------------------------------------------------
 
     async def put_back(self) -> None:
         """The attempt never began: give up what was set aside for it, also what was only asked for by then."""
@@ -148,63 +273,78 @@ class Purse:
             await self.ledger.release(self.charge)
 
     async def settle(self, usage: Usage) -> None:
-        """What it cost in the end. An unknown cost counts with what was set aside: at least what was seen of it."""
-        now = self.clock.now()
-        if usage.usd is None and self.seen_usd > (self.held.usd or 0.0):
-            self.held = Amount(self.seen_usd, self.held.tokens)
-            await self.ledger.reserve(self.charge, now, self.held, ())
-        await self.ledger.settle(self.charge, now, usage)
+        """Record the attempt's cost, and say which limits are passed by now."""
+        await self.ledger.settle(self.charge, self.clock.now(), usage)
+        scopes = self.scopes()
+        if scopes and (usage.tokens_in or usage.tokens_out or usage.usd != 0.0):
+            for standing in await self.ledger.standing(scopes):
+                self._tell_overrun(standing)
 
-    async def _grow(self, used: Amount, scopes: Sequence[Scope]) -> Refusal | None:
-        """Set aside what is used and the next bit; less than that where there is less room."""
-        want = Amount((used.usd or 0.0) + self.limits.reserve_usd, (used.tokens or 0) + TOKENS_AT_A_TIME)
-        for _ in range(4):  # each refusal makes one of the two smaller
-            refusal = await self.ledger.reserve(self.charge, self.clock.now(), want, scopes)
-            if refusal is None:
-                self.held = want
-                return None
-            room = refusal.limit - refusal.spent - refusal.reserved
-            if refusal.unit == "usd" and room >= max(LEAST_USD, used.usd or 0.0):
-                want = Amount(room, want.tokens)
-            elif refusal.unit == "tokens" and room >= max(1, used.tokens or 0):
-                want = Amount(want.usd, int(room))
-            else:
-                return refusal
-        return refusal
+    def run_out(self, message: str) -> Held | None:
+        """The runtime held itself to its allowance: the limit that this came from, or None when it was none of ours."""
+        left = [(self._left(scope).usd, scope) for scope in self.scopes() if scope.limit.usd is not None]
+        if not left:
+            return None
+        scope = min(left, key=lambda one: one[0] or 0.0)[1]
+        limit = scope.limit.usd or 0.0
+        return Held("budget", message, scope=scope.name, needed=2 * limit or 1.0)
 
-    def _proceed_or_ask(self, refusal: Refusal) -> None:
-        if self._on_overrun == "ask":
-            more = refusal.limit or (self.limits.reserve_usd if refusal.unit == "usd" else TOKENS_AT_A_TIME)
-            needed = max(refusal.limit, refusal.spent) + more
-            raise Held("budget", _told(refusal), scope=refusal.scope, needed=needed, unit=refusal.unit)
+    # -- texts -----------------------------------------------------------------------------------
+
+    def _is_reached(self, refusal: Refusal) -> bool:
+        """There is no room even once all others have settled."""
+        return refusal.limit - refusal.spent - _in(self._spent, refusal.unit) < LEAST[refusal.unit]
+
+    def _question(self, refusal: Refusal) -> Held:
+        spent = refusal.spent + _in(self._spent, refusal.unit)
+        more = refusal.limit or (1.0 if refusal.unit == "usd" else 100_000)
+        needed = max(refusal.limit, spent) + more
+        text = _reached(refusal, spent)
+        return Held("budget", text, scope=refusal.scope, needed=needed, unit=refusal.unit)
+
+    def _warn_of(self, refusal: Refusal) -> None:
+        said = "it was started with" if self.contact.state.on_overrun else "the settings say"
+        spent = refusal.spent + _in(self._spent, refusal.unit)
+        self._warn(f"{_reached(refusal, spent)}; it goes on, as {said}")
+
+    def _warn(self, message: str) -> None:
         if not self.warned:
             self.warned = True
-            said = "it was started with" if self.contact.state.on_overrun else "the settings say"
-            message = f"{_told(refusal)}; it goes on, as {said}"
             self.contact.tell(ev.BudgetWarned(self.clock.now(), self.charge.step, message))
 
+    def _tell_wait(self, message: str) -> None:
+        self.contact.tell(ev.BudgetWaited(self.clock.now(), self.charge.step, self.charge.attempt, message))
 
-def _spent_up(refusal: Refusal) -> bool:
-    """There is no room even once all others have settled."""
-    return refusal.limit - refusal.spent < (LEAST_USD if refusal.unit == "usd" else 1)
+    def _tell_worst_case(self, call: Amount, refusal: Refusal) -> None:
+        if not self.noted and not self._proceeds:
+            self.noted = True
+            most, left = _in(call, refusal.unit), refusal.limit - refusal.spent - _in(self._spent, refusal.unit)
+            limit = (
+                f"{shown(max(0.0, left), refusal.unit)} is left of the limit of {shown(refusal.limit, refusal.unit)}"
+            )
+            self.note(f"one call can cost up to {shown(most, refusal.unit)}, and {limit} for {_FOR[refusal.scope]}")
+
+    def _tell_overrun(self, standing: Standing) -> None:
+        scope, spent, _ = standing
+        units: tuple[Literal["usd", "tokens"], ...] = ("usd", "tokens")
+        for unit in units:
+            limit, amount = scope.limit._asdict()[unit], _in(spent, unit)
+            if limit is None or amount - limit < LEAST[unit]:
+                continue
+            over = f"{shown(amount, unit)} spent, {shown(amount - limit, unit)} over"
+            message = f"the limit of {_of(scope, unit)} is passed: {over}"
+            event = ev.BudgetWarned(
+                self.clock.now(), self.charge.step, message, scope.name, unit, limit, round(amount, 9)
+            )
+            self.contact.tell(event)
 
 
-def _passed(refusal: Refusal, used: Amount) -> bool:
-    """What is used already does not fit: it is more than a wish for the next call."""
-    return refusal.spent + refusal.reserved + _of_unit(used, refusal.unit) > refusal.limit
-
-
-def _of_unit(amount: Amount, unit: str) -> float:
+def _in(amount: Amount, unit: str) -> float:
     return (amount.usd if unit == "usd" else amount.tokens) or 0
 
 
-def _limit(said: Budget | None, named: Budget | LimitSettings) -> Amount:
-    """A person's word on dollars leaves the limit on tokens as it was; one without a number lifts both."""
-    if said is None:
-        return Amount(named.usd, named.tokens)
-    if said.usd is None and said.tokens is None:
-        return Amount()
-    return Amount(named.usd if said.usd is None else said.usd, named.tokens if said.tokens is None else said.tokens)
+def _plus(one: Amount, other: Amount) -> Amount:
+    return Amount((one.usd or 0.0) + (other.usd or 0.0), (one.tokens or 0) + (other.tokens or 0))
 
 
 def _least(limits: Sequence[Amount]) -> Amount:
@@ -213,15 +353,20 @@ def _least(limits: Sequence[Amount]) -> Amount:
     return Amount(min(usd, default=None), min(tokens, default=None))
 
 
-_OF = {"step": "this step", "execution": "this execution", "day": "today", "month": "this month"}
+_FOR = {"step": "this step", "execution": "this execution", "day": "today", "month": "this month"}
 
 
-def _told(refusal: Refusal) -> str:
-    limit, spent = _shown(refusal.limit, refusal.unit), _shown(refusal.spent, refusal.unit)
-    others = f", and {_shown(refusal.reserved, refusal.unit)} set aside by others" if refusal.reserved else ""
-    verb = "is" if refusal.unit == "usd" else "are"
-    return f"the budget for {_OF[refusal.scope]} is {limit}; {spent} {verb} spent{others}"
+def _of(scope: Scope, unit: str) -> str:
+    return f"{shown(_in(scope.limit, unit), unit)} for {_FOR[scope.name]}"
 
 
-def _shown(value: float, unit: str) -> str:
-    return f"${value:,.2f}" if unit == "usd" else f"{value:,.0f} tokens"
+def _reached(refusal: Refusal, spent: float) -> str:
+    word = "passed" if spent - refusal.limit >= LEAST[refusal.unit] else "reached"
+    limit = f"{shown(refusal.limit, refusal.unit)} for {_FOR[refusal.scope]}"
+    return f"the limit of {limit} is {word} ({shown(spent, refusal.unit)} spent)"
+
+
+def _waits(refusal: Refusal) -> str:
+    """Why it waits for others."""
+    spent, held, limit = (shown(one, refusal.unit) for one in (refusal.spent, refusal.reserved, refusal.limit))
+    return f"waiting for room in the budget for {_FOR[refusal.scope]}: {spent} spent and {held} reserved of {limit}"

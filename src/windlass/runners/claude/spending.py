@@ -3,7 +3,7 @@
 The live count knows each call to the model by its message id, so that nothing counts twice. The runtime's figures of
 one result (`model_usage_since_last_result`) count everything, subagents too; its other totals go on over a resume and
 are never billed. A model without a price has a made-up one there: then our prices are asked. An answer that was cut
-off is missing from them, and nobody counted what had come of it: then the cost is unknown, which is not zero.
+off is missing from them, and nobody counted what had come of it: then the cost is at least that of the others.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from windlass.core.budget import known_part
 from windlass.ports import Usage
 from windlass.prices import Prices
 
@@ -35,8 +36,13 @@ class Counts(NamedTuple):
     def most(self, other: Counts) -> Counts:
         return Counts(*map(max, self, other))
 
-    def usage(self, usd: float | None, source: Literal["runtime", "prices"], model: str) -> Usage:
-        return Usage(*self, usd=usd, source="unknown" if usd is None else source, model=model)
+    def usage(self, spent: Iterable[_Spent], source: Literal["runtime", "prices"], model: str) -> Usage:
+        """These tokens at the cost of all that was spent: unknown if that of any is, and then at least the rest."""
+        costs = [one.usd for one in spent]
+        known = sum(cost for cost in costs if cost is not None)
+        if costs and None not in costs:
+            return Usage(*self, usd=known, source=source, model=model)
+        return Usage(*self, model=model, at_least=known)
 
 
 def count(figures: Mapping[str, Any]) -> Counts:
@@ -70,7 +76,7 @@ class Spending:
     def live(self) -> Usage:
         """All that was seen so far."""
         model = next(reversed(self._calls.values())).model if self._calls else ""
-        return self._seen.usage(_sum(self._calls.values()), "prices", model)
+        return self._seen.usage(self._calls.values(), "prices", model)
 
     def bill(self, result: Mapping[str, Any]) -> None:
         """Add what the runtime says one result took."""
@@ -94,13 +100,14 @@ class Spending:
         billed = list((self._billed or {}).values())
         counts = functools.reduce(Counts.plus, (spent.counts for spent in billed), Counts())
         if cut_off:  # nobody counted what of the answer had come by then
-            return msgspec.structs.replace(self.live(), usd=None, source="unknown")
+            seen = self.live()
+            return msgspec.structs.replace(seen, usd=None, source="unknown", at_least=known_part(seen))
         if self._billed is None or self._seen.tokens_in > counts.tokens_in:
             return self.live()
         most = max(billed, key=lambda spent: (spent.usd or 0.0, spent.counts.tokens_out), default=_Spent(""))
         if all(spent.usd is not None for spent in billed):
-            return counts.usage(sum(spent.usd or 0.0 for spent in billed), "runtime", most.model)
-        return counts.usage(_sum(self._estimate(spent) for spent in billed), "prices", most.model)
+            return counts.usage(billed, "runtime", most.model)
+        return counts.usage([self._estimate(spent) for spent in billed], "prices", most.model)
 
     def _estimate(self, billed: _Spent) -> _Spent:
         """What a model took that the runtime has no price for: call by call where all of them were seen."""

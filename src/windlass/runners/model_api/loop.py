@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from windlass.core.budget import known_part, tokens_of
 from windlass.core.gist import gist
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
@@ -60,7 +61,6 @@ class Loop:
         self._bad_calls = 0
         self._said: list[str] = []
         self._done = False
-        self._warned = False
         self._engine_error: Exception | None = None
         self.tally = tally
         self.turns = 0
@@ -87,10 +87,19 @@ class Loop:
                     return None
                 if (stop := self._limit()) is not None:
                     return stop
+                if not await self._host.afford(self._prompt_tokens()):
+                    return self._out_of_budget("nothing is left for a further call")
                 if (failure := await self._ask(model)) is not None:
                     return failure
         except Unwritable as error:
             return classify(error.reason).located(str(self._request.scratch))
+
+    def _prompt_tokens(self) -> int:
+        from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+        said = ModelMessagesTypeAdapter.dump_json(self._conversation.messages)
+        tools = json.dumps([(tool.name, tool.description, dict(tool.schema)) for tool in self._toolbox.specs])
+        return tokens_of(said) + tokens_of(tools)
 
     def _system(self) -> str:
         parts = [self._request.brief.system, DATA_RULE if self._toolbox.specs else ""]
@@ -110,6 +119,7 @@ class Loop:
                 self._toolbox.specs,
                 self._request.temperature,
                 self._say,
+                limited=bool(self._request.budget),
             )
         except asyncio.CancelledError:
             self._settle(turn)
@@ -209,7 +219,7 @@ class Loop:
     # -- the limits --------------------------------------------------------------------------------
 
     def _limit(self) -> Failure | None:
-        """Why no further turn may begin. The first always may: the engine has reserved what it can cost."""
+        """Why no further turn may begin."""
         if self._bad_calls >= BAD_CALLS:
             self.resumable = False
             return Failure(
@@ -224,15 +234,13 @@ class Loop:
 
     def _over_budget(self) -> Failure | None:
         limit, used = self._request.budget, self.tally.usage
-        if limit.usd is not None and used.usd is None and not self._warned:
-            self._warned = True
-            self._host.note(f"nobody knows what {self._target.model} costs, so its dollars cannot be limited")
-        if limit.usd is not None and used.usd is not None and used.usd >= limit.usd:
-            spent = f"${used.usd:.4f} of ${limit.usd:.4f}"
-        elif limit.tokens is not None and self.tally.tokens >= limit.tokens:
-            spent = f"{self.tally.tokens} of {limit.tokens} tokens"
-        else:
-            return None
+        if limit.usd is not None and known_part(used) >= limit.usd:
+            return self._out_of_budget(f"${known_part(used):.4f} of ${limit.usd:.4f}")
+        if limit.tokens is not None and self.tally.tokens >= limit.tokens:
+            return self._out_of_budget(f"{self.tally.tokens} of {limit.tokens} tokens")
+        return None
+
+    def _out_of_budget(self, spent: str) -> Failure:
         self.out_of_budget = True
         return failure(Ending.BUDGET, f"the budget is used up ({spent}) and the agent is not done", runtime=RUNTIME)
 

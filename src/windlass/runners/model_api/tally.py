@@ -2,13 +2,15 @@
 
 Every turn is priced by itself, because some models cost more per token above a size of prompt. A turn that broke off
 after the model had begun (or may have) was paid for by an unknown amount, so from then on the dollars of the run are
-unknown; the tokens stay what was seen of them. A request that was refused before the model began cost nothing.
+at least those of the other turns; the tokens stay what was seen of them. A request that was refused before the model
+began cost nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windlass.core.budget import known_part
 from windlass.core.events import Usage
 from windlass.prices import Prices
 
@@ -51,12 +53,14 @@ class Tally:
         )
         usd = self._prices.cost(self._priced_as, used, at) if turn.whole else None
         known = usd is not None and before.usd is not None
+        dollars = known_part(before) + (usd or 0.0)
         self._sum = Usage(
             tokens_in=before.tokens_in + turn.tokens_in,
             tokens_out=before.tokens_out + turn.tokens_out,
             cache_read=before.cache_read + turn.cache_read,
             cache_write=before.cache_write + turn.cache_write,
-            usd=before.usd + usd if usd is not None and before.usd is not None else None,
+            usd=dollars if known else None,
             source="prices" if known else "unknown",
             model=before.model,
+            at_least=0.0 if known else dollars,
         )

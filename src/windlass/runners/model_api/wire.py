@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, StreamedResponse
     from pydantic_ai.tools import ToolDefinition
 
-__all__ = ["Turn", "installed", "load", "open_model"]
+__all__ = ["MOST_OUTPUT", "Turn", "installed", "load", "open_model"]
 
+MOST_OUTPUT = 32_000
+"""Tokens that one reply is taken to have at most: that much is reserved under a limit. Anthropic's models are told so
+then; OpenAI's and those of other servers are not, because each refuses a number above its own most."""
 CONNECT = 15.0
 """Seconds to wait for a connection."""
 
@@ -128,10 +131,13 @@ class Turn:
         tools: Sequence[ToolSpec],
         temperature: float | None,
         say: Callable[[str], None],
+        *,
+        limited: bool = False,
     ) -> None:
-        """Send the conversation and read the reply to its end, or raise what the clients raise."""
+        """Send the conversation and read the reply to its end, or raise what the clients raise. `limited`: under a
+        limit, so that a reply is not to be longer than what was reserved for it."""
         try:
-            await self._read(model, messages, tools, temperature, say)
+            await self._read(model, messages, tools, temperature, say, limited=limited)
         except Exception as error:
             self._refused = _refused(error)
             raise
@@ -143,6 +149,8 @@ class Turn:
         tools: Sequence[ToolSpec],
         temperature: float | None,
         say: Callable[[str], None],
+        *,
+        limited: bool,
     ) -> None:
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
@@ -152,7 +160,7 @@ class Turn:
         async with model_request_stream(
             model,
             messages,
-            model_settings=_settings(temperature, cached=bool(tools)),
+            model_settings=_settings(temperature, cached=bool(tools), most=_most_output(model) if limited else None),
             model_request_parameters=ModelRequestParameters(function_tools=known),
             instrument=False,
         ) as stream:
@@ -198,8 +206,16 @@ def _definition(tool: ToolSpec) -> ToolDefinition:
     )
 
 
-def _settings(temperature: float | None, *, cached: bool) -> Any:
+def _most_output(model: Model) -> int | None:
+    """None where the model's own most is not known: it would refuse a higher number."""
+    own: Any = model.profile.get("anthropic_max_output_tokens")
+    return min(own, MOST_OUTPUT) if own else None
+
+
+def _settings(temperature: float | None, *, cached: bool, most: int | None) -> Any:
     settings: dict[str, Any] = {"max_retries": 0}
+    if most is not None:
+        settings["max_tokens"] = most
     if temperature is not None:
         settings["temperature"] = temperature
     if cached:

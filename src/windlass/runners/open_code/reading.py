@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from windlass.core.events import Usage
 from windlass.ports import Host
 
@@ -87,7 +89,7 @@ class Reading:
                 self._step(key, part, main)
 
     def usage(self, *, complete: bool = True) -> Usage:
-        """What was used so far. Incomplete: the stream of a step was cut, so that its tokens are known to nobody."""
+        """What was used so far. Incomplete: a step was cut off, so that it cost at least what the others did."""
         told = [usage for usage, _ in self._steps.values()]
         total = Usage(
             tokens_in=sum(usage.tokens_in for usage in told),
@@ -96,14 +98,18 @@ class Reading:
             cache_write=sum(usage.cache_write for usage in told),
             model=self.model,
         )
-        if not told or (not complete and self._begun):
+        if not told:
             return total
         # OpenCode reports 0 for a model whose price it does not know, so 0 says nothing.
-        cost = sum(cost for _, cost in self._steps.values())
-        if cost > 0:
-            return _priced(total, cost, "runtime")
-        known = self._prices.cost(self.model, total) if self._prices else None
-        return total if known is None else _priced(total, known, "prices")
+        cost, source = sum(cost for _, cost in self._steps.values()), "runtime"
+        if cost <= 0:
+            known = self._prices.cost(self.model, total) if self._prices else None
+            if known is None:
+                return total
+            cost, source = known, "prices"
+        if not complete and self._begun:
+            return replace(total, at_least=cost)
+        return replace(total, usd=cost, source=source)
 
     def expect(self, message: str) -> None:
         """A message of the assistant's that no event announced."""
@@ -162,10 +168,6 @@ def summary(input: Any, title: str = "") -> str:
     best = best or next((str(value) for value in said.values() if isinstance(value, str)), "")
     line = " ".join(best.split())
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
-
-
-def _priced(usage: Usage, usd: float, source: Any) -> Usage:
-    return Usage(usage.tokens_in, usage.tokens_out, usage.cache_read, usage.cache_write, usd, source, usage.model)
 
 
 def _count(value: Any) -> int:

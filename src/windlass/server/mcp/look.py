@@ -18,7 +18,7 @@ from windlass.engine.gates.view import open_breakers, told_line
 from windlass.engine.lookup import find_step
 from windlass.errors import Damaged, Failure
 from windlass.ports import Entry
-from windlass.server.mcp.models import CostView, ErrorView, ExecutionView, QuestionView, StepView
+from windlass.server.mcp.models import BudgetState, CostView, ErrorView, ExecutionView, QuestionView, StepView
 
 __all__ = ["Seen", "damaged", "error_view", "following", "look", "questions", "view"]
 
@@ -41,6 +41,8 @@ class Seen:
     warnings: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
     """By step, what its program logged in its last attempt."""
+    _passed: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By scope and unit, the warning of a limit that is passed."""
 
     def take(self, event: ev.Event) -> str | None:
         """One more event, and what the user should be told of it."""
@@ -52,6 +54,11 @@ class Seen:
         match event:
             case ev.BudgetWarned():
                 warning = f"step {event.step}: {event.message}"
+                earlier = self._passed.pop((event.scope, event.unit), None) if event.limit is not None else None
+                if earlier in self.warnings:  # the newest figure of a limit is enough
+                    self.warnings.remove(earlier)
+                if event.limit is not None:
+                    self._passed[event.scope, event.unit] = warning
             case ev.RuntimeFellBack():
                 warning = f"step {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
             case ev.AttemptStarted():
@@ -104,6 +111,7 @@ def view(seen: Seen, driven: bool, *, step: str | None = None) -> ExecutionView:
         questions=questions(state),
         warnings=seen.warnings,
         cost=CostView(**told["cost"]),
+        budget=BudgetState(**told["budget"]),
         error=error_view(state.error),
         lacks=told["lacks"],
         workdir=told["workdir"],
@@ -199,6 +207,7 @@ def _step(told: dict[str, Any], room: int | None, logs: Mapping[str, str]) -> St
         error=None if error is None else ErrorView(**error),
         skipped_because=told["skipped_because"],
         waiting_for=told["waiting_for"],
+        waiting_because=told["waiting_because"],
         until=told["until"],
         duration_s=told["duration_s"],
         role=agent.get("role"),

@@ -47,9 +47,18 @@ class QuestionView(BaseModel):
 
 class CostView(BaseModel):
     usd: float | None = Field(description="null when nothing of it is known, which is not the same as 0.")
-    known: bool
+    known: bool = Field(description="false: `usd` is what it cost at least.")
     tokens_in: int
     tokens_out: int
+    text: str = Field(description="In words: $1.12, at least $1.12, unknown.")
+
+
+class BudgetState(BaseModel):
+    """An execution's own limit, and every limit that is passed."""
+
+    limit_usd: float | None
+    limit_tokens: int | None
+    overruns: list[dict[str, Any]] = Field(description="scope, step, unit, limit, spent, text of each.")
 
 
 class StepView(BaseModel):
@@ -62,6 +71,7 @@ class StepView(BaseModel):
     error: ErrorView | None = None
     skipped_because: str | None = None
     waiting_for: str | None = None
+    waiting_because: str | None = None
     until: str | None = None
     duration_s: float | None = None
     role: str | None = None
@@ -84,6 +94,7 @@ class ExecutionView(BaseModel):
     questions: list[QuestionView]
     warnings: list[str] = Field(description="What its user should be told: budgets, runtimes.")
     cost: CostView
+    budget: BudgetState
     error: ErrorView | None = None
     lacks: list[str] = Field(default=[], description="Steps whose results it does not have.")
     workdir: str

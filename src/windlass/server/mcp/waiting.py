@@ -141,7 +141,7 @@ def _told(event: ev.Event) -> str | None:
             return f"paused: {event.reason}"
         case ev.ExecutionFinished():
             return f"{event.status}"
-        case ev.BudgetWarned():
+        case ev.BudgetWarned() | ev.BudgetWaited() if event.message:
             return f"{event.step}: {event.message}"
         case _:
             return None

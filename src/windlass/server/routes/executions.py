@@ -17,7 +17,7 @@ from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
 from windlass.errors import Damaged
-from windlass.ports import Entry, Head
+from windlass.ports import OVER_BUDGET, Entry, Head
 from windlass.server import models
 from windlass.server.mcp.clean import clean
 from windlass.server.once import ticket_of
@@ -81,12 +81,13 @@ def execution_routes(service: Service) -> APIRouter:
         return answer({"executions": [_line(head) for head in heads], "next": following}, headers=headers)
 
     def _line(head: Head) -> dict[str, Any]:
-        damage = engine.damaged.get(head.id)
+        damage, over_budget = engine.damaged.get(head.id), head.detail == OVER_BUDGET
         return {
             "id": head.id,
             "plan": head.name,
             "status": DAMAGED if damage else head.status,
-            "reason": head.detail or None,
+            "reason": None if over_budget else head.detail or None,
+            "over_budget": over_budget,
             "created_at": iso(head.created_at),
             "updated_at": iso(head.updated_at),
             "expires_at": iso(head.expires_at),
