@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import windlass
-from windlass import Health
+from windlass import AgentRequest, AgentResult, Health, Host
 from windlass.core import events as ev
 from windlass.core.events import decode
 from windlass.core.state import fold
@@ -247,6 +247,36 @@ async def play_agents(home: Path, workdir: Path, on_overrun: str) -> None:
         await (await engine.resume(execution.id, budget=[more])).wait()
 
 
+CROWD = {
+    "name": "crowd",
+    "budget": {"usd": 0.3},
+    "steps": [
+        {"id": "one", "agent": "developer", "prompt": "Do it.", "runtime": "cli"},
+        {"id": "two", "agent": "developer", "prompt": "Do it.", "runtime": "cli"},
+    ],
+}
+
+
+class Slow(ScriptedRunner):
+    """Its agents end when somebody waits for them."""
+
+    waited = asyncio.Event()
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        await self.waited.wait()
+        return await super().run(request, host)
+
+
+async def play_crowd(home: Path, workdir: Path) -> None:
+    """Two agents at once with room for one; the second passes the limit."""
+    runner = Slow([Turn(repeat=True).spend(**SPENT, usd=0.2).done("Done.")], name="cli")
+    async with windlass.open(home, runners=[runner]) as engine:
+        execution = await engine.start(windlass.Plan.model_validate(CROWD), workdir=workdir)
+        async for entry in engine.follow(execution.id):
+            if isinstance(entry.event, ev.BudgetWaited):
+                runner.waited.set()
+
+
 class Recorder:
     """A project of its own, in which the real command line is run."""
 
@@ -349,6 +379,8 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     for name, on_overrun in (("agents", "ask"), ("agents-warned", "proceed")):
         asyncio.run(play_agents(recorder.folder / ".windlass", recorder.folder, on_overrun))
         yield name
+    asyncio.run(play_crowd(recorder.folder / ".windlass", recorder.folder))
+    yield "agents-waited"
 
 
 def main(release: str) -> None:

@@ -37,7 +37,7 @@ async def test_e3_an_overrun_goes_on_and_the_caller_is_warned(project: Project, 
         seen = shown(await mcp.call_tool("engine_execute", {"plan": TWO, "budget": 1.0, "wait_s": 60}))
         again = shown(await mcp.call_tool("engine_status", {"execution": seen["execution"]}))
     assert (seen["status"], seen["cost"]["usd"]) == ("completed", 6.0)
-    assert any("step b: the budget for this execution is $1.00; $3.00 is spent" in line for line in seen["warnings"])
+    assert any("step b: the limit of $1.00 for this execution is passed ($3.00 spent); it goes on" in line for line in seen["warnings"])
     assert again["warnings"] == seen["warnings"], "whoever asks later is told, too"
     assert ear.logs == [f"warning: {line}" for line in seen["warnings"]]
 
@@ -47,7 +47,7 @@ async def test_e3_the_days_limit_is_warned_of_the_same_way(project: Project) -> 
         seen = shown(await mcp.call_tool("engine_execute", {"plan": TWO, "wait_s": 60}))
         budget = shown(await mcp.call_tool("engine_budget", {}))
     assert seen["status"] == "completed"
-    assert any("the budget for today is $2.00" in line for line in seen["warnings"])
+    assert any("the limit of $2.00 for today is" in line for line in seen["warnings"])
     assert (budget["day"]["limit_usd"], budget["day"]["spent_usd"], budget["day"]["left_usd"]) == (2.0, 6.0, 0.0)
 
 
