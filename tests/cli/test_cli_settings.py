@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import windlass as package
 from windlass.errors import UsageError
+from windlass.settings import USER_ONLY, Settings, load_settings
+from windlass.settings.project import FREE, RULES
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -24,8 +28,8 @@ async def test_flags_over_environment_over_project_over_user(project: Project, m
     assert await grace() == 5.0
     project.user_file("config.toml", "grace = 1\n")
     assert await grace() == 1.0
-    project.file(".windlass/config.toml", 'grace = "2s"\n')
-    assert await grace() == 2.0
+    project.file(".windlass/config.toml", 'grace = "0.5s"\n')
+    assert await grace() == 0.5
     monkeypatch.setenv("WINDLASS_GRACE", "3")
     assert await grace() == 3.0
     assert await grace(grace=4) == 4.0
@@ -64,3 +68,65 @@ def test_everything_wrong_is_told_at_once_with_its_place(project: Project, windl
 def test_a_setting_that_does_not_exist_is_refused_in_the_api_too(project: Project) -> None:
     with pytest.raises(UsageError, match="checkpoints"):
         package.open(checkpoint="stop")
+
+
+HELD = {
+    "proceeding over a limit": ("", 'budget.on_overrun = "proceed"', "budget.on_overrun", "ask"),
+    "asking at a limit": ('budget.on_overrun = "proceed"', 'budget.on_overrun = "ask"', "budget.on_overrun", "ask"),
+    "proceeding, as the user": (
+        'budget.on_overrun = "proceed"',
+        'budget.on_overrun = "proceed"',
+        "budget.on_overrun",
+        "proceed",
+    ),
+    "proceeding beside the user's limits": (
+        "budget.day = 1",
+        'budget.on_overrun = "proceed"',
+        "budget.on_overrun",
+        "ask",
+    ),
+    "a higher limit": ("budget.day = 1", "budget.day = 9", "budget.day.usd", 1),
+    "a lower limit": ("budget.day = 9", "budget.day = 1", "budget.day.usd", 1),
+    "a limit of its own": ("", "budget.month = {tokens = 7}", "budget.month.tokens", 7),
+    "setting aside less": ("", "budget.reserve_usd = 0.01", "budget.reserve_usd", 0.25),
+    "waiting longer for an answer": ("", 'approval_expiry = "9d"', "approval_expiry", 86400),
+    "waiting less for an answer": ("", 'approval_expiry = "1h"', "approval_expiry", 3600),
+    "a longer grace": ('grace = "1s"', 'grace = "1d"', "grace", 1),
+    "resuming what was paused": ("", 'pause_expiry = "1s"\non_pause_expiry = "resume"', "on_pause_expiry", "cancel"),
+    "resuming sooner": (
+        'pause_expiry = "7d"\non_pause_expiry = "resume"',
+        'pause_expiry = "1s"',
+        "pause_expiry",
+        604800,
+    ),
+    "cancelling sooner": ('pause_expiry = "7d"', 'pause_expiry = "1d"', "pause_expiry", 86400),
+    "another runtime after all": ("fallback = false", "fallback = true", "fallback", False),
+    "no other runtime": ("", "fallback = false", "fallback", False),
+    "waiting after all": ("wait_for_quota = false", "wait_for_quota = true", "wait_for_quota", False),
+    "no checkpoints": ("", 'checkpoints = "off"', "checkpoints", "step"),
+    "more checkpoints": ('checkpoints = "off"', 'checkpoints = "stop"', "checkpoints", "stop"),
+    "nothing that is sensitive": ("", "approvals.sensitive = []", "approvals.sensitive", ("files.delete", "message.*")),
+    "nothing that is sensitive beside a list": (
+        'approvals.always = ["shell"]',
+        "approvals.sensitive = []",
+        "approvals.sensitive",
+        ("files.delete", "message.*"),
+    ),
+    "more that asks": ('approvals.always = ["a"]', 'approvals.always = ["b"]', "approvals.always", ("a", "b")),
+    "a runtime": ('runtime = "cli"', 'runtime = "claude-code"', "runtime", "claude-code"),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_e3_a_project_makes_settings_stricter_and_never_looser(project: Project, name: str) -> None:
+    user, given, where, value = HELD[name]
+    project.user_file("config.toml", user + "\n")
+    project.file(".windlass/config.toml", given + "\n")
+    assert attrgetter(where)(load_settings(project.home)) == value
+
+
+def test_e3_every_setting_is_held_to_the_users_own_or_is_his_alone() -> None:
+    """A setting that is added later is the user's alone until somebody writes a rule for it."""
+    assert USER_ONLY | RULES.keys() | FREE == Settings.model_fields.keys()
+    assert {"permissions", "network", "load", "tools", "runtimes", "env_allow"} <= USER_ONLY
+    assert load_settings(Path("/nowhere"), {"budget": {"on_overrun": "proceed"}}, {}).budget.on_overrun == "proceed"

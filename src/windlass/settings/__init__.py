@@ -2,7 +2,8 @@
 
 Every key can also be given as `WINDLASS_KEY` (a table as JSON). All problems are told at once. A key in `USER_ONLY` is
 refused in a project's file: a repository that one clones must not widen what its steps get to see, name the programs
-that run or the servers that are spoken to. A `budget` in a project's file can only lower the user's own limits.
+that run or the servers that are spoken to. Every other setting of a project can only be stricter than the user's own
+or its default: see `settings.project`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from windlass.errors import UsageError
 from windlass.homes import user_folder
 from windlass.plan.model import Duration
+from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
     ApprovalSettings,
     BudgetSettings,
@@ -96,10 +98,7 @@ class Settings(BaseModel):
     load: LoadSettings = LoadSettings()
 
 
-USER_ONLY = frozenset(
-    {"env_allow", "runtimes", "prices", "permissions"}
-    | {"tools", "network", "search", "messages", "mcp", "browser", "load"}  # whom one speaks to, and on which terms
-)
+USER_ONLY = Settings.model_fields.keys() - RULES.keys() - FREE
 _LISTS = frozenset({"env_allow"})
 
 
@@ -109,27 +108,30 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
     user, project = _read(user_file, problems), _read(project_file, problems)
     for key in sorted(USER_ONLY & project.keys()):
         problems.append(f"{project_file}: `{key}` may only stand in the user's own settings")
-    if isinstance(user.get("budget"), dict) and isinstance(project.get("budget"), dict):
-        project["budget"] = _lower(user["budget"], project["budget"])
-    if isinstance(user.get("approvals"), dict) and isinstance(project.get("approvals"), dict):
-        project["approvals"] = _joined(user["approvals"], project["approvals"])
+    own, theirs = _checked(user, f"{user_file}: ", problems), _checked(project, f"{project_file}: ", problems)
+    if own is not None and theirs is not None:
+        project = stricter(own, theirs, project)
     environment = _from_environment(env)
-    merged = {**user, **project, **environment, **(flags or {})}
-    origins = {
-        **dict.fromkeys(user, f"{user_file}: "),
-        **dict.fromkeys(project, f"{project_file}: "),
-        **{key: f"WINDLASS_{key.upper()}: " for key in environment},
-        **dict.fromkeys(flags or {}, ""),
-    }
-    try:
-        settings = Settings.model_validate(merged)
-    except ValidationError as error:
-        found = error.errors(include_url=False)
-        problems += [origins.get(str(problem["loc"][0]), "") + _plain(problem) for problem in found]
+    told = {**environment, **(flags or {})}
+    origin = {key: "" if key in (flags or {}) else f"WINDLASS_{key.upper()}: " for key in told}
+    settings = _checked({**user, **project, **told}, origin, problems)
     if problems:
         text = "\n".join(f"  {problem}" for problem in problems)
         raise UsageError(f"the settings have problems:\n{text}")
+    assert settings is not None
     return settings
+
+
+def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems: list[str]) -> Settings | None:
+    """The settings that are given there. Their problems are told once: where a file is wrong, by that file."""
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            where = origin if isinstance(origin, str) else origin.get(str(problem["loc"][0]))
+            if where is not None:
+                problems.append(where + _plain(problem))
+    return None
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:
@@ -150,37 +152,6 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
         if value is not None:
             found[key] = [v for v in value.split(",") if v] if key in _LISTS else _table(value)
     return found
-
-
-def _lower(user: dict[str, Any], project: dict[str, Any]) -> dict[str, Any]:
-    """The user's budget with what the project makes tighter. What is malformed stays, to be told of."""
-    merged = {**user, **project}
-    for scope in ("step", "execution", "day", "month"):
-        ours, theirs = _limit(user.get(scope)), _limit(project.get(scope))
-        if ours is not None and theirs is not None:
-            merged[scope] = {
-                unit: min(limits)
-                for unit in ("usd", "tokens")
-                if (limits := [limit[unit] for limit in (ours, theirs) if limit.get(unit) is not None])
-            }
-    merged["on_overrun"] = user.get("on_overrun", "ask")
-    return merged
-
-
-def _joined(user: dict[str, Any], project: dict[str, Any]) -> dict[str, Any]:
-    """The lists of both. What is malformed stays, to be told of."""
-    both = {**user, **project}
-    for name in user.keys() & project.keys():
-        if isinstance(user[name], list) and isinstance(project[name], list):
-            both[name] = [*user[name], *project[name]]
-    return both
-
-
-def _limit(value: Any) -> dict[str, Any] | None:
-    try:
-        return LimitSettings.model_validate(value).model_dump()
-    except ValidationError:
-        return None
 
 
 def _table(value: str) -> Any:
