@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import typer
 from doc_pages import REPOSITORY, Block, blocks, is_program, pages, play
 from typer.testing import CliRunner
 
+import windlass
 from windlass import errors
 from windlass.assembly import Workshop
 from windlass.assembly.code import programs
@@ -311,3 +313,14 @@ def test_every_make_target_is_in_contributing() -> None:
 def test_no_page_shows_a_machines_own_paths(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not re.findall(r"/(?:root|tmp|work|opt)/|/home/(?!ana\b)", text)
+
+
+async def test_the_table_of_effects_is_that_of_the_tools(project: Any) -> None:
+    """D2: of several patterns that fit a tool, the longest holds."""
+    rows = re.findall(r"^\| `(none|repeatable|once)` \|.*?\| (.*) \|$", text_of("plans.md"), re.MULTILINE)
+    said = {pattern: effect for effect, tools in rows for pattern in re.findall(r"`([\w.*]+)`", tools)}
+    async with windlass.open() as engine:
+        tools = engine.performer.tools
+        found = {name: str(tools.get(name).effect({})) for name in tools.names()}
+    fitting = {name: [pattern for pattern in said if fnmatch(name, pattern)] for name in found}
+    assert {name: said[max(patterns, key=len)] if patterns else "" for name, patterns in fitting.items()} == found

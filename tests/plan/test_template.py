@@ -42,7 +42,6 @@ def refused(value: Any) -> str:
     ("template", "value"),
     [
         ("{{ inputs.list }}", [1, "b"]),
-        ("  {{ inputs.count }}\n", 3),
         ("{{ inputs.count + 1 }}", 4),
         ("{{ inputs.none }}", None),
         ("{{ steps.a.output }}", {"items": [1], "ok": True}),

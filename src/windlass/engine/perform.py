@@ -20,6 +20,7 @@ import msgspec
 from windlass.core.approval import Basis, answer_for, changes, digest_of
 from windlass.core.events import ApprovalAsked, AttemptStarted, StepWaiting
 from windlass.core.state import StepState
+from windlass.engine.as_text import nulls_for_text, with_texts
 from windlass.engine.basis import step_hash
 from windlass.engine.contact import AttemptContact
 from windlass.engine.gates import Gates, TookTooLong
@@ -129,7 +130,8 @@ class Performer:
     def grounded(self, asked: ApprovalAsked, step: StepState, workdir: str) -> ApprovalAsked:
         """The question with what it rests on, and the digest of both."""
         tool = self.tools.get(asked.tool)
-        basis = self.gates.basis(tool, asked.input, Path(workdir), self.tools, step.spec)
+        arguments = asked.input if tool is None else _checked(tool, step, asked.input)[0]
+        basis = self.gates.basis(tool, arguments, Path(workdir), self.tools, step.spec)
         digest = digest_of(step.id, asked.tool, asked.input, basis)
         return msgspec.structs.replace(asked, digest=digest, basis=basis)
 
@@ -145,7 +147,7 @@ class Performer:
         tool = self.tools.get(started.tool)
         if tool is None:
             return Outcome.failed(_no_such_tool(started.tool, self.tools))
-        problems = tool.validate(started.input)
+        arguments, problems = _checked(tool, step, started.input)
         if problems:
             message = f"{started.tool} cannot take these arguments: {'; '.join(problems)}"
             return Outcome.failed(Failure(Category.CONFIGURATION, message))
@@ -178,8 +180,8 @@ class Performer:
                     await self.intake.wait(call.output)
             try:
                 if call.timeout is None:
-                    return storable(await self.gates.use(tool, started.input, call, self.tools), tool.name)
-                return storable(await self._in_time(call.timeout, tool, started.input, call), tool.name)
+                    return storable(await self.gates.use(tool, arguments, call, self.tools), tool.name)
+                return storable(await self._in_time(call.timeout, tool, arguments, call), tool.name)
             finally:
                 self.intake.leave()
         except _TooSlow:
@@ -240,6 +242,17 @@ async def _refresh(tool: Tool) -> None:
     refresh = getattr(tool, "refresh", None)
     if refresh is not None:
         await refresh()
+
+
+def _checked(tool: Tool, step: StepState, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """The arguments as the tool takes them, and everything that is wrong with them."""
+    problems = tool.validate(given)
+    if not problems:
+        return given, problems
+    written = step.spec.arguments
+    fitting = with_texts(tool.schema, written, given)
+    remaining = tool.validate(fitting) if fitting != given else problems
+    return (fitting, remaining) if not remaining else (given, nulls_for_text(tool.schema, written, given) or remaining)
 
 
 def storable(value: Any, tool: str) -> Outcome:

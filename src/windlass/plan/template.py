@@ -1,6 +1,7 @@
 """Templates in a plan: Jinja2, sandboxed, strict about what is not there.
 
-- `{{ steps.log.output.lines }}` standing alone keeps its type (a list stays a list); text around it makes text.
+- `{{ steps.log.output.lines }}` standing alone keeps its type (a list stays a list); text around it makes text, and a
+  space or a newline is text.
 - `when` and `foreach` are expressions, with or without the braces.
 - `compile_value` turns any argument structure into a `Compiled`, whose `render(scope)` is pure.
 - `references` lists what a template looks at, so that a plan is checked before anything runs.
@@ -23,6 +24,7 @@ __all__ = [
     "Compiled",
     "Reference",
     "TemplateProblem",
+    "as_text",
     "compile_expression",
     "compile_value",
     "references",
@@ -34,9 +36,9 @@ MAX_TEXT = 8 * 1024 * 1024
 
 # Most templates are a plain path. Jinja2 takes about 0.4 ms to compile one; a walk takes 1 µs.
 _PATH = re.compile(r"\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\Z")
-_SOLE_PATH = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\s*\Z")
+_SOLE_PATH = re.compile(r"\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\Z")
 _RESERVED = frozenset({"true", "false", "none", "True", "False", "None", "not"})
-_SOLE = re.compile(r"\A\s*\{\{[-+]?(?P<expr>(?:(?!\}\}|\{\{).)*?)[-+]?\}\}\s*\Z", re.DOTALL)
+_SOLE = re.compile(r"\A(?:\s*\{\{-|\{\{\+?)(?P<expr>(?:(?!\}\}|\{\{).)*?)(?:-\}\}\s*|\+?\}\})\Z", re.DOTALL)
 # `{{ path }}` or `{{ path | filter }}` inside text. An opening brace before it would belong to it.
 _PRINTED_PATH = re.compile(r"(?<!\{)\{\{\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*((?:\|\s*[a-z_]+\s*)*)\}\}")
 # How Jinja2, and Python beneath it, may give up on a template.
@@ -74,15 +76,15 @@ _DATA_MARK = re.compile(rf"<(?={_UNSEEN}/?{_UNSEEN}data(?![\w-]))", re.IGNORECAS
 
 def as_data(value: Any, source: str) -> str:
     """A value between marks that it cannot close itself: how data stands in a prompt (see `marking`)."""
-    body = _DATA_MARK.sub("&lt;", str(_as_text(value)))
+    body = _DATA_MARK.sub("&lt;", str(as_text(value)))
     return f'<data from="{source}">\n{body}\n</data>'
 
 
 def _quote(value: Any) -> str:
-    return shlex.quote(_as_text(value))
+    return shlex.quote(as_text(value))
 
 
-def _as_text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
     """How a value looks inside text: data as JSON, so that no Python spelling leaks out."""
     if isinstance(value, str | Undefined):
         return value
@@ -95,7 +97,7 @@ def _as_text(value: Any) -> Any:
 
 @pass_context
 def _finalize(_context: Any, value: Any) -> Any:
-    return _as_text(value)
+    return as_text(value)
 
 
 def _environment() -> _Environment:
@@ -200,7 +202,7 @@ def _unreadable(error: Exception, text: str) -> TemplateProblem:
 
 
 def _bare(text: str) -> str:
-    return sole["expr"] if (sole := _SOLE.match(text)) else text
+    return sole["expr"] if (sole := _SOLE.match(text.strip())) else text
 
 
 def _plain_path(form: re.Pattern[str], text: str) -> list[str] | None:

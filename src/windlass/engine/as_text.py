@@ -1,0 +1,110 @@
+"""Numbers, true and false from a lone template, as text where a tool takes nothing but text (B5).
+
+`content: "{{ steps.sum.output }}"` keeps the type of what it finds, and a tool that writes text refuses a number. Only
+what a template printed is converted: a number that stands in the plan itself stays a mistake that `plan check` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.plan.template import as_text
+
+__all__ = ["nulls_for_text", "with_texts"]
+
+_MOST_LEVELS = 32
+
+
+def with_texts(schema: Mapping[str, Any], written: Any, given: Any) -> Any:
+    """The arguments with every scalar of a template as text that the schema takes as text alone.
+
+    `written` is what the plan says, with its templates; `given` the same with them filled in.
+    """
+    return _converted(_Schema(schema), schema, written, given, 0)
+
+
+def nulls_for_text(schema: Mapping[str, Any], written: Any, given: Any) -> list[str]:
+    """Complaints about top-level arguments that need text and whose template gave null."""
+    root = _Schema(schema)
+    found = []
+    for name, value in given.items() if isinstance(given, dict) else ():
+        source = written.get(name) if isinstance(written, dict) else ""
+        if value is None and _is_template(source) and root.types(root.inside(schema, name)) == {"string"}:
+            found.append(f"`{name}` needs text, and {source} is null")
+    return found
+
+
+class _Schema:
+    """A JSON Schema with its references."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def choices(self, schema: Any, depth: int = 0) -> list[Mapping[str, Any]]:
+        """The schema without references and alternatives: each of those that it may be."""
+        if not isinstance(schema, Mapping) or depth > _MOST_LEVELS:
+            return []
+        if isinstance(ref := schema.get("$ref"), str):
+            return self.choices(self._target(ref), depth + 1)
+        for word in ("anyOf", "oneOf", "allOf"):
+            if isinstance(parts := schema.get(word), list):
+                return [one for part in parts for one in self.choices(part, depth + 1)]
+        return [schema]
+
+    def types(self, schema: Any) -> set[str]:
+        found: set[str] = set()
+        for one in self.choices(schema):
+            kind = one.get("type")
+            if kind is None:
+                found |= {"string"} if all(isinstance(v, str) for v in one.get("enum", [0])) else {"anything"}
+            else:
+                found |= set(kind) if isinstance(kind, list) else {str(kind)}
+        return found
+
+    def inside(self, schema: Any, name: str | int) -> Any:
+        """The schema of one property or item."""
+        for one in self.choices(schema):
+            if isinstance(name, int):
+                if "items" in one:
+                    return one["items"]
+            elif name in (known := one.get("properties") or {}):
+                return known[name]
+            elif isinstance(more := one.get("additionalProperties"), Mapping):
+                return more
+        return None
+
+    def _target(self, ref: str) -> Any:
+        at: Any = self._root if ref.startswith("#") else None
+        for part in ref.removeprefix("#").strip("/").split("/"):
+            at = at.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(at, Mapping) and part else at
+        return at
+
+
+def _converted(root: _Schema, schema: Any, written: Any, given: Any, depth: int) -> Any:
+    if depth > _MOST_LEVELS or schema is None:
+        return given
+    if isinstance(given, bool | int | float):
+        only_text = root.types(schema) <= {"string", "null"} and "string" in root.types(schema)
+        return as_text(given) if only_text and (written is ... or _is_template(written)) else given
+    # The inside of a list or an object that a template gave comes from that template altogether.
+    whole = written is ... or isinstance(written, str)
+    if isinstance(given, dict):
+        parts = written if isinstance(written, Mapping) else {}
+        return {
+            name: _converted(root, root.inside(schema, name), ... if whole else parts.get(name), value, depth + 1)
+            for name, value in given.items()
+        }
+    if isinstance(given, list):
+        items = list(written) if isinstance(written, list | tuple) else []
+        return [
+            _converted(
+                root, root.inside(schema, at), ... if whole else items[at : at + 1] and items[at], value, depth + 1
+            )
+            for at, value in enumerate(given)
+        ]
+    return given
+
+
+def _is_template(written: Any) -> bool:
+    return isinstance(written, str) and "{{" in written

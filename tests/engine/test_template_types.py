@@ -1,0 +1,99 @@
+"""A lone template keeps its type, and is text where a tool takes text alone; what stands around it stays (B5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import windlass
+from windlass import Plan, Step, tool
+from windlass.engine.as_text import with_texts
+from windlass.plan.template import compile_value
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+
+@tool
+def give(value: Any) -> Any:
+    return value
+
+
+@tool
+def note(text: str, labels: dict[str, str] | None = None, times: int = 1) -> str:
+    return f"{text!r} {labels!r} {times!r}"
+
+
+async def outcome(value: Any, *steps: Step) -> dict[str, dict[str, Any]]:
+    plan = Plan(
+        name="types", inputs={"v": value}, steps=[Step(id="v", tool="give", with_={"value": "{{ inputs.v }}"}), *steps]
+    )
+    async with windlass.open(tools=[give, note]) as engine:
+        result = await (await engine.start(plan)).result()
+    return {step["id"]: step for step in result["steps"]}
+
+
+@pytest.mark.parametrize(("value", "text"), [(6, "6"), (1.5, "1.5"), (True, "true"), ("a", "a"), (-0.0, "-0.0")])
+async def test_b5_a_scalar_becomes_text_where_a_tool_takes_text(project: Project, value: Any, text: str) -> None:
+    steps = await outcome(
+        value,
+        Step(id="write", tool="files.write", with_={"path": "a.txt", "content": "{{ steps.v.output }}"}),
+        Step(id="note", tool="note", with_={"text": "{{ steps.v.output }}", "labels": {"l": "{{ steps.v.output }}"}}),
+        Step(id="run", run=["echo", "{{ steps.v.output }}"], with_={"env": {"X": "{{ steps.v.output }}"}}),
+    )
+    assert (project.path / "a.txt").read_text() == text
+    assert steps["note"]["output"] == f"{text!r} {{'l': {text!r}}} 1"
+    assert steps["run"]["output"]["stdout"] == f"{text}\n"
+
+
+async def test_b5_null_for_text_is_an_error_that_says_so(project: Project) -> None:
+    steps = await outcome(None, Step(id="note", tool="note", with_={"text": "{{ steps.v.output }}"}))
+    assert "`text` needs text, and {{ steps.v.output }} is null" in steps["note"]["error"]["message"]
+
+
+async def test_b5_a_number_of_the_plan_itself_stays_a_mistake(project: Project) -> None:
+    plan = Plan(
+        name="types", inputs={"v": 2}, steps=[Step(id="a", tool="note", with_={"text": 5, "times": "{{ inputs.v }}"})]
+    )
+    async with windlass.open(tools=[note]) as engine:
+        result = await (await engine.start(plan)).result()
+    assert "text" in result["steps"][0]["error"]["message"]
+
+
+TEXTS: dict[str, Any] = {
+    "{{ v }}": [1],
+    "{{ v }}\n": "[1]\n",
+    " {{ v }}": " [1]",
+    "{{ v | length }}\n": "1\n",
+    "{{ v | length }}": 1,
+    "{{- v -}}": [1],
+    "a {{ v }}\n\n": "a [1]\n\n",
+}
+
+
+@pytest.mark.parametrize("template", TEXTS)
+def test_b5_text_around_a_template_is_kept(template: str) -> None:
+    assert compile_value(template).render({"v": [1]}) == TEXTS[template]
+
+
+SCHEMAS: dict[str, tuple[Any, Any]] = {
+    "text": ({"type": "string"}, "3"),
+    "text or null": ({"type": ["string", "null"]}, "3"),
+    "any of text and null": ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "3"),
+    "text or a number": ({"type": ["string", "integer"]}, 3),
+    "one of some texts": ({"enum": ["3", "4"]}, "3"),
+    "a reference to text": ({"$ref": "#/$defs/t"}, "3"),
+    "anything": ({}, 3),
+    "a number": ({"type": "number"}, 3),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_b5_only_a_schema_that_takes_text_alone_makes_text(kind: str) -> None:
+    inner, expected = SCHEMAS[kind]
+    schema = {"type": "object", "properties": {"a": inner, "b": {"items": inner}}, "$defs": {"t": {"type": "string"}}}
+    given = {"a": 3, "b": [3, 3], "c": 3}
+    found = with_texts(schema, {"a": "{{ x }}", "b": ["{{ x }}", 3], "c": "{{ x }}"}, given)
+    assert found == {"a": expected, "b": [expected, 3], "c": 3}
+    assert with_texts(schema, {"a": 3, "b": "{{ x }}", "c": 3}, given) == {"a": 3, "b": [expected, expected], "c": 3}
