@@ -134,6 +134,7 @@ async def damaged(engine: Engine, damage: Damaged) -> ExecutionView:
         questions=[],
         warnings=[damage.message],
         cost=CostView(**told["cost"]),
+        budget=BudgetState(**told["budget"]),
         error=error_view(damage.failure),
         workdir="",
         next=list(damage.advice),
