@@ -27,10 +27,13 @@ FREE = frozenset({"runtime"})
 
 def _budget(user: BudgetSettings, project: BudgetSettings) -> dict[str, Any]:
     scopes = ("step", "execution", "day", "month")
+    asks = "on_overrun" in project.model_fields_set and project.on_overrun == "ask"
+    # Without a figure the most that a call can cost is reserved, which is the strictest.
+    reserve = None if user.reserve_usd is None else max(user.reserve_usd, project.reserve_usd or 0.0)
     return {
         **{scope: _limit(getattr(user, scope), getattr(project, scope)) for scope in scopes},
-        "on_overrun": "proceed" if user.on_overrun == project.on_overrun == "proceed" else "ask",
-        "reserve_usd": max(user.reserve_usd, project.reserve_usd),
+        "on_overrun": "ask" if asks else user.on_overrun,
+        "reserve_usd": reserve,
     }
 
 
@@ -43,7 +46,8 @@ def _least(user: float | None, project: float | None) -> float | None:
 
 
 def _approvals(user: ApprovalSettings, project: ApprovalSettings) -> dict[str, Any]:
-    return {name: [*getattr(user, name), *getattr(project, name)] for name in ("always", "sensitive")}
+    added = {name: getattr(project, name) for name in project.model_fields_set}
+    return {name: [*getattr(user, name), *added.get(name, ())] for name in ("always", "sensitive")}
 
 
 _CHECKPOINTS = ("off", "stop", "step")
