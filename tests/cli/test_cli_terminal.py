@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from windlass.cli.terminal import as_message, coloured, one_line, visible
+from windlass.cli.terminal import as_message, coloured
+from windlass.visible import one_line, visible
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass

@@ -10,13 +10,14 @@ if TYPE_CHECKING:
 
 from server_process import Api
 
+NEW = "<script>new</script>\u202e\x9b2J"
 ASKS = {
     "name": "<b>asks</b>",
     "steps": [
         {
             "id": "write",
             "tool": "files.write",
-            "with": {"path": "a.txt", "content": "<script>new</script>\n"},
+            "with": {"path": "a.txt", "content": f"{NEW}\n"},
             "approve": "always",
         }
     ],
@@ -27,12 +28,13 @@ def test_c6_a_link_shows_one_question_and_takes_one_answer(server: Server, proje
     project.file("a.txt", "old\n")
     execution = server.api.start(ASKS)["id"]
     (asked,) = until(lambda: server.api.get("/api/approvals").json)
-    assert [x for x in asked["diff"].splitlines() if x[0] in "+-"][2:] == ["-old", "+<script>new</script>"]
+    assert [x for x in asked["diff"].splitlines() if x[0] in "+-"][2:] == ["-old", f"+{NEW}"]
     nobody = Api(server.address, "")
     page = nobody.get(asked["link"])
     text = page.body.decode()
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert "&lt;script&gt;new&lt;/script&gt;" in text
+    assert "&lt;script&gt;new&lt;/script&gt;\\u202e\\u009b2J" in text, "nothing turns the text around or stays unseen"
+    assert not {"\u202e", "\x9b"} & set(text)
     assert "<script" not in text
     assert "<b>asks" not in text
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -49,7 +51,7 @@ def test_c6_a_link_shows_one_question_and_takes_one_answer(server: Server, proje
         lambda: found if (found := server.api.get(f"/api/executions/{execution}").json)["progress"] == 100 else None
     )
     assert done["status"] == "completed"
-    assert (project.path / "a.txt").read_text() == "<script>new</script>\n"
+    assert (project.path / "a.txt").read_text() == f"{NEW}\n"
     assert nobody.get(asked["link"]).status == 410
     assert nobody("POST", asked["link"], headers=form, raw=b"answer=deny").status == 410
 

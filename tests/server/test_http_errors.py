@@ -157,6 +157,11 @@ def test_i6_the_log_has_a_line_for_each_request_and_no_secrets(server: Server, u
     ]
     assert lines[3]["request"] == reply.headers["x-request-id"]
     assert all(line["ms"] >= 0 for line in lines)
+    steps = [{"id": "a", "run": "exit 3", "importance": "critical"}]
+    execution = server.api.start({"name": "fails", "steps": steps}, wait=60)["id"]
+    (ended,) = until(lambda: [line for line in server.log if line["message"] == "execution ended"])
+    assert (ended["level"], ended["execution"], ended["status"]) == ("warning", execution, "failed")
+    assert "exit code 3" in ended["error"]
     for secret in (server.token, "hidden-query", "hidden-code"):
         assert secret not in server.err
 

@@ -11,8 +11,8 @@ import msgspec
 import typer
 
 from windlass.cli.session import AsJson, Stop, out, out_lines, print_json, say
-from windlass.cli.terminal import one_line
 from windlass.cli.text import clip, plural
+from windlass.visible import one_line
 
 if TYPE_CHECKING:
     from windlass.agents.catalogue import Catalogue, Shadowed

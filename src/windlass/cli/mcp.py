@@ -19,6 +19,7 @@ from windlass.cli.mcp_install import Client, install
 from windlass.cli.session import Home, Yes, say, suggest
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
+from windlass.redact import Redactor
 
 __all__ = ["register"]
 
@@ -45,11 +46,24 @@ def serve(
     if sys.stdin.isatty():
         say("this speaks MCP with the program that has started it, and waits; to tell a client of it:")
         suggest("  windlass mcp install claude-code   # or opencode")
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_RedactedLines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     # Nothing is driven here and the journal is true at any moment: a stop needs no farewell, and a reader that
     # waits for stdin would hold one up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     asyncio.run(_serve(home, approvals=not no_approve))
+
+
+class _RedactedLines(logging.Formatter):
+    """Clients keep what a server writes to stderr in logs of their own."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__(form)
+        self._redactor = Redactor()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redactor.text(super().format(record))
 
 
 async def _serve(home: str | None, *, approvals: bool) -> None:

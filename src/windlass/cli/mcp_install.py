@@ -21,8 +21,8 @@ from typing import Any
 import typer
 
 from windlass.cli.session import attended, print_json, say, say_lines
-from windlass.cli.terminal import one_line
 from windlass.errors import UsageError
+from windlass.visible import one_line
 
 __all__ = ["Client", "install"]
 

@@ -28,7 +28,7 @@ from windlass.cli.session import (
     who,
     with_engine,
 )
-from windlass.cli.terminal import one_line, write_output
+from windlass.cli.terminal import write_output
 from windlass.cli.text import next_commands, shown, summary
 from windlass.cli.view import Progress, View, view_for
 from windlass.core import events as ev
@@ -40,6 +40,7 @@ from windlass.engine.execution import Execution
 from windlass.engine.sourced import Sourced
 from windlass.errors import UsageError, WindlassError
 from windlass.plan.strategies import Strategy
+from windlass.visible import one_line
 
 __all__ = ["register", "see_through"]
 

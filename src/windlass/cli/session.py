@@ -16,11 +16,12 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from windlass.cli.terminal import as_message, one_line
+from windlass.cli.terminal import as_message
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
 from windlass.errors import CannotResume, PlanInvalid, WindlassError
+from windlass.visible import one_line
 
 __all__ = [
     "AsJson",
@@ -95,6 +96,7 @@ def say_lines(text: str) -> None:
 
 
 def _write(text: str) -> None:
+    sys.stdout.flush()  # both may go to one place: what was printed first stands first
     sys.stderr.write(as_message(text) + "\n")
     sys.stderr.flush()
 

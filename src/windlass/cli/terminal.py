@@ -9,36 +9,21 @@ lets only these through. Colours are kept in a step's own output alone (`write_o
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import sys
 from typing import Any, TextIO
 
-__all__ = ["as_message", "coloured", "one_line", "protect_streams", "visible", "write_output"]
+from windlass.visible import UNSAFE, visible, written_out
 
-_UNSAFE = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but for tab and line feed
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the direction of the text around them
-    "\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # they are not seen
-)
-_CONTROL = re.compile(f"[{_UNSAFE}]")
+__all__ = ["as_message", "coloured", "protect_streams", "write_output"]
+
 _COLOUR = r"\x1b\[[0-9;:]*m"
-_BUT_COLOURS = re.compile(f"({_COLOUR})|[{_UNSAFE}]")
-_BUT_DRAWING = re.compile(rf"({_COLOUR}|\x1b\[[0-9]*[A-GJK]|\x1b\[\?25[hl]|\r)|[{_UNSAFE}]")
+_BUT_COLOURS = re.compile(f"({_COLOUR})|[{UNSAFE}]")
+_BUT_DRAWING = re.compile(rf"({_COLOUR}|\x1b\[[0-9]*[A-GJK]|\x1b\[\?25[hl]|\r)|[{UNSAFE}]")
 """What Rich writes to draw a live view: colours, cursor moves, erasing, hiding the cursor."""
 CONTINUED = "\n  | "
 """Begins every line of a message but its first: a line that a name or an error brings cannot look like one of ours."""
-
-
-def visible(text: str) -> str:
-    """The text with everything that a terminal would obey, or not show, written out."""
-    return _CONTROL.sub(_written_out, text.replace("\r\n", "\n"))
-
-
-def one_line(text: str) -> str:
-    """The same for a name in the middle of a question: line breaks are written out, too."""
-    return visible(text).replace("\n", "\\n")
 
 
 def as_message(text: str) -> str:
@@ -99,6 +84,4 @@ class _DrawingStream:
 
 
 def _written_out(found: re.Match[str]) -> str:
-    if found.re.groups and found[1] is not None:
-        return found[1]
-    return json.dumps(found[0])[1:-1]
+    return found[1] if found[1] is not None else written_out(found[0])

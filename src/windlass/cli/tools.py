@@ -12,11 +12,11 @@ import typer
 
 from windlass.cli.run import ProgressOption, see_through
 from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
-from windlass.cli.terminal import one_line
 from windlass.cli.text import shown
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
 from windlass.errors import NotFound, UsageError, WindlassError
+from windlass.visible import one_line
 
 __all__ = ["register"]
 

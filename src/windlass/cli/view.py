@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from windlass.cli.agent_text import cost_text
-from windlass.cli.terminal import as_message, coloured, one_line, write_output
+from windlass.cli.terminal import as_message, coloured, write_output
 from windlass.cli.text import MARKS, describe, duration, items_text
 from windlass.core import events as ev
 from windlass.core.agent import Cost
@@ -22,6 +22,7 @@ from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import StepStatus
 from windlass.core.view import progress
 from windlass.ports import Entry
+from windlass.visible import one_line
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -556,7 +556,7 @@ class Engine(Control):
         for heard in self._watchers:
             heard(execution)
         for teller in self._tellers:
-            teller(events)
+            teller(execution, events)
         if self.settings.checkpoints == "step":
             self._checkpoints.add(execution, events, seq)
 

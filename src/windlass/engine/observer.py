@@ -30,7 +30,7 @@ class Observer:
         """Executions that were found damaged, by id."""
         self._listeners: dict[str, list[asyncio.Future[None]]] = {}
         self._watchers: list[Callable[[str], None]] = []
-        self._tellers: list[Callable[[Sequence[ev.Event]], None]] = []
+        self._tellers: list[Callable[[str, Sequence[ev.Event]], None]] = []
 
     async def find(self, name: str) -> Head:
         """The execution that an id, or the unique beginning of one, means."""
@@ -109,8 +109,11 @@ class Observer:
                 if begun and not self.driven(current):
                     return
 
-    def on_events(self, heard: Callable[[Sequence[ev.Event]], None]) -> None:
-        """Have `heard` called with what every commit of a driver here wrote. It must only count and return."""
+    def on_events(self, heard: Callable[[str, Sequence[ev.Event]], None]) -> None:
+        """Have `heard` called with the execution and the events of every commit of a driver here.
+
+        It is called on the way of the commit, so it must only take a note and return.
+        """
         self._tellers.append(heard)
 
     def on_commit(self, heard: Callable[[str], None]) -> Callable[[], None]:

@@ -15,6 +15,7 @@ from windlass.engine.preview import difference, rests_on
 from windlass.errors import WindlassError
 from windlass.server.access import SESSION_LIFE, Access
 from windlass.server.guard import COOKIE
+from windlass.visible import visible
 
 __all__ = ["door_routes"]
 
@@ -104,4 +105,4 @@ def _told(request: Request, access: Access) -> tuple[str, str, str] | None:
 def _page(title: str, body: str, status: int = 200, refresh: str = "") -> HTMLResponse:
     again = f'<meta http-equiv="refresh" content="0;url={refresh}">' if refresh else ""
     head = f"<!doctype html><meta charset=utf-8><title>{title} · Windlass</title>{again}<style>{_STYLE}</style>"
-    return HTMLResponse(f"{head}<h1>{title}</h1>{body}", status, _HEADERS)
+    return HTMLResponse(visible(f"{head}<h1>{title}</h1>{body}"), status, _HEADERS)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
 from windlass.errors import Damaged, NotFound, WindlassError
@@ -63,7 +64,7 @@ class Service:
         self._resume_orphans = resume_orphans
         self._taken_up = asyncio.Event()
         """Set when everything that was left goes on: until then, what stands still may be about to."""
-        engine.on_events(self.metrics.committed)
+        engine.on_events(self._committed)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -104,6 +105,16 @@ class Service:
     async def _stands_still(self, execution: str) -> None:
         await self._taken_up.wait()
         await self.engine.wait(execution)
+
+    def _committed(self, execution: str, events: Sequence[ev.Event]) -> None:
+        self.metrics.committed(events)
+        for event in events:
+            if isinstance(event, ev.ExecutionFinished):
+                fields = {"execution": execution, "status": event.status}
+                if event.error is not None:
+                    fields["error"] = event.error.message
+                bad = event.status in ("failed", "partial")
+                _log.log(logging.WARNING if bad else logging.INFO, "execution ended", extra={"fields": fields})
 
     # -- taking up what was left -------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from windlass.server.mcp.clean import clean
 from windlass.server.mcp.models import Answered, QuestionView
+from windlass.visible import visible
 
 __all__ = ["Desk", "Reply", "can_ask"]
 
@@ -101,4 +102,5 @@ def _answered(said: ElicitResult) -> Answered | None:
 def _message(execution: str, question: QuestionView) -> str:
     again = f"\n{question.text}" if "; " in question.text else ""
     exactly = json.dumps(clean(question.input), indent=2, ensure_ascii=False)
-    return f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?\n{exactly}{again}"
+    head = f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?"
+    return visible(f"{head}\n{exactly}{again}")
