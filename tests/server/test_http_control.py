@@ -158,3 +158,27 @@ def test_e3_more_may_be_spent_when_somebody_says_so(server: Server, running: str
     (said,) = [e for e in project.events(running) if type(e).__name__ == "BudgetAnswered"]
     assert (said.usd, said.tokens, said.by) == (5, 1000, "http")
     assert server.api.post(f"/api/executions/{running}/budget", {"usd": 5}).status == 409
+
+
+BROKEN = {"name": "broken", "steps": [{"id": "a", "run": "exit 3"}, {"id": "b", "run": "echo b", "needs": ["a"]}]}
+
+
+def test_d10_a_failed_step_is_retried_with_other_arguments_or_skipped_and_the_execution_goes_on(server: Server) -> None:
+    execution = server.api.start(BROKEN)["id"]
+    failed = server.api.get(f"/api/executions/{execution}?wait=60").json
+    assert failed["status"] == "failed"
+    assert any(f"windlass retry {execution} a" in line for line in failed["error"]["advice"])
+    wrong = server.api.post(f"/api/executions/{execution}/steps/a/retry", {"with": {"nonsense": 1}})
+    assert (wrong.status, "nonsense" in wrong.json["detail"], bool(wrong.json["advice"])) == (409, True, True)
+    again = server.api.post(f"/api/executions/{execution}/steps/a/retry", {"with": {"run": "echo mended"}})
+    assert (again.status, again.json["id"]) == (200, execution)
+    done = server.api.get(f"/api/executions/{execution}?wait=60").json
+    assert (done["status"], done["steps"][0]["attempts"]) == ("completed", 2)
+    refused = server.api.post(f"/api/executions/{execution}/steps/a/retry")
+    assert (refused.status, f"windlass fork {execution} --from a" in refused.json["advice"][0]) == (409, True)
+
+    other = server.api.start(BROKEN)["id"]
+    server.api.get(f"/api/executions/{other}?wait=60")
+    assert server.api.post(f"/api/executions/{other}/steps/a/skip").status == 200
+    done = server.api.get(f"/api/executions/{other}?wait=60").json
+    assert (done["status"], done["lacks"]) == ("completed", ["a"])

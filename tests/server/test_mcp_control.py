@@ -52,7 +52,7 @@ async def test_d3_cancelled_is_for_good(project: Project) -> None:
         assert shown(await mcp.call_tool("engine_interrupt", arguments))["status"] == "cancelled"
         error, _text = error_of(await mcp.call_tool("engine_resume", {"execution": execution}))
         assert "nothing to resume" in error["message"]
-        assert error["advice"] == [f"run parts of it again: windlass fork {execution} --from STEP"]
+        assert f"run parts of it again in a new execution: windlass fork {execution} --from STEP" in error["advice"]
 
 
 async def test_d3_what_runs_is_not_resumed_again(project: Project) -> None:
@@ -111,3 +111,35 @@ async def test_d3_a_step_whose_outcome_is_unknown_is_decided_on(project: Project
         decided = {"execution": execution, "decisions": {"gate": "again"}, "wait_s": 60}
         ended = shown(await mcp.call_tool("engine_resume", decided))
     assert ended["status"] == "completed"
+
+
+BROKEN = {"name": "broken", "steps": [{"id": "a", "run": "exit 3"}, {"id": "b", "run": "printf b", "needs": ["a"]}]}
+
+
+async def test_d10_a_failed_step_is_retried_with_other_arguments_or_skipped_and_the_execution_goes_on(
+    project: Project,
+) -> None:
+    async with hosted(project) as server, server.client() as mcp:
+        failed = shown(await mcp.call_tool("engine_execute", {"plan": BROKEN, "wait_s": 60}))
+        execution = failed["execution"]
+        assert f"engine_resume(execution={execution!r}, retry={{'a': {{}}}})" in failed["next"]
+        assert f"windlass skip {execution} a" in failed["steps"][0]["error"]["advice"][-1]
+        again = {"execution": execution, "retry": {"a": {"with": {"run": "printf mended"}}}, "wait_s": 60}
+        ended = shown(await mcp.call_tool("engine_resume", again))
+        assert (ended["execution"], ended["status"]) == (execution, "completed")
+        assert ended["steps"][0]["attempts"] == 2
+        other = shown(await mcp.call_tool("engine_execute", {"plan": BROKEN, "wait_s": 60}))["execution"]
+        done = shown(await mcp.call_tool("engine_resume", {"execution": other, "skip": ["a"], "wait_s": 60}))
+        assert (done["status"], done["lacks"]) == ("completed", ["a"])
+
+
+async def test_i2_status_without_an_id_lists_the_executions_and_says_whether_the_engine_is_well(
+    project: Project,
+) -> None:
+    async with hosted(project) as server, server.client() as mcp:
+        assert shown(await mcp.call_tool("engine_status", {}))["health"]["ok"] is True
+        execution = shown(await mcp.call_tool("engine_execute", {"plan": BROKEN, "wait_s": 60}))["execution"]
+        told = shown(await mcp.call_tool("engine_status", {}))
+        assert (told["health"]["journal"], told["health"]["executions"]) == ("ok", {"failed": 1})
+        (line,) = told["executions"]
+        assert (line["execution"], line["status"], line["driven"]) == (execution, "failed", False)

@@ -143,6 +143,23 @@ class Client:
         """Go on with it, in the server: `accept_changes`, `keep_plan`, `take_over`, `decisions`, `budget` …"""
         return await self._post(f"{_path(execution)}/resume", how)
 
+    async def retry(
+        self,
+        execution: str,
+        step: str,
+        *,
+        edits: Mapping[str, Any] | None = None,
+        runtime: str | None = None,
+        model: str | None = None,
+    ) -> dict[str, Any]:
+        """Try a failed step again, also after the end: with other arguments, on another runtime or model."""
+        body = {"with": dict(edits or {}), "runtime": runtime, "model": model}
+        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/retry", body)
+
+    async def skip(self, execution: str, step: str) -> dict[str, Any]:
+        """Go on without a step, also after the end: steps that depend on it run with a null output."""
+        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/skip", {})
+
     async def fork(self, execution: str, *, from_step: str | None = None, **how: Any) -> dict[str, Any]:
         """A new execution that keeps what this one completed before `from_step`: `inputs`, `plan`, `start` …"""
         return await self._post(f"{_path(execution)}/fork", {**how, "from_step": from_step})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from windlass.core.events import Event
@@ -24,6 +24,19 @@ class _Engine(Protocol):
     async def interrupt(self, execution: str, *, by: str = "") -> State: ...
     async def cancel(self, execution: str, *, by: str = "") -> State: ...
     async def approve(self, execution: str, step: str, *, allow: bool = True, by: str = "", note: str = "") -> None: ...
+    async def skip(self, execution: str, step: str, *, by: str = "") -> State: ...
+    async def resume(self, execution: str) -> Execution: ...
+    def driven(self, head: State) -> bool: ...
+    async def retry(
+        self,
+        execution: str,
+        step: str,
+        *,
+        edits: Mapping[str, Any] | None = None,
+        runtime: str | None = None,
+        model: str | None = None,
+        by: str = "",
+    ) -> State: ...
 
 
 class Execution:
@@ -69,3 +82,25 @@ class Execution:
 
     async def approve(self, step: str, *, allow: bool = True, note: str = "") -> None:
         await self._engine.approve(self.id, step, allow=allow, by="python", note=note)
+
+    async def retry(
+        self,
+        step: str,
+        *,
+        edits: Mapping[str, Any] | None = None,
+        runtime: str | None = None,
+        model: str | None = None,
+    ) -> None:
+        """Try a failed step again and go on, also after the end: with other arguments, on another runtime or model."""
+        await self._go_on(
+            await self._engine.retry(self.id, step, edits=edits, runtime=runtime, model=model, by="python")
+        )
+
+    async def skip(self, step: str) -> None:
+        """Go on without a step, also after the end: steps that depend on it run with a null output."""
+        await self._go_on(await self._engine.skip(self.id, step, by="python"))
+
+    async def _go_on(self, state: State) -> None:
+        if not self._engine.driven(state):
+            resumed = await self._engine.resume(self.id)
+            self._task, self.since = resumed._task, resumed.since

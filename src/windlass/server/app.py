@@ -24,6 +24,7 @@ from windlass.server.routes.control import control_routes
 from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.health import health_routes
 from windlass.server.routes.looking import looking_routes
+from windlass.server.routes.steps import step_routes
 from windlass.server.service import Service
 from windlass.server.stream import stream_routes
 from windlass.version import __version__
@@ -62,7 +63,7 @@ def create_routes(service: Service) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    for routes in (execution_routes, control_routes, approval_routes, looking_routes, health_routes):
+    for routes in (execution_routes, control_routes, step_routes, approval_routes, looking_routes, health_routes):
         app.include_router(routes(service))
     app.include_router(stream_routes(service.feed))
     app.router.routes += [*door_routes(service.engine, service.access), Route("/mcp", endpoint=mcp)]

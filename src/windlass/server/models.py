@@ -25,6 +25,8 @@ __all__ = [
     "Problem",
     "Question",
     "Resume",
+    "Retry",
+    "Skip",
     "Snapshot",
     "Used",
 ]
@@ -108,6 +110,23 @@ class Resume(_Request):
     take_over: bool = Field(default=False, description="Even if another process still holds it.")
     decisions: list[Decision] = Field(default=[], max_length=10_000)
     budget: Limit | None = Field(default=None, description="What it may spend in all, from here on.")
+
+
+class Retry(_Request):
+    """What to change about a step before it is tried again."""
+
+    with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
+    runtime: Literal["claude-code", "open-code", "cli"] | None = Field(default=None, description="For its agent.")
+    model: Name | None = Field(default=None, description="For its agent.")
+    resume: bool = Field(default=True, description="Go on with the execution, here, if nobody drives it.")
+    keep_plan: bool = Field(default=False, description="Go on with the plan as it was, though its file changed.")
+    hold: bool = True
+
+
+class Skip(_Request):
+    resume: bool = Field(default=True, description="Go on with the execution, here, if nobody drives it.")
+    keep_plan: bool = Field(default=False, description="Go on with the plan as it was, though its file changed.")
+    hold: bool = True
 
 
 class Fork(_Request):

@@ -93,8 +93,8 @@ def problem(
     return Response(msgspec.json.encode(told), status, headers, MEDIA_TYPE)
 
 
-def of_error(error: WindlassError) -> Response:
-    """What an error of the engine looks like from outside."""
+def of_error(error: WindlassError, execution: str = "") -> Response:
+    """What an error of the engine looks like from outside. `execution` is what the request was about."""
     _, status, title = next(row for row in _STATUSES if isinstance(error, row[0]))
     more: dict[str, Any] = {}
     if isinstance(error, PlanInvalid):
@@ -107,10 +107,21 @@ def of_error(error: WindlassError) -> Response:
         title,
         _sound(failure.message),
         category=failure.category,
-        advice=failure.advice,
+        advice=failure.advice or _usual_advice(status, execution),
         where=failure.where,
         **more,
     )
+
+
+def _usual_advice(status: int, execution: str) -> tuple[str, ...]:
+    """What helps with an error that brings no advice of its own."""
+    if status == 404:
+        return ("see what there is: GET /api/executions",)
+    if status == 422:
+        return ("see what it takes: GET /api/openapi.json",)
+    if status == 409 and execution:
+        return (f"see how it stands: GET /api/executions/{execution}", f"or type: windlass status {execution}")
+    return ("see whether the home is well: windlass doctor",) if status == 503 else ()
 
 
 def unexpected(number: str) -> Response:
@@ -133,7 +144,7 @@ def install(app: FastAPI) -> None:
 
 async def _windlass_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, WindlassError)
-    return of_error(error)
+    return of_error(error, str(request.path_params.get("execution", "")))
 
 
 async def _unfit(request: Request, error: Exception) -> Response:

@@ -211,6 +211,7 @@ def _step(told: dict[str, Any], room: int | None, logs: Mapping[str, str]) -> St
         waiting_because=told["waiting_because"],
         until=told["until"],
         duration_s=told["duration_s"],
+        items=told.get("items"),
         role=agent.get("role"),
         runtime=agent.get("runtime"),
         model=agent.get("model"),
@@ -243,7 +244,14 @@ def _deeper(value: Any, than: int) -> bool:
 def _next(state: State, driven: bool, *, cut: bool) -> list[str]:
     name = state.id
     ways: Iterable[str]
-    if state.status.finished:
+    failed = next((step for step in state.top_level() if step.status == "failed"), None)
+    if state.status in ("failed", "partial") and failed is not None:
+        ways = (
+            f"engine_resume(execution={name!r}, retry={{{failed.id!r}: {{}}}})",
+            f"engine_resume(execution={name!r}, skip=[{failed.id!r}])",
+            f"windlass fork {name}",
+        )
+    elif state.status.finished:
         ways = () if state.status == "completed" else (f"windlass fork {name}",)
     elif state.questions:
         ways = (f"answer its questions, then engine_status(execution={name!r}, wait_s=60)", f"windlass status {name}")

@@ -5,9 +5,10 @@ A field with a default is left out of an answer when that is all it would say.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
+from pydantic.fields import FieldInfo
 
 __all__ = [
     "Answered",
@@ -15,10 +16,15 @@ __all__ = [
     "CostView",
     "ErrorView",
     "ExecutionView",
+    "HeadView",
+    "HealthView",
     "LimitView",
+    "OverviewView",
     "PeriodView",
     "QuestionView",
+    "RetryChange",
     "SpendingView",
+    "StatusView",
     "StepView",
 ]
 
@@ -74,6 +80,7 @@ class StepView(BaseModel):
     waiting_because: str | None = None
     until: str | None = None
     duration_s: float | None = None
+    items: dict[str, int] | None = Field(default=None, description="Of a foreach: done, failed, skipped, total.")
     role: str | None = None
     runtime: str | None = None
     model: str | None = None
@@ -99,6 +106,47 @@ class ExecutionView(BaseModel):
     lacks: list[str] = Field(default=[], description="Steps whose results it does not have.")
     workdir: str
     next: list[str] = Field(description="What can be called or typed next.")
+
+
+class HealthView(BaseModel):
+    """Whether the engine is well."""
+
+    ok: bool
+    journal: str = Field(description="`ok`, or what is wrong with it.")
+    version: str
+    home: str
+    executions: dict[str, int] = Field(description="How many there are, by status.")
+    attempts: int = Field(description="Attempts that run in this process.")
+    queued: int = Field(description="Attempts that wait for a place.")
+    held_back: list[str] = Field(default=[], description="What keeps attempts from starting.")
+    breakers: list[str] = Field(default=[], description="Tools and runtimes that fail, and are left alone for a while.")
+
+
+class HeadView(BaseModel):
+    """One line about an execution."""
+
+    execution: str
+    plan: str
+    status: str
+    reason: str | None = None
+    created_at: str | None
+    driven: bool = Field(description="Whether a living process works on it.")
+
+
+class OverviewView(BaseModel):
+    """The engine's health, and its executions, the unfinished ones first."""
+
+    health: HealthView
+    executions: list[HeadView]
+    next: list[str] = Field(description="What can be called or typed next.")
+
+
+class RetryChange(BaseModel):
+    """What to change about a step before it is tried again."""
+
+    with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
+    runtime: str | None = Field(default=None, description="For its agent: claude-code, open-code or cli.")
+    model: str | None = Field(default=None, description="For its agent.")
 
 
 class LimitView(BaseModel):
@@ -146,3 +194,22 @@ class Answered(BaseModel):
 
     allow: bool = Field(title="Allow it?", description="Whether exactly this may be run.")
     note: str = Field(default="", title="Note", description="What the agent or the record should be told.")
+
+
+def _optional(field: FieldInfo) -> Any:
+    return field.annotation | None, Field(default=None, description=field.description)
+
+
+if TYPE_CHECKING:
+    StatusView: TypeAlias = ExecutionView | OverviewView
+else:
+    # One object in the schema that clients see, because the protocol's library would wrap a union in another one.
+    StatusView = create_model(
+        "StatusView",
+        __doc__="Where an execution stands; without an id, the engine's health and its executions.",
+        **{
+            name: _optional(field)
+            for view in (OverviewView, ExecutionView)
+            for name, field in view.model_fields.items()
+        },
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context
+from mcp_types import InputRequiredResult
 from pydantic import Field
 
 from windlass.core.state import State
@@ -17,8 +18,9 @@ from windlass.server.mcp.asking import Desk
 from windlass.server.mcp.attending import Attending, Seen, Wait, Workdir, now, said_by
 from windlass.server.mcp.clean import cleaned
 from windlass.server.mcp.look import damaged
-from windlass.server.mcp.models import BudgetView, ExecutionView
+from windlass.server.mcp.models import BudgetView, ExecutionView, RetryChange, StatusView
 from windlass.server.mcp.money import budget_view
+from windlass.server.mcp.overview import overview
 from windlass.server.mcp.request import Asked, runtime_for
 from windlass.server.mcp.telling import client_name, told
 from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up
@@ -84,15 +86,23 @@ class Tools:
     async def engine_status(
         self,
         ctx: Context[Any, Any],
-        execution: Id,
+        execution: Annotated[
+            str | None,
+            Field(description="Its id, or a unique beginning of it; unset: all executions, and the health."),
+        ] = None,
         wait_s: Wait = 0.0,
         until: Annotated[
             Until, Field(description="Wait for its end (or a question), or for any step's change.")
         ] = "end",
         step: Annotated[str | None, Field(description="Show this step alone, with the whole of its output.")] = None,
-    ) -> Seen:
-        """Where an execution stands: steps, outputs, errors with advice, open questions, cost, warnings."""
+    ) -> StatusView | InputRequiredResult:
+        """Where an execution stands: steps, outputs, errors with advice, open questions, cost, warnings.
+
+        Without an id: the engine's health, and its executions, the unfinished ones first.
+        """
         engine = await self._engines(False)
+        if execution is None:
+            return cleaned(await overview(engine))
         try:
             return await self._attending.see(engine, execution, Desk.of(ctx), wait_s, until, step)
         except Damaged as damage:
@@ -133,21 +143,36 @@ class Tools:
             dict[str, Literal["again", "done", "fail"]] | None,
             Field(description="For steps whose outcome is unknown: run again, it took effect, or count as failed."),
         ] = None,
+        retry: Annotated[
+            dict[str, RetryChange] | None,
+            Field(description='Steps to try again, also after the end: {STEP: {}}, or {STEP: {"with": {…}, …}}.'),
+        ] = None,
+        skip: Annotated[
+            list[str] | None, Field(description="Steps to go on without, also after the end; their output is null.")
+        ] = None,
         keep_plan: Annotated[
             bool, Field(description="Go on with the plan as it was, though its file changed.")
         ] = False,
         wait_s: Wait = 0.0,
     ) -> Seen:
-        """Go on with an execution that is paused, was interrupted, or was left behind by a dead process."""
+        """Go on with an execution that is paused, was interrupted, or was left behind by a dead process.
+
+        With `retry` or `skip`, also with one that ended failed or partial.
+        """
         engine, desk = await self._engines(False), Desk.of(ctx)
         if desk.execution is not None:
             return await self._attending.see(engine, desk.execution, desk, wait_s)
         state = await engine.state(execution)
+        for name, change in (retry or {}).items():
+            edits, runtime, model = change.with_, change.runtime, change.model
+            state = await engine.retry(state.id, name, edits=edits, runtime=runtime, model=model, by=said_by(ctx))
+        for name in skip or ():
+            state = await engine.skip(state.id, name, by=said_by(ctx))
         driven = engine.driven(state)
         more = _limits_before(state) if budget is not None or budget_tokens is not None else []
         if not driven and not keep_plan:
             await engine.check(state.id)
-        elif driven and not (more or decisions):
+        elif driven and not (more or decisions or retry or skip):
             raise UsageError(f"execution {state.id} is running", advice=(f"engine_status(execution={state.id!r})",))
         for scope, waits in more:
             by = said_by(ctx)

@@ -1,0 +1,54 @@
+"""The engine as a whole: whether it is well, and which executions there are."""
+
+from __future__ import annotations
+
+from windlass.clock import iso
+from windlass.engine.engine import Engine
+from windlass.engine.gates.view import open_breakers, told_line
+from windlass.errors import JournalError
+from windlass.ports import Head
+from windlass.server.mcp.models import HeadView, HealthView, OverviewView
+from windlass.version import __version__
+
+__all__ = ["overview"]
+
+MOST = 50
+"""Executions that are listed: those that are not finished, then the newest."""
+
+
+async def overview(engine: Engine) -> OverviewView:
+    """What `engine_status` without an id answers with."""
+    try:
+        counts, heads, journal = await engine.counts(), await _heads(engine), "ok"
+    except JournalError as error:
+        counts, heads, journal = {}, [], error.message
+    intake = engine.performer.intake.told()
+    health = HealthView(
+        ok=journal == "ok",
+        journal=journal,
+        version=__version__,
+        home=str(engine.home),
+        executions={status: count for status, count in counts.items() if count},
+        attempts=intake["under_way"],
+        queued=intake["waiting"],
+        held_back=intake["held_back"],
+        breakers=[told_line(name, told) for name, told in open_breakers(engine.performer.gates).items()],
+    )
+    listed = [
+        HeadView(
+            execution=head.id,
+            plan=head.name,
+            status=head.status,
+            reason=head.detail or None,
+            created_at=iso(head.created_at),
+            driven=engine.driven(head),
+        )
+        for head in heads
+    ]
+    return OverviewView(health=health, executions=listed, next=["engine_status(execution=ID)"] if listed else [])
+
+
+async def _heads(engine: Engine) -> list[Head]:
+    unfinished = await engine.executions(["running", "paused", "pending"], MOST)
+    newest = await engine.executions((), MOST)
+    return list({head.id: head for head in (*unfinished, *newest)}.values())[:MOST]
