@@ -13,6 +13,7 @@ from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.engine.engine import Engine
 from windlass.engine.preview import difference, rests_on
+from windlass.errors import NotPermitted
 
 __all__ = ["Attendant"]
 
@@ -81,7 +82,12 @@ class Attendant:
                 await self._engine.pause(self._execution, by=who())
                 return
             allow, note = answer.startswith("y"), ""
-        await self._engine.approve(self._execution, asked.step, allow=allow, by=who(), note=note, digest=asked.digest)
+        try:
+            by = who()
+            await self._engine.approve(self._execution, asked.step, allow=allow, by=by, note=note, digest=asked.digest)
+        except NotPermitted as error:
+            say(error.message)
+            await self._engine.pause(self._execution, by="windlass")
 
     async def _ask_for_money(self, asked: ev.StepWaiting) -> None:
         """More may be spent only if a person says so: `--yes` does not mean money. With nobody there it pauses."""

@@ -104,6 +104,7 @@ async def _serve(
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,  # or a request could say that it comes from somebody else
         timeout_graceful_shutdown=GRACE,
         lifespan="on",
     )

@@ -21,6 +21,7 @@ from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
 from windlass.errors import CannotResume, PlanInvalid, WindlassError
+from windlass.process import attempt_above
 from windlass.visible import one_line
 
 __all__ = [
@@ -47,7 +48,19 @@ __all__ = [
 T = TypeVar("T")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout")]
 Home = Annotated[str | None, typer.Option("--home", metavar="DIR", help="Folder of state")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to every question")]
+
+
+def _said_by_a_person(yes: bool) -> bool:
+    """A step that starts us answers nothing, whatever it says."""
+    if yes and (source := attempt_above()) is not None:
+        say(f"--yes answers nothing here: this runs inside {source}")
+        return False
+    return yes
+
+
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Answer yes to every question", callback=lambda yes: _said_by_a_person(yes))
+]
 
 
 class Stop(Exception):
@@ -131,7 +144,8 @@ def who() -> str:
 
 
 def attended() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    """Whether a person can be asked; a terminal that a step has made has nobody at it."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and attempt_above() is None
 
 
 def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:

@@ -120,6 +120,9 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.ApprovalAnswered():
             note = f": {event.note}" if event.note else ""
             return f"{'✓' if event.allow else '✗'} {event.step} {_answer(event)} by {event.by}{note}"
+        case ev.AnswerRefused():
+            about = f" for {event.step}" if event.step else ""
+            return f"! refused an answer ({event.what}){about}: it came from inside {event.by}"
         case ev.DecisionMade():
             return f"{event.step}: {event.by} decided: {event.choice}"
         case ev.StepUndone():
@@ -278,6 +281,7 @@ def summary(state: State, driven: bool = False) -> list[str]:
             lines.append(f"  ↷ {step.id}: {step.skipped_because}")
     if state.error is not None and state.error.where not in state.steps:
         lines += failure_lines(state.error.where or state.plan.name, state.error)
+    lines += [f"  {describe(refused, state)}" for refused in state.refused]
     for step in state.questions.values():
         lines += _question_lines(step)
     lines += [f"  … {s.id}: {s.question}; it comes back at {iso(s.until)}" for s in quota_waits(state)]

@@ -23,13 +23,17 @@ def trust(
     as_json: AsJson = False,
 ) -> None:
     """Trust a folder: Python tools of its plans may be loaded, and its settings for Claude Code and OpenCode hold."""
+    from windlass.engine.control import refusal_of
     from windlass.homes import user_folder
+    from windlass.process import attempt_above
     from windlass.trust import Trust
 
     known = Trust(user_folder())
     if folder is not None:
         if not revoke and not folder.is_dir():
             raise UsageError(f"{folder} is not a folder")
+        if not revoke and (source := attempt_above()) is not None:
+            raise refusal_of(source)
         (known.remove if revoke else known.add)(folder)
         say(f"{folder.resolve()} is {'no longer ' if revoke else ''}trusted")
     elif revoke:

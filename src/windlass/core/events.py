@@ -18,6 +18,7 @@ __all__ = [
     "AgentActed",
     "AgentBegan",
     "AgentSession",
+    "AnswerRefused",
     "ApprovalAnswered",
     "ApprovalAsked",
     "AttemptFailed",
@@ -294,6 +295,17 @@ class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):
     note: str = ""
 
 
+class AnswerRefused(_Event, frozen=True, tag="answer.refused"):
+    """An attempt tried to give an answer that is a person's to give."""
+
+    what: str
+    """The answer: `approve`, `decide`, `budget`, `resume`, `retry`, `skip`."""
+    by: str
+    """The attempt that it came from, as far as that is known."""
+    step: str = ""
+    """The step that the answer was for."""
+
+
 class DecisionMade(_Event, frozen=True, tag="decision.made"):
     """A person said what became of an attempt whose outcome nobody saw."""
 
@@ -471,6 +483,7 @@ Event: TypeAlias = (
     | StepExpanded
     | ApprovalAsked
     | ApprovalAnswered
+    | AnswerRefused
     | DecisionMade
     | OutputWritten
     | AgentBegan

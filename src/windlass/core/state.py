@@ -91,6 +91,8 @@ class State:
         """Limits that are passed, by scope and unit; a step's own as `step:ID`."""
         self.spent_before = Cost()
         """By agents of steps that a changed plan made begin anew."""
+        self.refused: list[ev.AnswerRefused] = []
+        """Answers that came from inside an attempt."""
         self.unsettled = 0
         self.completed = 0
         self.expanded_items = 0
@@ -436,6 +438,9 @@ class State:
                 asked.untold = asked.attempt > 0
                 self.ready[step.id] = step
 
+    def _answer_refused(self, event: ev.AnswerRefused) -> None:
+        self.refused.append(event)
+
     def _decision_made(self, event: ev.DecisionMade) -> None:
         step = self.steps[event.step]
         self.questions.pop(step.id, None)
@@ -474,6 +479,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.StepExpanded: State._step_expanded,
     ev.ApprovalAsked: State._approval_asked,
     ev.ApprovalAnswered: State._approval_answered,
+    ev.AnswerRefused: State._answer_refused,
     ev.DecisionMade: State._decision_made,
     ev.OutputWritten: State._output_written,
     **AGENT_EVENTS,

@@ -9,6 +9,7 @@ from windlass.clock import iso
 from windlass.core.advice import failure_advice
 from windlass.core.agent import Cost
 from windlass.core.budget import Amount, limit_of
+from windlass.core.events import AnswerRefused
 from windlass.core.resources import Resources, summed
 from windlass.core.scope import errors_of
 from windlass.core.state import State, StepState
@@ -49,8 +50,14 @@ def snapshot(state: State) -> dict[str, Any]:
         "progress": progress(state),
         "eta": None,
         "lacks": list(state.lacks),
+        **({"refused_answers": [_refused(event) for event in state.refused]} if state.refused else {}),
         "error": _failure(state, state.error),
     }
+
+
+def _refused(event: AnswerRefused) -> dict[str, Any]:
+    """An answer that came from inside an attempt."""
+    return {"at": iso(event.at), "what": event.what, "step": event.step or None, "by": event.by}
 
 
 def _with_items(state: State, step: StepState) -> list[dict[str, Any]]:

@@ -24,10 +24,22 @@ from windlass.engine.lookup import find_step
 from windlass.engine.mail import checked_limit, event_of
 from windlass.engine.observer import Observer
 from windlass.engine.redo import Redo
-from windlass.errors import Conflict, UsageError
+from windlass.errors import Conflict, NotPermitted, UsageError
 from windlass.ports import Journal, Message, Tool
+from windlass.process import AttemptAbove, attempt_behind, peer
 
-__all__ = ["Control"]
+__all__ = ["Control", "refusal_of"]
+
+MOST_REFUSED = 20
+"""Refused answers that are written down for one execution: a step could try for ever."""
+
+
+def refusal_of(source: AttemptAbove) -> NotPermitted:
+    return NotPermitted(
+        f"only a person can answer that, and this comes from inside {source}",
+        advice=("answer in a terminal or a browser of your own: windlass approvals",),
+    )
+
 
 T = TypeVar("T")
 PAUSES = (0.0, 0.05, 0.1, 0.2, 0.5)
@@ -94,6 +106,7 @@ class Control(Observer):
 
     async def _approve(self, execution: str, step: str, allow: bool, by: str, note: str, digest: str | None) -> None:
         state = await self.state(execution)
+        await self._from_a_person(state, "approve", step)
         waiting = find_step(state, step)
         asked = waiting.approval
         if asked is None or asked.allow is not None or waiting.id not in state.questions:
@@ -128,6 +141,7 @@ class Control(Observer):
 
         async def ask() -> None:
             state = await self.state(execution)
+            await self._from_a_person(state, "decide", step)
             if find_step(state, step).waiting_for != "outcome":
                 raise no_outcome(state, step)
             await self._answer(state, body)
@@ -153,6 +167,7 @@ class Control(Observer):
 
         async def ask() -> None:
             state = await self.state(execution)
+            await self._from_a_person(state, "budget", step)
             if state.status.finished:
                 raise UsageError(f"execution {state.id} is already {state.status}", advice=ways_after(state))
             if scope == "step":
@@ -178,6 +193,7 @@ class Control(Observer):
 
         async def ask() -> State:
             state = await self.state(execution)
+            await self._from_a_person(state, "retry", step)
             changes = self._check_edits(state, find_step(state, step), edits or {}, runtime, model)
             body = {"kind": "retry", "edits": changes, "runtime": runtime, "model": model, "by": by}
             return await Redo(self, self._crew, self.clock).ask(state, step, body)
@@ -191,8 +207,9 @@ class Control(Observer):
         """
 
         async def ask() -> State:
-            body = {"kind": "skip", "by": by}
-            return await Redo(self, self._crew, self.clock).ask(await self.state(execution), step, body)
+            state = await self.state(execution)
+            await self._from_a_person(state, "skip", step)
+            return await Redo(self, self._crew, self.clock).ask(state, step, {"kind": "skip", "by": by})
 
         return await self._persist(ask)
 
@@ -251,6 +268,15 @@ class Control(Observer):
                 return await self.wait(execution)
         except TimeoutError:
             return await self.state(execution)
+
+    async def _from_a_person(self, state: State, what: str, step: str = "") -> None:
+        """Refuse an answer that comes from inside an attempt, of whatever execution, and write that down."""
+        source = await asyncio.to_thread(attempt_behind) if peer.get() is not None else attempt_behind()
+        if source is None:
+            return
+        if not state.status.finished and len(state.refused) < MOST_REFUSED:
+            await self._answer(state, {"kind": "refused", "what": what, "step": step, "by": str(source)})
+        raise refusal_of(source)
 
     async def _answer(self, state: State, body: dict[str, Any]) -> None:
         """Returns when the answer is on disk."""

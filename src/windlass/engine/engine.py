@@ -270,6 +270,8 @@ class Engine(Control):
     ) -> Execution:
         state = await self.state(execution)
         since = state.seq
+        if decisions or budget or accept_changes:
+            await self._from_a_person(state, "resume")
         self._check_free(state, take_over)
         tools, findings = await self._examined(state, workdir or state.workdir)
         if any(step.spec.is_agent for step in state.steps.values()):

@@ -41,6 +41,8 @@ def event_of(state: State, message: Message, now: float) -> ev.Event | None:
             if step is None or step.waiting_for != "outcome":
                 return None
             return ev.DecisionMade(now, step.id, body["choice"], by, body.get("output"))
+        case "refused":
+            return ev.AnswerRefused(now, str(body["what"]), by, str(body.get("step", "")))
         case "budget":
             return _budget_answer(now, by, body)
         case "retry" | "skip":

@@ -1,5 +1,6 @@
 """Own a process tree: start it, stream it, end all of it (A8). The map of this package is in `supervisor`."""
 
+from windlass.process.ancestry import AttemptAbove, Peer, attempt_above, attempt_behind, peer
 from windlass.process.command import SpawnError
 from windlass.process.isolation import Isolation, isolated, refusal
 from windlass.process.layers import Layer, cpu_share, layers
@@ -8,21 +9,26 @@ from windlass.process.supervisor import Containment, Mechanism, Supervisor, cont
 from windlass.process.ward import Exit, Process, ProcessLost
 
 __all__ = [
+    "AttemptAbove",
     "Containment",
     "Exit",
     "Isolation",
     "Layer",
     "LimitName",
     "Mechanism",
+    "Peer",
     "Process",
     "ProcessLimits",
     "ProcessLost",
     "SpawnError",
     "Supervisor",
     "Used",
+    "attempt_above",
+    "attempt_behind",
     "containment",
     "cpu_share",
     "isolated",
     "layers",
+    "peer",
     "refusal",
 ]

@@ -19,6 +19,7 @@ from windlass.server.doors import door_routes
 from windlass.server.guard import MAX_BODY, Guard
 from windlass.server.logs import RequestLog
 from windlass.server.once import Once
+from windlass.server.peers import Peers
 from windlass.server.routes.approvals import approval_routes
 from windlass.server.routes.control import control_routes
 from windlass.server.routes.executions import execution_routes
@@ -35,7 +36,7 @@ __all__ = ["create_app", "create_routes"]
 def create_app(service: Service, *, hosts: Collection[str] = (), max_body: int = MAX_BODY) -> ASGIApp:
     """The whole of it, to be given to a server. `hosts` are names that it may be reached by besides the loopback."""
     inner: ASGIApp = Once(create_routes(service), service.keys, service.engine.clock)
-    guarded = Guard(SoundBodies(inner), service.access, hosts=hosts, max_body=max_body)
+    guarded = Guard(SoundBodies(Peers(inner)), service.access, hosts=hosts, max_body=max_body)
     return RequestLog(guarded, service.metrics.request)
 
 

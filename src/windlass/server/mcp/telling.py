@@ -13,12 +13,15 @@ from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from pydantic import BaseModel
+from starlette.requests import HTTPConnection
 
 from windlass.core.state import State
 from windlass.core.view import progress
 from windlass.errors import Failure, PlanInvalid, ToolError, WindlassError
+from windlass.process import Peer, peer
 from windlass.server.mcp.clean import clean
 from windlass.server.mcp.look import error_view
+from windlass.server.peers import peer_of
 
 __all__ = ["Teller", "client_name", "told"]
 
@@ -40,6 +43,9 @@ def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
 
     @functools.wraps(tool)
     async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
+        for given_context in (*args, *kwargs.values()):
+            if isinstance(given_context, Context):
+                peer.set(_peer(given_context))
         try:
             given = await tool(*args, **kwargs)
         except WindlassError as error:
@@ -52,6 +58,12 @@ def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         return _short(given)  # type: ignore[return-value]
 
     return telling
+
+
+def _peer(ctx: Context[Any, Any]) -> Peer | None:
+    """Who makes this call. A session lives on in the context of the request that began it, so it is asked for anew."""
+    request = ctx.request_context.request
+    return peer_of(request.scope) if isinstance(request, HTTPConnection) else None
 
 
 def _short(answer: BaseModel) -> CallToolResult:
