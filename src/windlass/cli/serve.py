@@ -104,7 +104,7 @@ async def _serve(
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=False,  # or a request could say that it comes from somebody else
+        proxy_headers=False,  # `create_app` sees to them, after it has noted who is asking
         timeout_graceful_shutdown=GRACE,
         lifespan="on",
     )

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from windlass.server import problems
 from windlass.server.bodies import SoundBodies
@@ -36,8 +37,10 @@ __all__ = ["create_app", "create_routes"]
 def create_app(service: Service, *, hosts: Collection[str] = (), max_body: int = MAX_BODY) -> ASGIApp:
     """The whole of it, to be given to a server. `hosts` are names that it may be reached by besides the loopback."""
     inner: ASGIApp = Once(create_routes(service), service.keys, service.engine.clock)
-    guarded = Guard(SoundBodies(Peers(inner)), service.access, hosts=hosts, max_body=max_body)
-    return RequestLog(guarded, service.metrics.request)
+    guarded = Guard(SoundBodies(inner), service.access, hosts=hosts, max_body=max_body)
+    logged = RequestLog(guarded, service.metrics.request)
+    # A proxy before us says how it was asked; but the peer is who holds the connection, whatever a header says.
+    return Peers(ProxyHeadersMiddleware(logged))  # type: ignore[arg-type]
 
 
 def create_routes(service: Service) -> FastAPI:
