@@ -206,6 +206,18 @@ steps:
     run: "echo {{ steps.items.errors | length }} of {{ steps.items.output | length }} failed"
 """
 
+GUARDED = """
+name: guarded
+description: a file that changes under an approved diff, and a step that answers its own question
+steps:
+  - id: save
+    tool: files.write
+    with: {path: guarded.txt, content: after}
+    approve: always
+  - id: attack
+    run: windlass approve $WINDLASS_EXECUTION save || [ $? = 4 ]
+"""
+
 AGENTS = {
     "name": "agents",
     "budget": {"usd": 0.5},
@@ -283,7 +295,12 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         # Nothing of this machine and its user ends up in the recording.
-        self.env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8", "LOGNAME": "ann"}
+        self.env = {
+            "PATH": f"/usr/bin:/bin:{Path(sys.executable).parent}",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "LOGNAME": "ann",
+        }
         if "PYTHONPATH" in os.environ:
             self.env["PYTHONPATH"] = os.environ["PYTHONPATH"]
 
@@ -376,11 +393,24 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     run(f"skip {recorder.newest} hopeless", code=0)
     yield "redone"
 
+    yield from guarded(recorder)
+
     for name, on_overrun in (("agents", "ask"), ("agents-warned", "proceed")):
         asyncio.run(play_agents(recorder.folder / ".windlass", recorder.folder, on_overrun))
         yield name
     asyncio.run(play_crowd(recorder.folder / ".windlass", recorder.folder))
     yield "agents-waited"
+
+
+def guarded(recorder: Recorder) -> Iterator[str]:
+    file = recorder.folder / "guarded.txt"
+    file.write_text("before")
+    recorder.write(GUARDED)
+    recorder.windlass("run plan.yaml", code=3)
+    recorder.windlass(f"approve {recorder.newest} save", code=0)
+    file.write_text("somebody's own work")
+    recorder.windlass(f"resume {recorder.newest}", code=3)
+    yield "guarded"
 
 
 def main(release: str) -> None:
