@@ -10,6 +10,7 @@ import pytest
 from windlass.agents import globbing
 from windlass.agents.context import MAX_ALL, MAX_FILE, Context, gather
 from windlass.errors import Category, ToolError
+from windlass.homes import prepare_home
 
 
 def given(tree: Any, *entries: str, workdir: str = "", **how: Any) -> Context:
@@ -253,3 +254,15 @@ def test_five_hundred_files_are_all_given(tree: Any) -> None:
     context = given(tree, "**/*.txt")
     assert len(context.files) == 500
     assert (context.notes, context.problems) == ((), ())
+
+
+def test_i6_files_of_a_home_are_given_to_no_agent_whatever_its_name(sources: Any) -> None:
+    for home in (".windlass", "state"):
+        prepare_home(sources.root / home)
+        sources.file(f"{home}/server.token", "secret")
+        sources.file(f"{home}/executions/e/x.txt", "secret")
+        sources.file(f"{home}/agents/helper.md", "Help.\n")
+    sources.file("src/home.json", "{}")
+    found = given(sources, "state/server.token", ".windlass/**", "state/**/*", "src/home.json")
+    assert paths(found) == [".windlass/agents/helper.md", "state/agents/helper.md", "src/home.json"]
+    assert any("server.token is the engine's own state: it was left out" in note for note in found.notes)

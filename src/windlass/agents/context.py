@@ -15,6 +15,7 @@ from typing import NamedTuple
 from windlass.agents.globbing import MAX_MATCHES, is_pattern, match_files, split_pattern
 from windlass.agents.reading import Piece, Unreadable, read_ends, shown_path
 from windlass.errors import Problem
+from windlass.homes import is_in_home
 from windlass.plan.schema import nearest
 
 __all__ = ["MAX_ALL", "MAX_FILE", "Context", "ContextFile", "gather"]
@@ -130,6 +131,7 @@ class _Finder:
         self._real_workdir = os.path.realpath(workdir)
         self._seen: set[str] = set()
         self._real_folders: dict[str, str] = {}
+        self._state_folders: dict[str, bool] = {}
 
     def add(self, entry: str) -> None:
         if not entry.strip() or "\0" in entry:
@@ -183,9 +185,17 @@ class _Finder:
             if not self._within(real, boundary):
                 self.notes.append(f"{self._shown(path)} is a link that leaves the working directory: it was left out")
                 return
+        if self._is_state(os.path.dirname(real)):
+            self.notes.append(f"{self._shown(path)} is the engine's own state: it was left out")
+            return
         if real not in self._seen:
             self._seen.add(real)
             self.found.append((self._shown(path), real))
+
+    def _is_state(self, folder: str) -> bool:
+        if folder not in self._state_folders:
+            self._state_folders[folder] = is_in_home(Path(folder))
+        return self._state_folders[folder]
 
     def _real(self, path: str) -> str:
         """As `realpath`, with each folder resolved once."""

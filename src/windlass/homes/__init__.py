@@ -18,7 +18,7 @@ from __future__ import annotations
 from windlass.homes.adoption import adopt_home, database_of, require_adoptable
 from windlass.homes.find import HomeJudgement, find_home, locate, look_at, prepare_home
 from windlass.homes.names import HOME_FILE, STATE_NAMES, user_folder
-from windlass.homes.proof import check_database, home_id, mark_home_as_ours, write_home_id
+from windlass.homes.proof import check_database, home_id, is_in_home, mark_home_as_ours, write_home_id
 
 __all__ = [
     "HOME_FILE",
@@ -29,6 +29,7 @@ __all__ = [
     "database_of",
     "find_home",
     "home_id",
+    "is_in_home",
     "locate",
     "look_at",
     "mark_home_as_ours",

@@ -21,12 +21,13 @@ from typing import NamedTuple
 
 from windlass.errors import NotPermitted
 from windlass.homes.key import make_key, write_whole
-from windlass.homes.names import DATABASE, HOME_FILE, user_folder
+from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, user_folder
 
 __all__ = [
     "HomeProof",
     "check_database",
     "home_id",
+    "is_in_home",
     "mark_home_as_ours",
     "mark_new_home",
     "read_proof",
@@ -85,6 +86,18 @@ def home_id(home: Path) -> str | None:
     except ValueError as error:
         raise NotPermitted(f"the home {home} is not used: {error}") from error
     return None if proof is None else proof.id
+
+
+def is_in_home(folder: Path) -> bool:
+    """Whether a folder is a home of any name, or in one; the folders in it that a repository shares do not count."""
+    for above in (folder, *folder.parents):
+        try:
+            proof = read_proof(above)
+        except ValueError:
+            continue  # some other program's file of that name
+        if proof is not None:
+            return folder == above or folder.relative_to(above).parts[0] not in HARMLESS
+    return False
 
 
 def mark_home_as_ours(home: Path, env: Mapping[str, str] = os.environ) -> None:

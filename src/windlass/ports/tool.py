@@ -200,9 +200,14 @@ class Call:
         return self.folder / "steps" / self.step
 
     @property
+    def home(self) -> Path:
+        """The engine's home: no tool that takes a path may touch it."""
+        return self.folder.parent.parent
+
+    @property
     def artifacts(self) -> Path:
         """The folder for files that this step leaves for people to look at; may not exist yet."""
-        return self.folder.parent.parent / "artifacts" / self.execution / self.step
+        return self.home / "artifacts" / self.execution / self.step
 
     @property
     def stopping(self) -> threading.Event:

@@ -273,7 +273,9 @@ async def test_h2_a_download_goes_to_a_path_at_one_stroke(web: Web) -> None:
         assert server.asked[0].headers["accept-encoding"] == "identity"
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/x", "link/x", ".windlass/x", "a/../../x", "dir", "", "a\0b", "file/x"])
+@pytest.mark.parametrize(
+    "path", ["../x", "/etc/x", "link/x", ".windlass/x", "a/../../x", "dir", "", "a\0b", "file/x", "state"]
+)
 async def test_h2_no_download_leaves_the_working_directory(web: Web, path: str) -> None:
     work = web.folder / "work"
     (web.folder / "outside").mkdir()
@@ -281,9 +283,13 @@ async def test_h2_no_download_leaves_the_working_directory(web: Web, path: str) 
     (work / "dir").mkdir()
     (work / "file").write_text("kept")
     (work / "link").symlink_to(web.folder / "outside")
+    (web.folder / "home").mkdir()
+    (web.folder / "home/windlass.db").write_text("kept")
+    (work / "state").hardlink_to(web.folder / "home/windlass.db")
     async with serve({"*": reply(DATA)}) as server:
         await web.failure("download", server.url(), path=path)
-    assert sorted(path.name for path in work.rglob("*")) == ["dir", "file", "link"]
+    assert sorted(path.name for path in work.rglob("*")) == ["dir", "file", "link", "state"]
+    assert (work / "state").read_text() == "kept"
     assert not [*(web.folder / "outside").iterdir()]
     assert not (web.folder / "x").exists()
 

@@ -15,7 +15,7 @@ from windlass.tools.files.arguments import Delete, Edit, Move, Replacement, Writ
 from windlass.tools.files.failures import Missing, nearest, outside, shown, unusable
 from windlass.tools.files.look import encode, regular
 from windlass.tools.files.place import Place, dress, kind, read_chunks, walk, write_chunks
-from windlass.tools.files.safe_path import Root, is_state, names_in
+from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.undo import Undo
 
 __all__ = ["OPERATIONS", "delete", "edit", "make_parents", "movable", "move", "replace_content", "write"]
@@ -68,14 +68,14 @@ def edit(root: Root, undo: Undo, arguments: Edit) -> dict[str, Any]:
 
 def move(root: Root, undo: Undo, arguments: Move) -> dict[str, Any]:
     with root.locate(arguments.source, follow=False) as source:
-        found = movable(source, arguments.source)
+        found = movable(root, source, arguments.source)
         if found is None:
             raise Missing(arguments.source, source.name, names_in(source.fd))
         make_parents(root, undo, arguments.to)
         with root.locate(arguments.to, follow=False) as to:
             if f"{to.path}/".startswith(f"{source.path}/"):
                 raise unusable(arguments.to, "is inside what is to be moved", "name another target")
-            there = movable(to, arguments.to)
+            there = movable(root, to, arguments.to)
             if there and kind(there) == "directory":
                 raise unusable(
                     arguments.to,
@@ -97,7 +97,7 @@ def move(root: Root, undo: Undo, arguments: Move) -> dict[str, Any]:
 def delete(root: Root, undo: Undo, arguments: Delete) -> dict[str, Any]:
     try:
         with root.locate(arguments.path, follow=False) as place:
-            found = movable(place, arguments.path)
+            found = movable(root, place, arguments.path)
             if found is None:
                 raise Missing(arguments.path, place.name, names_in(place.fd))
             if kind(found) == "directory" and not arguments.recursive:
@@ -204,7 +204,7 @@ def _nearest_line(text: str, old: str) -> str:
     return f"; the nearest is line {lines[near]}: {shown(near)}" if near else ""
 
 
-def movable(place: Place, path: str) -> os.stat_result | None:
+def movable(root: Root, place: Place, path: str) -> os.stat_result | None:
     """What is at a place from which it may be taken away; None when nothing is there."""
     if place.name == ".":
         raise outside(path, "that is the working directory itself")
@@ -212,8 +212,8 @@ def movable(place: Place, path: str) -> os.stat_result | None:
     if found and kind(found) == "other":
         raise unusable(path, "is a device, FIFO or socket", "leave it to what made it")
     for inner, about in walk(place) if found else ():
-        if is_state(inner.name):
-            raise outside(path, "it has .windlass in it, the engine's own state")
+        if root.is_state(inner, about):
+            raise outside(path, f"it has the engine's own state in it, at {shown(inner.path)}")
         if found and kind(about) == "directory" and about.st_dev != found.st_dev:
             raise unusable(path, f"has a file system mounted in it, at {shown(inner.path)}", "unmount it")
     return found

@@ -23,7 +23,7 @@ MOST_ENTRIES = 100_000
 def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
     """Copied beside the target first, then renamed into place. A link is copied as a link, wherever it leads."""
     with root.locate(arguments.source, follow=False) as source:
-        found = movable(source, arguments.source)
+        found = movable(root, source, arguments.source)
         if found is None:
             raise Missing(arguments.source, source.name, names_in(source.fd))
         entries, size = _measure(source, undo)
@@ -32,7 +32,7 @@ def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
         with root.locate(arguments.to, follow=False) as to:
             if f"{to.path}/".startswith(f"{source.path}/"):
                 raise unusable(arguments.to, "is what is to be copied, or inside it", "name another target")
-            there = movable(to, arguments.to)
+            there = movable(root, to, arguments.to)
             _refuse(arguments, source, there)
             if there and kind(there) == "file":
                 need_write(to)

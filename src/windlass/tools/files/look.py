@@ -18,7 +18,7 @@ from windlass.tools.files.arguments import List, Read
 from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.glob import glob_filter
 from windlass.tools.files.place import Place, kind, walk
-from windlass.tools.files.safe_path import Root, is_state, names_in
+from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.tally import count_read
 
 __all__ = ["encode", "list_entries", "read", "regular"]
@@ -132,12 +132,12 @@ def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced
 
         def enter(place: Place) -> bool:
             check()
-            return place is top or (arguments.recursive and not is_state(place.name))
+            return place is top or (arguments.recursive and not root.is_state(place))
 
         entries = (
             _entry(place, found)
             for place, found in walk(top, enter)
-            if place is not top and not is_state(place.name) and wanted(place.path.removeprefix(start))
+            if place is not top and not root.is_state(place, found) and wanted(place.path.removeprefix(start))
         )
         some = list(islice(entries, limit + 1))
     return {

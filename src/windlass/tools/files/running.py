@@ -133,7 +133,7 @@ class Looking(_FileTool):
         return Effect.NONE
 
     def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
-        with Root(call.workdir) as root:
+        with Root(call.workdir, call.home) as root:
             return self._look(root, given, check, call.reduced)
 
 
@@ -173,7 +173,7 @@ class Changing(_FileTool):
     def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
         identity = json.dumps([self.name, given.model_dump(mode="json")], sort_keys=True)
         request = hashlib.sha256(identity.encode()).hexdigest()
-        with Root(call.workdir) as root, locked(call.scratch) as home:
+        with Root(call.workdir, call.home) as root, locked(call.scratch) as home:
             roll_back_in(root, home, OPEN)
             earlier = recorded(root, home, request, call.attempt)
             if earlier is not None:

@@ -7,12 +7,12 @@
 - any other path (or any path, where openat2 is missing) is walked name by name with O_NOFOLLOW. A link on
   the way is read and its text walked in the same manner, so a link may lead anywhere inside and nowhere else.
   /proc's magic links get no special treatment: their text is an absolute path, and outside;
-- `.windlass`, the engine's own state, is refused under that name and through links.
+- the engine's own state (`state`) is refused: whatever is named `.windlass`, and its home under any name.
 
 The check and the use are the same act: what comes back holds the directory open. Two things no path check
 can see: a hard link shares its content with a name that may be elsewhere (reading shows that content;
-writing replaces our name and leaves the other alone), and a directory that another process moves out of the
-root while it is held open stays open.
+writing replaces our name and leaves the other alone; only the files of the home are known by their inode), and
+a directory that another process moves out of the root while it is held open stays open.
 """
 
 from __future__ import annotations
@@ -28,21 +28,18 @@ from windlass.errors import Category, ToolError
 from windlass.tools.files import kernel
 from windlass.tools.files.failures import Missing, outside, shown, unusable
 from windlass.tools.files.place import DIRECTORY, Place
+from windlass.tools.files.state import EngineState, is_state
 
-__all__ = ["Root", "is_state", "names_in"]
+__all__ = ["Root", "names_in"]
 
 MAX_PATH, MAX_NAME, MAX_LINKS = 4096, 255, 40
-
-
-def is_state(name: str) -> bool:
-    """Whether a name is the engine's own folder, also on file systems that ignore case."""
-    return name.casefold() == ".windlass"
 
 
 class Root:
     """The working directory: everything a file tool touches is beneath it."""
 
-    def __init__(self, workdir: Path) -> None:
+    def __init__(self, workdir: Path, home: Path | None = None) -> None:
+        """`home` is the engine's, which is refused under every name."""
         try:
             self.fd = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -52,6 +49,7 @@ class Root:
                 category=Category.CONFIGURATION,
                 advice=("create it, or run with another working directory",),
             ) from error
+        self._state = EngineState(home, self.fd)
         self._names = {tuple(_split(p)) for p in (os.path.abspath(workdir), os.path.realpath(workdir))}
 
     def __enter__(self) -> Root:
@@ -67,6 +65,9 @@ class Root:
         """The place a path names. `follow` decides about a link at its very end: its target, or itself."""
         place = self._resolve(path, follow)
         try:
+            found = place.stat()
+            if self._state.holds(place.fd) or (found is not None and found in self._state):
+                raise _own_state(path)
             yield place
         finally:
             os.close(place.fd)
@@ -90,6 +91,11 @@ class Root:
             yield place
         finally:
             os.close(fd)
+
+    def is_state(self, place: Place, found: os.stat_result | None = None) -> bool:
+        """Whether an entry that was met on a walk, and is `found` there, is the engine's own state."""
+        found = found or place.stat()
+        return is_state(place.name) or (found is not None and found in self._state)
 
     def parts(self, path: str) -> list[str]:
         """The names a path consists of, from the root, without `.` and `..`; none for the root itself."""
@@ -192,9 +198,13 @@ def _check_text(path: str) -> None:
 def _check_names(path: str, names: list[str]) -> None:
     for name in names:
         if is_state(name):
-            raise outside(path, ".windlass is the engine's own state, which file tools leave alone")
+            raise _own_state(path)
         if len(os.fsencode(name)) > MAX_NAME:
             raise unusable(path, f"has a name longer than {MAX_NAME} bytes in it", "shorten the name")
+
+
+def _own_state(path: str) -> ToolError:
+    return outside(path, "that is the engine's own state (.windlass, or its home), which file tools leave alone")
 
 
 def _link(fd: int, name: str) -> str | None:

@@ -14,7 +14,7 @@ from windlass.tools.files.failures import Missing, unusable
 from windlass.tools.files.glob import glob_filter
 from windlass.tools.files.match import Find, finder
 from windlass.tools.files.place import Place, kind, walk
-from windlass.tools.files.safe_path import Root, is_state, names_in
+from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.tally import count_read
 
 __all__ = ["search"]
@@ -42,7 +42,7 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
             raise unusable(arguments.path, "is neither a file nor a folder", "name a file or a folder")
         stopped = ""
         try:
-            for place in _files(top, arguments, check):
+            for place in _files(root, top, arguments, check):
                 hunt.look_into(place)
         except _Enough as limit:
             stopped = str(limit)
@@ -56,17 +56,19 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
     }
 
 
-def _files(top: Place, arguments: Search, check: Callable[[], None]) -> Iterator[Place]:
+def _files(root: Root, top: Place, arguments: Search, check: Callable[[], None]) -> Iterator[Place]:
     """The files to look into. Links are not followed; the engine's state and git's own folder are left out."""
     fits = glob_filter(arguments.glob)
     start = "" if top.path == "." else f"{top.path}/"
 
     def enter(place: Place) -> bool:
         check()
-        return place is top or not (is_state(place.name) or place.name == ".git")
+        return place is top or not (root.is_state(place) or place.name == ".git")
 
     for place, found in walk(top, enter):
-        if stat.S_ISREG(found.st_mode) and (place is top or fits(place.path.removeprefix(start))):
+        if not stat.S_ISREG(found.st_mode) or root.is_state(place, found):
+            continue
+        if place is top or fits(place.path.removeprefix(start)):
             yield place
 
 

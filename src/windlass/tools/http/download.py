@@ -39,7 +39,7 @@ async def keep(answered: Answered, given: Download, call: Call) -> dict[str, Any
     name = given.path if given.path is not None else _file_name(given.name, answered.address.rest)
     folder = call.workdir if given.path is not None else _artifacts(call)
     try:
-        with _place(folder, name) as place:
+        with _place(folder, call.home, name) as place:
             old = place.stat()
             if old is not None and (kind(old) != "file" or not given.overwrite):
                 raise unusable(name, "exists already" if kind(old) == "file" else "is not a regular file")
@@ -126,8 +126,8 @@ def _length(answered: Answered) -> int:
 
 
 @contextmanager
-def _place(folder: Path, name: str) -> Iterator[Place]:
-    with Root(folder) as root:
+def _place(folder: Path, home: Path, name: str) -> Iterator[Place]:
+    with Root(folder, home) as root:
         parts = root.parts(name)
         for depth in range(1, len(parts)):
             with root.locate("/".join(parts[:depth])) as parent:

@@ -24,13 +24,13 @@ class Attachment(NamedTuple):
     data: bytes
 
 
-def load(workdir: Path, paths: Sequence[str], largest: int) -> list[Attachment]:
+def load(workdir: Path, home: Path, paths: Sequence[str], largest: int) -> list[Attachment]:
     """The files, together not larger than that."""
     found: list[Attachment] = []
     left = largest
     if not paths:
         return found
-    with Root(workdir) as root:
+    with Root(workdir, home) as root:
         for path in paths:
             try:
                 found.append(_read(root, path, left, largest))

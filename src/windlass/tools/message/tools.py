@@ -206,7 +206,7 @@ class _Messages:
         screen = Screen(self._env, self.services.secrets(), self._settings.largest)
 
         def look() -> list[Attachment]:
-            attached = load(call.workdir, paths, self._settings.largest)
+            attached = load(call.workdir, call.home, paths, self._settings.largest)
             screen.size([*(text.encode("utf-8", "replace") for text in texts.values()), *(a.data for a in attached)])
             for what, text in texts.items():
                 screen.text(what, text)
