@@ -170,6 +170,17 @@ def test_c6_no_command_lets_a_sequence_through_or_a_line_pose_as_ours(project: P
     assert any(HOSTILE in text for text in texts), "a program gets exactly what was written"
 
 
+def test_i1_the_live_view_is_drawn_and_an_output_keeps_its_colours(project: Project, windlass: Windlass) -> None:
+    steps = [{"id": "a", "run": "printf 'in \\033[31mred\\033[0m\\n'; until [ -e go ]; do sleep 0.05; done"}]
+    terminal = windlass.terminal("run", project.plan(json.dumps({"name": "fine", "steps": steps}), "plan.json"))
+    terminal.expect("red")
+    (project.path / "go").touch()
+    shown = terminal.ended().err
+    assert "\\u001b" not in shown
+    assert "\x1b[2K" in shown, "it draws over what it drew before"
+    assert re.search(r"\x1b\[[0-9;]*31m *red", shown)
+
+
 def test_c6_the_live_view_and_its_question_cannot_be_drawn_over(project: Project, windlass: Windlass) -> None:
     plan = json.dumps({"name": NAME, "steps": _steps("always")})
     terminal = windlass.terminal("run", project.plan(plan, "plan.json"))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from stream_worlds import wait_until
+
+from windlass.server import connections
+from windlass.server.connections import Connections, limited
+from windlass.server.guard import LET_IN
 
 if TYPE_CHECKING:
     from server_process import Serve, Server
@@ -149,3 +158,89 @@ def test_i3_a_look_at_the_login_link_does_not_use_it_up(server: Server) -> None:
 def _link(server: Server) -> str:
     parts = urlsplit(Path(server.told["login_file"]).read_text().strip())
     return f"{parts.path}?{parts.query}"
+
+
+class Hosted:
+    """An application behind the protocol, in this process: every request is let in."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.release = asyncio.Event()
+        """Ends requests of `/held`."""
+        self.asked: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[LET_IN] = True
+        self.asked.append(scope["path"])
+        if scope["path"] == "/held":
+            await self.release.wait()
+        while scope["path"] == "/body" and (await receive()).get("more_body"):
+            pass
+        body = b"x" * 64_000_000 if scope["path"] == "/much" else scope["path"].encode()
+        length = str(len(body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": body})
+
+    async def ask(self, *lines: str, body: str = "") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1000)
+        writer.write(("\r\n".join((*lines, "Host: localhost", "", "")) + body).encode())
+        return reader, writer
+
+
+@asynccontextmanager
+async def _hosted(registry: Connections) -> AsyncIterator[Hosted]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = Hosted(listening.getsockname()[1])
+    config = uvicorn.Config(app, http=limited(registry), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve([listening]))
+    try:
+        yield app
+    finally:
+        app.release.set()
+        server.should_exit = True
+        await serving
+
+
+async def test_i3_requests_on_one_connection_are_answered_in_order() -> None:
+    async with _hosted(Connections()) as app:
+        more = "GET /two HTTP/1.1\r\nHost: localhost\r\n\r\nPOST /body HTTP/1.1\r\nHost: localhost\r\n"
+        reader, writer = await app.ask("GET /one HTTP/1.1", body=f"{more}Content-Length: 3\r\n\r\nabc")
+        for path in (b"/one", b"/two", b"/body"):
+            assert await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(path)) == path
+        writer.close()
+
+
+async def test_i3_a_slow_body_and_an_unread_answer_are_closed_for_clients_that_were_let_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HEADER_SECONDS", "READ_SECONDS"):
+        monkeypatch.setattr(connections, name, 0.2)
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.4)
+    registry = Connections()
+    async with _hosted(registry) as app:
+        reader, writer = await app.ask("POST /body HTTP/1.1", "Content-Length: 10", body="half")
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        _unread, unreading = await app.ask("GET /much HTTP/1.1")
+        await wait_until(lambda: "/much" in app.asked and len(registry) == 0, "both are closed")
+        for one in (writer, unreading):
+            one.close()
+
+
+async def test_i3_with_all_connections_let_in_another_is_told_so_and_one_that_is_not_makes_room() -> None:
+    registry = Connections(most=2)
+    async with _hosted(registry) as app:
+        held = [await app.ask("GET /held HTTP/1.1") for _ in range(2)]
+        await wait_until(lambda: app.asked == ["/held"] * 2)
+        reader, _writer = await app.ask("GET /one HTTP/1.1")
+        assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+        held[0][1].close()
+        await wait_until(lambda: len(registry) == 1)
+        silent, _ = await asyncio.open_connection("127.0.0.1", app.port)
+        await wait_until(lambda: len(registry) == 2)
+        reader, writer = await app.ask("GET /one HTTP/1.1")
+        with suppress(ConnectionError):
+            assert await silent.read() == b"", "it made room"
+        assert (await reader.readuntil(b"/one")).startswith(b"HTTP/1.1 200 ")
+        writer.close()

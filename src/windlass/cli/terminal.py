@@ -27,8 +27,8 @@ CONTINUED = "\n  | "
 
 
 def as_message(text: str) -> str:
-    """A message of several lines, marked so that only its first can be taken for a message."""
-    return text.replace("\n", CONTINUED)
+    """A message, safe to write to any stream, whose further lines cannot be taken for messages."""
+    return visible(text).replace("\n", CONTINUED)
 
 
 def coloured(text: str) -> str:

@@ -155,7 +155,9 @@ class LiveView(View):
         from rich.console import Console
         from rich.live import Live
 
-        return Live(console=Console(stderr=True), refresh_per_second=10, get_renderable=self._draw)
+        # By name: while it draws, Rich puts a proxy in the place of stderr, and would find the strict stream in it.
+        stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+        return Live(console=Console(file=stream), refresh_per_second=10, get_renderable=self._draw)
 
     def __enter__(self) -> View:
         self._live.start()
