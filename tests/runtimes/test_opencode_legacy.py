@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from hosts import FakeHost
 from opencode_fixtures import Bench
 
 from windlass.errors import Category
-from windlass.ports import Answer, Permissions, Usage
+from windlass.ports import Amount, Answer, Permissions, Usage
 from windlass.runners.opencode import OpenCodeRunner
 from windlass.testing import Reply
 
@@ -61,6 +62,14 @@ async def test_a3_the_older_program_is_told_from_todays_by_asking_it(older: Open
     assert health.ok, health
     assert "0.0.55" in health.detail
     assert "legacy" in health.detail
+
+
+async def test_e1_the_older_program_is_refused_where_a_limit_holds(bench: LegacyBench, older: OpenCodeRunner) -> None:
+    request = dataclasses.replace(bench.request("the task"), budget=Amount(usd=1.0))
+    result = await older.run(request, FakeHost())
+    assert result.failure is not None
+    assert (result.failure.category, result.failure.elsewhere) == ("configuration", True)
+    assert "reports no cost" in result.failure.message
 
 
 async def test_a3_the_older_program_answers_and_what_it_does_not_say_is_unknown(

@@ -20,7 +20,7 @@ from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import StepStatus
-from windlass.core.view import progress
+from windlass.core.view import progress, waits_because
 from windlass.ports import Entry
 from windlass.visible import one_line
 
@@ -255,6 +255,6 @@ def _remark(step: StepState) -> str:
         case StepStatus.SKIPPED:
             return step.skipped_because or ""
         case StepStatus.RUNNING | StepStatus.COMPLETED:
-            return step.last_output
+            return waits_because(step) or step.last_output
         case _:
             return ""

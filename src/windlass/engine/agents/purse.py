@@ -361,9 +361,9 @@ def _of(scope: Scope, unit: str) -> str:
 
 
 def _reached(refusal: Refusal, spent: float) -> str:
-    word = "passed" if spent - refusal.limit >= LEAST[refusal.unit] else "reached"
+    word = "is passed" if spent - refusal.limit >= LEAST[refusal.unit] else "is reached"
     limit = f"{shown(refusal.limit, refusal.unit)} for {_FOR[refusal.scope]}"
-    return f"the limit of {limit} is {word} ({shown(spent, refusal.unit)} spent)"
+    return f"the limit of {limit} {word} ({shown(spent, refusal.unit)} spent)"
 
 
 def _waits(refusal: Refusal) -> str:

@@ -77,6 +77,14 @@ class LegacyTurn:
         upgrade = f"a newer OpenCode can: {failures.INSTALL}"
         if not request.trusted and (found := folder_settings(request.workdir, legacy=True)):
             return failures.untrusted_settings(str(found[0]), self._program.version)
+        if request.budget:
+            return Failure(
+                Category.CONFIGURATION,
+                f"{failures.NAME}: the older OpenCode {self._program.version} reports no cost and no tokens, so no "
+                "limit can be held",
+                advice=(upgrade,),
+                elsewhere=True,
+            )
         if wanted.mode == "deny" or wanted.deny or wanted.tools is not None:
             return Failure(
                 Category.PERMISSION,
