@@ -42,8 +42,10 @@ def refusal_of(source: AttemptAbove) -> NotPermitted:
 
 
 T = TypeVar("T")
-PAUSES = (0.0, 0.05, 0.1, 0.2, 0.5)
-"""Seconds before each further try of a request that another process was quicker at."""
+TRIES = 24
+"""Of a request that others are quicker at: each time one of them has come through, so this many may race."""
+LONGER = 0.01
+"""Seconds by which each wait before another try is longer than the last."""
 
 
 class Control(Observer):
@@ -215,11 +217,11 @@ class Control(Observer):
 
     async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again when another process was quicker: each time, `ask` looks anew at how things stand."""
-        for pause in PAUSES:
+        for tried in range(1, TRIES):
             try:
                 return await ask()
             except Conflict:
-                await asyncio.sleep(pause)
+                await asyncio.sleep(LONGER * tried)
         return await ask()
 
     async def _control(

@@ -197,7 +197,8 @@ class Answered(BaseModel):
 
 
 def _optional(field: FieldInfo) -> Any:
-    return field.annotation | None, Field(default=None, description=field.description)
+    annotation: Any = field.annotation
+    return annotation | None, Field(default=None, description=field.description)
 
 
 if TYPE_CHECKING:

@@ -1,0 +1,58 @@
+"""`retry` and `skip` at the command line; advice that leads on, and requests of many processes at once (D10, C5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+PLAN = """
+steps:
+  - {id: a, run: "echo a >> ran; exit 3"}
+  - {id: each, foreach: [x, y], run: "echo {{ item | quote }} >> ran; [ {{ item | quote }} = x ] || [ -e ok ]"}
+  - {id: z, needs: [a, each], run: "echo 'z {{ steps.a.status }}' >> ran"}
+"""
+
+
+def test_d10_what_is_printed_after_a_failure_can_be_typed_and_leads_to_the_end(
+    project: Project, windlass: Windlass
+) -> None:
+    ran = windlass("run", project.plan(PLAN), code=1)
+    (execution,) = project.ids()
+    for line in (
+        f"windlass logs {execution} --step a",
+        f"windlass retry {execution} a",
+        f"windlass skip {execution} a",
+    ):
+        assert line in ran.err
+    status = windlass("status", execution).out
+    assert "each  failed  1 of 2 items, 1 failed" in status
+    (project.path / "ok").touch()
+    again = windlass("retry", execution, "each", code=1)
+    assert "each is tried again" in again.err
+    told = windlass("skip", execution, "a", "--json").json
+    assert (told["id"], told["status"], told["lacks"]) == (execution, "completed", ["a"])
+    assert sorted(project.lines("ran")) == ["a", "x", "y", "y", "z skipped"]
+    refused = windlass("retry", execution, "a", code=2)
+    assert f"windlass fork {execution} --from a" in refused.err
+
+
+def test_d10_an_argument_is_edited_and_kept_as_text_where_it_was_text(project: Project, windlass: Windlass) -> None:
+    plan = "steps: [{id: w, tool: files.write, with: {path: no/such/place/x.txt, content: one, make_parents: false}}]"
+    windlass("run", project.plan(plan), code=1)
+    (execution,) = project.ids()
+    wrong = windlass("retry", execution, "w", "--with", "paht=x.txt", code=2)
+    assert "did you mean 'path'" in wrong.err
+    windlass("retry", execution, "w", "--with", "path=x.txt", "--with", "content=1.10")
+    assert (project.path / "x.txt").read_text() == "1.10"
+
+
+def test_d3_commands_that_race_for_one_execution_are_all_obeyed(project: Project, windlass: Windlass) -> None:
+    steps = ", ".join(f"{{id: s{n}, run: 'echo s{n} >> ran', approve: always}}" for n in range(4))
+    windlass("run", project.plan(f"steps: [{steps}]"), code=3)
+    (execution,) = project.ids()
+    racing = [windlass.background("approve", execution, f"s{n}") for n in range(4)]
+    assert [command.ended().code for command in racing] == [0, 0, 0, 0]
+    windlass("resume", execution)
+    assert sorted(project.lines("ran")) == ["s0", "s1", "s2", "s3"]
