@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -90,7 +89,7 @@ def names() -> list[str]:
     """Every tool that is there before anything was started."""
 
     async def look() -> list[str]:
-        async with windlass.open(os.devnull + "/none", tools=[word_count], make=False) as engine:
+        async with windlass.open(Path(__file__).parent / "no-home", tools=[word_count], make=False) as engine:
             return [*engine.performer.tools.names(), TWICE.name, "mcp.odd.add"]
 
     return asyncio.run(look())
