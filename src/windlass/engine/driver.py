@@ -109,7 +109,7 @@ class Driver:
         """Go on until the execution is finished or paused."""
         for event in opening:
             self._record(event)
-        self._place = self._performer.place(self.state.id, self.state.workdir)
+        self._place = self._performer.place(self.state.id, self.state.workdir, self.state.plan.limits.memory)
         try:
             while True:
                 launches = self._decide()

@@ -27,7 +27,7 @@ from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.intake import Intake
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
 from windlass.ports import Call, Contact, Meter, Tool, Toolbox
-from windlass.process import ProcessLost, Supervisor
+from windlass.process import MemoryPool, ProcessLost, Supervisor
 
 __all__ = ["Held", "Outcome", "Performer", "Place", "storable"]
 
@@ -103,6 +103,7 @@ class Place:
     execution: str
     workdir: Path
     folder: Path
+    pool: MemoryPool | None = None
 
 
 @dataclass(slots=True)
@@ -117,8 +118,11 @@ class Performer:
     gates: Gates = field(default_factory=Gates)
     intake: Intake = field(default_factory=Intake)
 
-    def place(self, execution: str, workdir: str) -> Place:
-        return Place(execution, Path(workdir), self.folder / execution)
+    def place(self, execution: str, workdir: str, memory: int | None = None) -> Place:
+        """`memory` is what the processes of the execution may use together."""
+        folder = self.folder / execution
+        pool = MemoryPool(execution, memory, str(folder / "memory")) if memory is not None else None
+        return Place(execution, Path(workdir), folder, pool)
 
     def effect(self, step: StepState, arguments: Mapping[str, Any]) -> str:
         """What recovery may repeat: the step's own word, else the tool's."""
@@ -171,6 +175,7 @@ class Performer:
             contact=contact,
             meter=meter,
             approved=approved,
+            pool=place.pool,
         )
         try:
             if step.failures and Category.PERMISSION in step.failures:

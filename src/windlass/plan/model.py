@@ -25,7 +25,7 @@ from windlass.errors import Category
 from windlass.plan.limits import OF_COMMANDS, CommandLimits, ProgramBounds, StepLimits, misfit
 from windlass.plan.marking import mark_data
 from windlass.plan.program import source_problem
-from windlass.plan.quantities import Duration, parse_duration
+from windlass.plan.quantities import GB, MB, Duration, Size, parse_duration, within
 
 __all__ = [
     "AGENT",
@@ -153,6 +153,8 @@ class Limits(_Value):
     """Attempts that may run at once."""
     timeout: Duration | None = None
     """Running time of the whole execution, pauses left out. None is no limit."""
+    memory: Annotated[Size, within(16 * MB, 1024 * GB)] | None = None
+    """Bytes in memory, of the processes of all its steps together. The step that grows beyond it is ended."""
 
 
 def _listed(value: Any) -> Any:

@@ -18,6 +18,7 @@ from windlass.core.events import Usage
 from windlass.errors import Failure
 from windlass.plan.model import Effect
 from windlass.ports.tool import Answer, Health
+from windlass.process import MemoryPool
 
 __all__ = [
     "AgentRequest",
@@ -125,6 +126,8 @@ class AgentRequest:
     trusted: bool = False
     """The user trusts the folder, so that its own hooks, plugins and settings of the runtime may take part."""
     grace: float = 5.0
+    pool: MemoryPool | None = None
+    """Memory that the processes of all steps of the execution share; a runtime with a process of its own is in it."""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -14,7 +14,7 @@ from windlass.core.events import Event
 from windlass.core.state import State, StepState
 from windlass.plan.model import Effect
 from windlass.ports.meter import Meter
-from windlass.process import Supervisor
+from windlass.process import MemoryPool, Supervisor
 
 __all__ = ["Answer", "Call", "Contact", "Health", "PersonAnswer", "RestsOn", "Tool", "Toolbox"]
 
@@ -110,6 +110,7 @@ class Call:
         "meter",
         "origin",
         "output",
+        "pool",
         "processes",
         "reduced",
         "step",
@@ -135,6 +136,7 @@ class Call:
         origin: object = None,
         meter: Meter | None = None,
         approved: Mapping[str, str] | None = None,
+        pool: MemoryPool | None = None,
     ) -> None:
         self.execution, self.step, self.attempt = execution, step, attempt
         self.workdir = workdir
@@ -161,6 +163,8 @@ class Call:
         """Where it says what it took of the machine."""
         self.approved = approved
         """What the person's answer rests on (`core.approval.Basis`); None when nobody was asked."""
+        self.pool = pool
+        """Memory that the processes of all steps of the execution share; None is no limit."""
         self._stopping: threading.Event | None = None
 
     def within(
@@ -192,6 +196,7 @@ class Call:
             origin=origin,
             meter=meter or self.meter.inner(),
             approved=approved,
+            pool=self.pool,
         )
 
     @property

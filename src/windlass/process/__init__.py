@@ -4,7 +4,7 @@ from windlass.process.ancestry import AttemptAbove, Peer, attempt_above, attempt
 from windlass.process.command import SpawnError
 from windlass.process.isolation import Isolation, isolated, refusal
 from windlass.process.layers import Layer, cpu_share, layers
-from windlass.process.limits import LimitName, ProcessLimits, Used
+from windlass.process.limits import LimitName, MemoryPool, ProcessLimits, Used
 from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
 from windlass.process.ward import Exit, Process, ProcessLost
 
@@ -16,6 +16,7 @@ __all__ = [
     "Layer",
     "LimitName",
     "Mechanism",
+    "MemoryPool",
     "Peer",
     "Process",
     "ProcessLimits",

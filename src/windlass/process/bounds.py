@@ -21,6 +21,7 @@ from contextlib import suppress
 
 from windlass.process import cgroups
 from windlass.process.gauge import Gauge
+from windlass.process.pooled import PooledMemory
 
 __all__ = ["Bounds"]
 
@@ -47,17 +48,23 @@ class Bounds:
         processes: int | None,
         use_cgroups: bool,
         cpu_share: float | None = None,
+        pool: tuple[str, int, str] | None = None,
     ) -> None:
-        self._gauge = Gauge(memory, cpu, processes)
+        self._pool: PooledMemory | None = None
+        if pool is not None:
+            with suppress(OSError):  # a full disk, or the home is gone: the kernel holds it alone, where it can
+                self._pool = PooledMemory(pool[2], pool[1])
+        self._gauge = Gauge(memory, cpu, processes, self._pool)
         self._cpu = cpu
         self._struck = False
         self._cgroup: cgroups.Cgroup | None = None
         self._throttle: cgroups.Cgroup | None = None
         place, cpu_place = (self.place, self.cpu_place) if use_cgroups else (None, None)
         one = cpu_share if cpu_place is not None and place is cpu_place else None
-        if place is not None and (memory is not None or one is not None):
+        if place is not None and (memory is not None or one is not None or pool is not None):
             with suppress(OSError):  # as many as there may be are there, or our own is gone: it is watched alone
-                self._cgroup = cgroups.Cgroup(place, memory, one)
+                within = place if pool is None else cgroups.shared_place(place, pool[0], pool[1])
+                self._cgroup = cgroups.Cgroup(within, memory, one)
         if cpu_share is not None and one is None and cpu_place is not None:
             with suppress(OSError):
                 self._throttle = cgroups.Cgroup(cpu_place, None, cpu_share)
@@ -109,7 +116,12 @@ class Bounds:
 
     def look(self, ended: float) -> str | None:
         """The limit that is passed, if one is. `ended` is the computing time of those whom the keeper waited for."""
-        return "memory" if self.struck() else self._gauge.look(ended)
+        return self.limit_struck if self.struck() else self._gauge.look(ended)
+
+    @property
+    def limit_struck(self) -> str:
+        """Whose bound the kernel killed at: the command's own, or that which it shares with others."""
+        return "pool" if self._cgroup is not None and self._cgroup.by_pool else "memory"
 
     def struck(self) -> bool:
         """Whether the kernel has killed some of the tree at the bound of its memory."""
@@ -131,3 +143,5 @@ class Bounds:
         """No process is left."""
         for cgroup in filter(None, (self._cgroup, self._throttle)):
             cgroup.close()
+        if self._pool is not None:
+            self._pool.close()

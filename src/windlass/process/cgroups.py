@@ -25,7 +25,8 @@ from contextlib import suppress
 
 __all__ = ["Cgroup", "NoPlace", "Place", "find", "find_for_cpu", "sweep"]
 
-PREFIX = "windlass-"
+PREFIX, POOL = "windlass-", "windlass."
+"""How the cgroup of a command is named, before its keeper's pid; and one that several commands share."""
 SPARE = 0.01
 """The share of the limit that lies between it and the kernel's bound."""
 BATCH = 1024 * 1024
@@ -48,8 +49,9 @@ class Place:
     also = {"memory.swap.max": "0", "memory.oom.group": "1"}
     version = 2
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, pool: int = 0) -> None:
+        """`pool` is the bound of the cgroup itself, which those in it share; 0 is none."""
+        self.folder, self.pool = folder, pool
 
     def quota(self, share: float) -> dict[str, str]:
         """The files that give a cgroup this share of the processors, and what is written to them."""
@@ -75,11 +77,13 @@ class Cgroup:
         """`share` is how many processors it has: 0.5 is half of one."""
         self._place = place
         self._folder = f"{place.folder}/{PREFIX}{os.getpid()}"
-        self.bound = 0 if memory is None else int(memory * (1 + SPARE)) // PAGE * PAGE
+        self.bound = 0 if memory is None else _bound(memory)
+        self.by_pool = False
+        """What `struck` found: the bound was the one that it shares with others."""
         os.mkdir(self._folder)
         try:
             if self.bound:
-                self._bound_memory()
+                _bound_memory(place, self._folder, self.bound)
             if share is not None:
                 for name, value in place.quota(share).items():
                     _write(f"{self._folder}/{name}", value)
@@ -88,32 +92,63 @@ class Cgroup:
             os.rmdir(self._folder)
             raise
 
-    def _bound_memory(self) -> None:
-        _write(f"{self._folder}/{self._place.limit}", str(self.bound))
-        for name, value in self._place.also.items():
-            with suppress(FileNotFoundError):  # a kernel without swap, or from before they were there
-                _write(f"{self._folder}/{name}", value or str(self.bound))
-
     def enter(self) -> None:
         """Move the process that calls this."""
         os.write(self._door, b"0")
 
     def struck(self) -> bool:
         """Whether the kernel has killed because the bound was reached, and not for the want of the whole machine."""
-        if not self.bound:
+        place = self._place
+        if not (self.bound or place.pool):
             return False
-        counts = _counts(f"{self._folder}/{self._place.events}")
-        if not counts.get("oom_kill"):
+        if not _counts(f"{self._folder}/{place.events}").get("oom_kill"):
             return False
-        if not isinstance(self._place, OldPlace):
-            return counts["oom"] > 0
-        marks = ("memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes")  # memory.failcnt stays 0 on Linux 6.18
-        return max(_number(f"{self._folder}/{name}") for name in marks) > self.bound - BATCH
+        if self.bound and _reached(place, self._folder, self.bound):
+            return True
+        self.by_pool = bool(place.pool) and _reached(place, place.folder, place.pool)
+        return self.by_pool
 
     def close(self) -> None:
         """Remove it. One in which a process is left (another user's) is for a later `sweep`."""
         os.close(self._door)
         _remove(self._folder)
+        if self._place.pool:
+            with suppress(OSError):  # others are still in it
+                os.rmdir(self._place.folder)
+
+
+def shared_place(place: Place, name: str, memory: int) -> Place:
+    """A cgroup with a bound of its own, in which those of several commands are made."""
+    folder, bound = f"{place.folder}/{POOL}{name}", _bound(memory)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    if place.version == 2:
+        handed = _read(f"{place.folder}/cgroup.subtree_control").split()
+        _write(f"{folder}/cgroup.subtree_control", " ".join(f"+{one}" for one in handed if one in ("memory", "cpu")))
+    _bound_memory(place, folder, bound)
+    return type(place)(folder, bound)
+
+
+def _bound(memory: int) -> int:
+    return int(memory * (1 + SPARE)) // PAGE * PAGE
+
+
+def _bound_memory(place: Place, folder: str, bound: int) -> None:
+    _write(f"{folder}/{place.limit}", str(bound))
+    for name, value in place.also.items():
+        if name == "memory.oom.group" and folder.rpartition("/")[2].startswith(POOL):
+            continue  # one command is to end, and not all of them
+        with suppress(FileNotFoundError):  # a kernel without swap, or from before they were there
+            _write(f"{folder}/{name}", value or str(bound))
+
+
+def _reached(place: Place, folder: str, bound: int) -> bool:
+    """Whether the bound was reached, rather than the machine's own."""
+    if not isinstance(place, OldPlace):
+        local = _counts(f"{folder}/memory.events.local") if os.path.exists(f"{folder}/memory.events.local") else {}
+        return (local or _counts(f"{folder}/{place.events}"))["oom"] > 0
+    marks = ("memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes")  # memory.failcnt stays 0 on Linux 6.18
+    return max(_number(f"{folder}/{name}") for name in marks) > bound - BATCH
 
 
 def find() -> Place:
@@ -149,7 +184,11 @@ def sweep(place: Place) -> None:
     """Remove the cgroups of keepers that were killed, here or in an engine before us."""
     with suppress(OSError):  # our own is gone: nothing is left to remove
         for name in os.listdir(place.folder):
-            if name.startswith(PREFIX) and not os.path.exists(f"/proc/{name.removeprefix(PREFIX)}"):
+            if name.startswith(POOL):
+                sweep(type(place)(f"{place.folder}/{name}"))
+                with suppress(OSError):  # it is in use
+                    os.rmdir(f"{place.folder}/{name}")
+            elif name.startswith(PREFIX) and not os.path.exists(f"/proc/{name.removeprefix(PREFIX)}"):
                 _remove(f"{place.folder}/{name}")
 
 

@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from windlass.process.pooled import PooledMemory
+
 __all__ = ["Gauge"]
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -55,8 +57,12 @@ class Seen:
 
 
 class Gauge:
-    def __init__(self, memory: int | None, cpu: float | None, processes: int | None) -> None:
-        self._memory, self._cpu, self._processes = memory, cpu, processes
+    def __init__(
+        self, memory: int | None, cpu: float | None, processes: int | None, pool: PooledMemory | None = None
+    ) -> None:
+        self._memory, self._cpu, self._processes, self._pool = memory, cpu, processes, pool
+        limits = [limit for limit in (memory, pool.limit if pool is not None else None) if limit is not None]
+        self._least = min(limits, default=None)
         self._pages = Pages()
         self._next = 0.0
         self._last = 0
@@ -72,7 +78,7 @@ class Gauge:
         began = time.thread_time()
         tree = list(family(os.getpid()))
         cpu = ended + sum(process.cpu for process in tree)
-        memory = self._pages.of(tree, self._memory)
+        memory = self._pages.of(tree, self._least)
         self.peak = max(self.peak, memory)
         # Looking must leave the processors to the command. (Walks are rare by themselves.) It is not to wait longer for
         # having had to wait: only what it computed counts.
@@ -80,6 +86,8 @@ class Gauge:
         self._next = time.monotonic() + max(self._pause(memory, cpu), 2 * spent)
         if self._memory is not None and memory > self._memory:
             return "memory"
+        if self._pool is not None and self._pool.passed(memory):
+            return "pool"
         if self._cpu is not None and cpu > self._cpu:
             return "cpu"
         if self._processes is not None and sum(process.lives for process in tree) > self._processes:
@@ -88,8 +96,11 @@ class Gauge:
 
     def _pause(self, memory: int, cpu: float) -> float:
         pause = LONGEST if self._processes is not None else LONGEST_FOR_CPU
-        if self._memory is not None:
-            room = self._memory * (1 + SPARE) - memory
+        rooms = [] if self._memory is None else [self._memory * (1 + SPARE) - memory]
+        if self._pool is not None:
+            rooms.append(self._pool.room(memory) + SPARE * self._pool.limit)
+        if rooms:
+            room = min(rooms)
             least = SHORTEST if memory > self._last else STEADY
             pause = min(pause, LONGEST, max(least, room / GROWTH))
             self._last = memory

@@ -6,11 +6,22 @@ These are values alone. Who holds a command to them is its keeper, with `bounds`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-__all__ = ["LimitName", "ProcessLimits", "Used"]
+__all__ = ["LimitName", "MemoryPool", "ProcessLimits", "Used"]
 
-LimitName = Literal["memory", "cpu", "processes"]
+LimitName = Literal["memory", "cpu", "processes", "pool"]
+
+
+class MemoryPool(NamedTuple):
+    """Memory that several commands may use together, such as all those of an execution."""
+
+    name: str
+    """Letters, digits and dashes: the kernel's cgroup of them is named after it."""
+    memory: int
+    """Bytes."""
+    folder: str
+    """Where their keepers tell each other what they use; made when it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,8 @@ class ProcessLimits:
     """Processes that live at the same time."""
     cpu_share: float | None = None
     """Processors that it has at any time, 0.5 is half of one. It is slowed down and never killed."""
+    pool: MemoryPool | None = None
+    """It is one of those that share this memory. The one that grows beyond it is killed."""
 
     def __post_init__(self) -> None:
         for name in ("memory", "cpu", "processes", "cpu_share"):
@@ -33,7 +46,7 @@ class ProcessLimits:
                 raise ValueError(f"a limit of {name} must be more than 0, not {bound!r}")
 
     def __bool__(self) -> bool:
-        return not (self.memory is self.cpu is self.processes is self.cpu_share is None)
+        return any(one is not None for one in (self.memory, self.cpu, self.processes, self.cpu_share, self.pool))
 
 
 @dataclass(frozen=True, slots=True)

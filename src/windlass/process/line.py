@@ -113,6 +113,7 @@ class KeptWard:
                 limits.processes,
                 self._cgroups,
                 limits.cpu_share,
+                None if limits.pool is None else (limits.pool.name, limits.pool.memory, limits.pool.folder),
             )
         )
         request = marshal.dumps((command.argv, command.cwd, command.env, bounds))

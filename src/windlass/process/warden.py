@@ -338,7 +338,11 @@ class Keeper:
             return "none", self._cpu, self._largest, "largest"
         if self._bounds.struck():
             # The kernel was faster than we, and the rest of the tree may have ended of that: it is all one death.
-            self._limit, self._killed, self._status = self._limit or "memory", True, int(signal.SIGKILL)
+            self._limit, self._killed, self._status = (
+                self._limit or self._bounds.limit_struck,
+                True,
+                int(signal.SIGKILL),
+            )
         self._bounds.close()
         return self._limit or "none", self._cpu, max(self._bounds.peak, self._largest), "tree"
 

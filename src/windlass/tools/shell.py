@@ -22,7 +22,17 @@ from windlass.plan.limits import CommandLimits
 from windlass.plan.model import Effect
 from windlass.plan.quantities import MB
 from windlass.ports import Call
-from windlass.process import Exit, Isolation, ProcessLimits, SpawnError, cpu_share, isolated, refusal
+from windlass.process import (
+    Exit,
+    Isolation,
+    MemoryPool,
+    ProcessLimits,
+    SpawnError,
+    containment,
+    cpu_share,
+    isolated,
+    refusal,
+)
 from windlass.tools.arguments import Arguments, complaints
 from windlass.tools.captured import CapturedStream
 
@@ -120,7 +130,12 @@ class Shell:
         self, argv: list[str], env: dict[str, str], cwd: str, given: ShellArguments, call: Call
     ) -> dict[str, Any]:
         stdin = given.stdin.encode() if given.stdin is not None else None
-        limits = ProcessLimits(**given.limits.model_dump()) if given.limits else None
+        told = given.limits.model_dump() if given.limits else {}
+        limits = ProcessLimits(**told, pool=call.pool) if told or call.pool else None
+        if call.pool is not None and containment().mechanism != "subreaper":
+            call.output(
+                "note", "the plan's `limits.memory` is not held here: only where there are subreapers (Linux)\n"
+            )
         if limits is not None and limits.cpu_share is not None:
             layer = await asyncio.to_thread(cpu_share)
             if not layer.active:
@@ -148,7 +163,7 @@ class Shell:
             await asyncio.gather(*readers)
             call.meter.add(received=sum(capture.bytes for capture in captures), sent=len(stdin or b""))
         _measure(ended, call)
-        result = _result(ended, captures, given)
+        result = _result(ended, captures, given, call.pool)
         if limits is not None and (near := _near(limits, ended)):
             call.output("note", near)
         return result
@@ -159,7 +174,9 @@ def _measure(ended: Exit, call: Call) -> None:
         call.meter.add(cpu=ended.used.cpu, memory=ended.used.memory)
 
 
-def _result(ended: Exit, captures: list[CapturedStream], given: ShellArguments) -> dict[str, Any]:
+def _result(
+    ended: Exit, captures: list[CapturedStream], given: ShellArguments, pool: MemoryPool | None
+) -> dict[str, Any]:
     out, err = captures
     result = {
         "exit_code": ended.code,
@@ -167,6 +184,8 @@ def _result(ended: Exit, captures: list[CapturedStream], given: ShellArguments) 
         "stderr": err.text,
         "truncated": out.truncated or err.truncated,
     }
+    if ended.limit == "pool" and pool is not None:
+        raise _over_pool(pool, ended, result)
     if ended.limit is not None:
         raise _over(ended, given, result)
     if given.isolate != "none" and (reason := refusal(ended.code, err.text)):
@@ -194,6 +213,18 @@ def _result(ended: Exit, captures: list[CapturedStream], given: ShellArguments) 
         127: Category.CONFIGURATION,
     }.get(ended.code, Category.LOGIC)
     raise ToolError(f"exit code {ended.code}{said}", category=category, output=result)
+
+
+def _over_pool(pool: MemoryPool, ended: Exit, result: dict[str, Any]) -> ToolError:
+    """The failure of a command that grew beyond what all steps of its execution may use together."""
+    grown = f"{ended.used.memory / MB:.1f} MB" if ended.used else "more"
+    return ToolError(
+        f"killed: all steps of the execution together may use {pool.memory / MB:.0f} MB of memory, and this one had "
+        f"grown to {grown} when that was passed",
+        category=Category.RESOURCE,
+        advice=("raise `limits.memory` of the plan if it needs more", "run fewer steps at a time: `limits.parallel`"),
+        output=result,
+    )
 
 
 def _over(ended: Exit, given: ShellArguments, result: dict[str, Any]) -> ToolError:

@@ -246,6 +246,7 @@ class AgentAttempt:
             temperature=role.temperature,
             trusted=self._desk.trusted(call.workdir),
             grace=call.grace,
+            pool=call.pool,
             metadata={"execution": call.execution, "step": call.step},
         )
 

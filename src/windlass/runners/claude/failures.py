@@ -110,6 +110,10 @@ def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
     if wire.flood:
         text = f"{RUNTIME}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
+    if ended.limit == "pool":
+        text = f"{RUNTIME}: killed {listener.last}: it grew beyond the memory that all steps of the execution may use"
+        advice = ("raise `limits.memory` of the plan if it needs more", "run fewer steps at a time: `limits.parallel`")
+        return Failure(Category.RESOURCE, text, advice=advice)
     if ended.killed:
         text = f"it stopped talking {listener.last}, without a result and without an end{said}"
         return failure(Ending.DIED, text, runtime=RUNTIME)

@@ -15,7 +15,7 @@ from windlass.errors import Category, Failure, classify
 from windlass.ids import new_id
 from windlass.ports import AgentRequest, AgentResult, Host, Meter
 from windlass.prices import Prices
-from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
+from windlass.process import Exit, Process, ProcessLimits, ProcessLost, SpawnError, Supervisor
 from windlass.process.pipes import PIPE
 from windlass.runners.claude.binary import VERBATIM, Binary
 from windlass.runners.claude.command import Command, command_for, only_within
@@ -160,6 +160,7 @@ class Turn:
             cwd=str(self._request.workdir),
             env={**for_child(self._env, self._request.env), "PWD": str(self._request.workdir)},
             stdin=PIPE,
+            limits=ProcessLimits(pool=self._request.pool) if self._request.pool is not None else None,
         )
 
     async def _may_use(self, tool: str, input: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
