@@ -12,6 +12,7 @@ import typer
 from windlass.cli import (
     adopt,
     agents,
+    backup,
     budget,
     control,
     demo,
@@ -74,6 +75,7 @@ for group in (
     agents,
     tools,
     keep,
+    backup,
     plans,
     trust,
     adopt,

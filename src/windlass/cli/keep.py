@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from windlass.cli.backup import restore_home
 from windlass.cli.damage import clean_damaged
 from windlass.cli.detach import send_off, start_driver
 from windlass.cli.run import Detach, ProgressOption, see_through
@@ -43,11 +44,15 @@ def checkpoint(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint file")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint file, or a backup")],
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Bring an execution in from a checkpoint file; `resume` goes on with it."""
+    """Bring an execution in from a checkpoint file, or make a whole home from a backup."""
+    from windlass.journal.restore import is_backup
+
+    if is_backup(file):
+        restore_home(file, home, as_json)
 
     async def work(engine: Engine) -> int:
         execution = await engine.restore(file)

@@ -52,8 +52,9 @@ class Checked(NamedTuple):
 class _Found:
     """What has been found so far."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, artifacts: bool) -> None:
         self.home = home
+        self.artifacts = artifacts
         self.faults: list[Fault] = []
         self.histories: dict[str, int] = {}
         """Events of each execution that can be read."""
@@ -61,10 +62,13 @@ class _Found:
         self.checkpoints = 0
 
 
-def check_home(home: Path) -> Checked:
-    """Everything in the home. Raises `JournalError` where its database cannot be opened at all."""
+def check_home(home: Path, *, artifacts: bool = True) -> Checked:
+    """Everything in the home. Raises `JournalError` where its database cannot be opened at all.
+
+    Without `artifacts`, these are not looked for: a backup may be without them.
+    """
     path = home / "windlass.db"
-    found = _Found(home)
+    found = _Found(home, artifacts)
     if path.exists():
         lost = lost_commits(path)
         if lost:
@@ -115,7 +119,8 @@ def _check_executions(db: sqlite3.Connection, found: _Found) -> None:
         found.histories[name] = len(events)
         found.events += len(events)
         found.faults += [Fault(name, reason) for reason in _head_faults(head, events, state)]
-        found.faults += [Fault(name, reason) for reason in _missing_artifacts(found.home, state)]
+        if found.artifacts:
+            found.faults += [Fault(name, reason) for reason in _missing_artifacts(found.home, state)]
 
 
 def _events(db: sqlite3.Connection, key: int, name: str) -> list[ev.Event]:

@@ -1,0 +1,76 @@
+"""`backup`, and `restore` of a whole home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from windlass.cli.session import AsJson, Home, Stop, out, print_json, remember_home, say, suggest
+
+if TYPE_CHECKING:
+    from windlass.journal.deepcheck import Checked
+
+__all__ = ["register", "restore_home"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(backup)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write")],
+    artifacts: Annotated[bool, typer.Option("--artifacts", help="Also the files that steps kept")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Write the whole home into one file, while executions go on; `restore` makes a home from it."""
+    from windlass.clock import SystemClock
+    from windlass.homes import find_home
+    from windlass.journal.backup import write_backup
+
+    if home:
+        remember_home(home)
+    written = write_backup(find_home(home), file, now=SystemClock().now(), artifacts=artifacts, force=force)
+    if as_json:
+        print_json({"path": str(written.path), "bytes": written.size, **_figures(written.checked)})
+    else:
+        out(str(written.path))
+    say(f"{written.checked.executions} executions, {written.checked.events} events, {written.size} bytes")
+    _warn(written.checked)
+    raise Stop(0)
+
+
+def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
+    """`restore` of a backup: into a home that is not there yet, or has no executions."""
+    from windlass.homes import find_home
+    from windlass.journal.restore import restore_backup
+
+    if home:
+        remember_home(home)
+    made = restore_backup(file, find_home(home))
+    if as_json:
+        aside = str(made.set_aside) if made.set_aside is not None else None
+        print_json({"home": str(made.home), "set_aside": aside, **_figures(made.checked)})
+    else:
+        out(str(made.home))
+    say(f"restored {made.checked.executions} executions, {made.checked.events} events")
+    if made.set_aside is not None:
+        say(f"what was in its place is in {made.set_aside}")
+    _warn(made.checked)
+    suggest("next: windlass list")
+    raise Stop(0)
+
+
+def _figures(checked: Checked) -> dict[str, object]:
+    faults = [{"where": fault.where, "seq": fault.seq, "reason": fault.reason} for fault in checked.faults]
+    return {"executions": checked.executions, "events": checked.events, "faults": faults}
+
+
+def _warn(checked: Checked) -> None:
+    """What was damaged before is damaged in the copy, too."""
+    for fault in checked.faults[:20]:
+        place = f"event {fault.seq}: " if fault.seq is not None else ""
+        say(f"warning: {fault.where} is damaged: {place}{fault.reason}")
