@@ -38,7 +38,7 @@ def backup(
         print_json({"path": str(written.path), "bytes": written.size, **_figures(written.checked)})
     else:
         out(str(written.path))
-    say(f"{written.checked.executions} executions, {written.checked.events} events, {written.size} bytes")
+    say(f"{_counted(written.checked)}, {written.size} bytes")
     _warn(written.checked)
     raise Stop(0)
 
@@ -56,7 +56,7 @@ def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
         print_json({"home": str(made.home), "set_aside": aside, **_figures(made.checked)})
     else:
         out(str(made.home))
-    say(f"restored {made.checked.executions} executions, {made.checked.events} events")
+    say(f"restored {_counted(made.checked)}")
     if made.set_aside is not None:
         say(f"what was in its place is in {made.set_aside}")
     _warn(made.checked)
@@ -67,6 +67,11 @@ def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
 def _figures(checked: Checked) -> dict[str, object]:
     faults = [{"where": fault.where, "seq": fault.seq, "reason": fault.reason} for fault in checked.faults]
     return {"executions": checked.executions, "events": checked.events, "faults": faults}
+
+
+def _counted(checked: Checked) -> str:
+    count = "1 execution" if checked.executions == 1 else f"{checked.executions} executions"
+    return f"{count}, {checked.events} events"
 
 
 def _warn(checked: Checked) -> None:

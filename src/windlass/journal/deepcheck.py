@@ -159,7 +159,7 @@ def _head_faults(head: list[Any], events: list[ev.Event], state: State) -> Itera
 
 def _missing_artifacts(home: Path, state: State) -> Iterator[str]:
     """Files among the artifacts that a step's output names. The home may have been moved since."""
-    mark = f"/artifacts/{state.id}/"
+    mark = f"artifacts/{state.id}/"
     for step in state.steps.values():
         for text in _texts(step.output):
             _, found, name = text.rpartition(mark)
