@@ -94,10 +94,11 @@ def look_at(home: Path, env: Mapping[str, str] = os.environ) -> HomeJudgement:
         return HomeJudgement(real, error.message, error.advice)
     if reason:
         return HomeJudgement(real, reason, _adopt(real), adoptable=True)
+    present = frozenset(os.listdir(real))
     for name in STATE_NAMES:
-        if flaw := state_flaw(real / name):
+        if name in present and (flaw := state_flaw(real / name)):
             return _flawed(real, real / name, flaw)
-    return HomeJudgement(real, marked=os.path.lexists(real / HOME_FILE))
+    return HomeJudgement(real, marked=HOME_FILE in present)
 
 
 def prepare_home(home: Path, env: Mapping[str, str] = os.environ) -> None:

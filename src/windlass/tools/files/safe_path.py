@@ -49,8 +49,9 @@ class Root:
                 category=Category.CONFIGURATION,
                 advice=("create it, or run with another working directory",),
             ) from error
-        self._state = EngineState(home, self.fd)
-        self._names = {tuple(_split(p)) for p in (os.path.abspath(workdir), os.path.realpath(workdir))}
+        real = os.path.realpath(workdir)
+        self._state = EngineState(home, self.fd, real)
+        self._names = {tuple(_split(p)) for p in (os.path.abspath(workdir), real)}
 
     def __enter__(self) -> Root:
         return self

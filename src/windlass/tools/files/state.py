@@ -13,8 +13,6 @@ from windlass.homes import STATE_NAMES
 
 __all__ = ["EngineState", "is_state"]
 
-_DEEPEST = 4096
-"""Folders above a path that are looked at: more than a path can have."""
 Identity = tuple[int, int]
 
 
@@ -26,9 +24,10 @@ def is_state(name: str) -> bool:
 class EngineState:
     """The home of the engine as a file tool meets it. `fd` is the working directory, above which nobody looks."""
 
-    def __init__(self, home: Path | None, fd: int) -> None:
+    def __init__(self, home: Path | None, fd: int, workdir: str) -> None:
+        """`workdir` is the path of the working directory; both paths are free of links."""
         self._top = _identity(os.fstat(fd))
-        self._own = _own(home, fd) if home is not None else frozenset[Identity]()
+        self._own = _own(home, workdir) if home is not None else frozenset[Identity]()
 
     def __contains__(self, found: os.stat_result) -> bool:
         """Whether it is the home itself, or an entry of it under whatever name."""
@@ -38,21 +37,15 @@ class EngineState:
         """Whether an open directory below the working directory is the home, or in it."""
         if not self._own:
             return False
-        up = "."
-        for _ in range(_DEEPEST):
-            found = os.stat(up, dir_fd=fd)
-            if _identity(found) in self._own:
+        up, last = ".", None
+        while (now := _identity(os.stat(up, dir_fd=fd))) not in (self._top, last):
+            if now in self._own:
                 return True
-            if _identity(found) == self._top:
-                return False
-            above = os.stat(f"{up}/..", dir_fd=fd)
-            if os.path.samestat(above, found):
-                return False  # the root of the file system: it was moved out of the working directory
-            up += "/.."
+            up, last = f"{up}/..", now  # the same twice is the root of the file system
         return False
 
 
-def _own(home: Path, fd: int) -> frozenset[Identity]:
+def _own(home: Path, workdir: str) -> frozenset[Identity]:
     """The home and all that is in it; only the engine's files in it where the working directory is inside the home."""
     try:
         found = os.stat(home)
@@ -60,19 +53,9 @@ def _own(home: Path, fd: int) -> frozenset[Identity]:
             inside = {entry.name: (found.st_dev, entry.inode()) for entry in entries}
     except OSError:
         return frozenset()  # there is none yet
-    if _is_above(_identity(found), fd):
+    if f"{workdir}/".startswith(f"{home}/"):
         return frozenset(inside[name] for name in STATE_NAMES if name in inside)
     return frozenset({_identity(found), *inside.values()})
-
-
-def _is_above(home: Identity, fd: int) -> bool:
-    """Whether the directory is the home, or somewhere below it."""
-    up, last = ".", None
-    while (now := _identity(os.stat(up, dir_fd=fd))) != last:
-        if now == home:
-            return True
-        up, last = f"{up}/..", now
-    return False
 
 
 def _identity(found: os.stat_result) -> Identity:
