@@ -7,8 +7,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from shipped import TRACE, ship_home
@@ -69,7 +70,9 @@ def test_d6_no_command_uses_a_home_that_came_with_a_repository(project: Project)
     assert not (project.path / TRACE).exists()
 
 
-def test_d6_serve_goes_on_with_an_adopted_home_and_not_before(project: Project, windlass: Windlass) -> None:
+def test_d6_serve_goes_on_with_an_adopted_home_and_not_before(
+    project: Project, windlass: Windlass, until: Callable[..., Any]
+) -> None:
     execution = ship_home(project.home, project.path)
     windlass("serve", "--port", "0", code=4)
     assert not (project.path / TRACE).exists()
@@ -82,8 +85,7 @@ def test_d6_serve_goes_on_with_an_adopted_home_and_not_before(project: Project, 
     assert execution in windlass("list").out
     server = windlass.background("serve", "--port", "0")
     try:
-        while not (project.path / TRACE).exists():
-            assert server.process.poll() is None, server.err
+        until((project.path / TRACE).exists, "the server goes on with it")
     finally:
         server.process.terminate()
         server.process.wait(60)
@@ -105,7 +107,7 @@ def test_d6_adopt_sets_modes_right_and_takes_over_no_token(project: Project, win
     (project.home / "config.toml").write_text('grace = "1s"\n# \x1b[2J')
     windlass("list", code=4)
     ran = windlass("adopt", "--yes", "--json")
-    assert "  # \\x1b[2J" in ran.err
+    assert "  # \\u001b[2J" in ran.err
     assert project.home.stat().st_mode & 0o777 == 0o700
     assert not (project.home / "server.token").exists()
 
@@ -123,3 +125,10 @@ def test_d6_a_database_with_a_trigger_is_not_adopted(project: Project, windlass:
     db.execute("CREATE TRIGGER more AFTER INSERT ON events BEGIN DELETE FROM events; END")
     db.close()
     assert "has a trigger (more)" in windlass("adopt", "--yes", code=4).err
+
+
+def test_c6_a_step_cannot_adopt_a_home(project: Project, windlass: Windlass) -> None:
+    ship_home(project.path / "clone/.windlass", project.path)
+    ran = windlass("run", project.plan("steps: [{id: a, run: windlass adopt --yes clone}]"), code=1)
+    assert "--yes answers nothing here" in ran.err
+    windlass("--home", "clone/.windlass", "list", code=4)

@@ -113,7 +113,7 @@ def _show(content: _Content) -> None:
     if content.settings:
         say("its settings (config.toml):")
         for line in content.settings.splitlines():
-            say(f"  {_printable(line)}")
+            say(f"  {line}")
 
 
 def _read(home: Path) -> _Content:
@@ -157,7 +157,7 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
             ).fetchall()
             if strange:
                 kind, name = strange[0]
-                raise NotPermitted(f"the database of {home} has a {kind} ({_printable(name)}): Windlass makes none")
+                raise NotPermitted(f"the database of {home} has a {kind} ({name}): Windlass makes none")
             yield db
         finally:
             close_database(db, path)
@@ -174,9 +174,9 @@ def _execution(db: sqlite3.Connection, key: int, name: Any, plan: Any, status: A
             left = _left(state)
             status = f"{status} ({state.paused_for})" if state.paused_for else status
         except Exception as error:  # anybody may have written these events, and in any form
-            left = [{"next": True, "text": _printable(f"its events cannot be read: {error}")}]
+            left = [{"next": True, "text": f"its events cannot be read: {error}"}]
     shown = {"id": name, "plan": plan, "status": status}
-    return {key: _printable(str(value)) for key, value in shown.items()} | {"finished": finished, "left": left}
+    return {key: str(value) for key, value in shown.items()} | {"finished": finished, "left": left}
 
 
 def _left(state: State) -> list[dict[str, Any]]:
@@ -185,12 +185,7 @@ def _left(state: State) -> list[dict[str, Any]]:
     for step in state.top_level():
         if not step.settled:
             told = step.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
-            text = _printable(json.dumps(told, ensure_ascii=False))
+            text = json.dumps(told, ensure_ascii=False)
             cut = f"… ({len(text) - LONGEST} characters more)" if len(text) > LONGEST else ""
             left.append({"next": step.unmet == 0, "text": text[:LONGEST] + cut})
     return left
-
-
-def _printable(text: str) -> str:
-    """Text that does nothing to a terminal: everything else is shown by its number."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
