@@ -145,7 +145,7 @@ def test_c5_a_failed_run_says_what_where_why_and_what_next(project: Project, win
           - {id: test, run: "true", needs: [compile]}
         """
     )
-    ran = windlass("run", plan, code=1)
+    ran = windlass("run", plan, "--anyway", code=1)
     assert "fetch failed:" in ran.err
     assert "it skips compile, test" in ran.err, "the impact is stated (C2)"
     assert "(configuration)" in ran.err

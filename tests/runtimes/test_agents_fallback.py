@@ -67,7 +67,9 @@ def test_a7_where_nobody_takes_over_that_is_said_at_once_with_what_to_do(
         flags = ["--no-fallback"] if how == "by a flag" else []
         if not flags:
             with_program(project, OPEN if named == CLAUDE else CLAUDE, str(project.user / "not-there-either"))
-        ran = windlass("run", "--task", "do it", "--runtime", named, *flags, "--json", code=1)
+        refused = windlass("run", "--task", "do it", "--runtime", named, *flags, code=2)
+        ran = windlass("run", "--task", "do it", "--runtime", named, *flags, "--json", "--anyway", code=1)
+    assert f"{named} cannot be used: " in refused.err
     assert model.requests == []
     error = ran.json["steps"][0]["error"]
     assert error["category"] == "configuration"

@@ -25,7 +25,7 @@ async def run(run: str | list[str], *, retry: Any = None, **more: Any) -> dict[s
     options = {name: more.pop(name) for name in ("timeout", "importance") if name in more}
     step = Step(id="a", run=run, with_=more, retry=retry or {"max": 0}, **options)
     async with windlass.open(grace=0.2) as engine:
-        return (await (await engine.start(Plan(steps=[step]))).result())["steps"][0]
+        return (await (await engine.start(Plan(steps=[step]), anyway=True)).result())["steps"][0]
 
 
 def python(code: str) -> list[str]:

@@ -64,48 +64,50 @@ def open_engine(
     runners: Iterable[Runner] = (),
     ask: Ask | None = None,
     make: bool = True,
+    settings: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Engine:
     """An engine on the embedded default: SQLite in the home, no server. Close it when done.
 
-    `flags` are settings by name; `tools` and `runners` are your own. One of yours takes the place of a tool of the same
+    `settings` are settings by name, and `flags` the same as keyword arguments, except the setting `tools`: the argument
+    of that name, and `runners`, are your own. One of yours takes the place of a tool of the same
     name for the web, messages or the browser; none takes that of `shell` or a file tool. `ask` answers whether a
     folder's code is trusted.
     Without `make`, a home that is not there is not made: it looks empty, and nothing is left behind.
     """
     folder = find_home(home)
-    settings = load_settings(folder, flags)
+    chosen = load_settings(folder, {**(settings or {}), **flags})
     file = folder / "windlass.db"
     if make:
         make_home(folder)
     kept = make or file.exists()
-    env = child_environment(settings)
+    env = child_environment(chosen)
     supervisor = Supervisor(visible=env)
     journal = SqliteJournal(file) if kept else MemoryJournal()
     ledger = SqliteLedger(file) if kept else MemoryLedger()
     trust = Trust(user_folder(), ask)
-    terms = TermsOfUse(settings.tools)
+    terms = TermsOfUse(chosen.tools)
     nature = Nature(terms)
-    policy = policy_of(settings, nature)
+    policy = policy_of(chosen, nature)
     book = SqliteGateBook(folder / "gates.db") if kept else None
     gates = Gates(book, terms, folder / "places" if kept else None)
-    available = runtimes(settings, folder, supervisor, runners, gates.book)
-    agents = agent_tool(settings, policy, available, ledger, trust)
-    bench = Workbench(settings, folder, supervisor, env, trust.has)
+    available = runtimes(chosen, folder, supervisor, runners, gates.book)
+    agents = agent_tool(chosen, policy, available, ledger, trust)
+    bench = Workbench(chosen, folder, supervisor, env, trust.has)
     own = list(tools)
     taken = {tool.name for tool in own} - {tool.name for tool in built_in_tools()}
     fixed = [tool for tool in (*bench.tools, agents, *own) if tool in own or tool.name not in taken]
     code = programs(policy, folder, supervisor, fixed, terms.enabled, bench.more, bench.mcp.find)
     registry = nature.tools = code.registry
-    intake = Intake(settings.load, folder)
-    performer = Performer(registry, supervisor, env, folder / "executions", settings.grace, gates, intake)
+    intake = Intake(chosen.load, folder)
+    performer = Performer(registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
     return Engine(
         journal,
         performer,
         SystemClock(),
         home=folder,
         ledger=ledger,
-        settings=settings,
+        settings=chosen,
         policy=policy,
         agents=agents,
         sandbox=code.sandbox,

@@ -96,7 +96,7 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
         from windlass.engine.history import estimate as from_history
 
         sourced = engine.read(plan)
-        found = await from_history(engine.journal, sourced.plan)
+        found = await from_history(engine.journal, sourced.plan, engine.performer.tools.extended(sourced.tools))
         if as_json:
             print_json(found.as_dict())
         elif found.expected_s is None:
@@ -104,7 +104,10 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
         else:
             low, high = found.low_s or 0.0, found.high_s or 0.0
             text = f"about {duration(found.expected_s)} ({duration(low)} to {duration(high)})"
-            out(f"{text}, from {found.samples} earlier attempts")
+            said = f" and what the tools of {', '.join(found.by_tools[:10])} expect" if found.by_tools else ""
+            out(f"{text}, from {found.samples} earlier attempts{said}")
+            if found.usd is not None:
+                out(f"cost: about ${found.usd:.2f}, by what tools expect")
             if found.unknown:
                 say(f"not counted, because they never ran here: {', '.join(found.unknown[:10])}")
         return 0

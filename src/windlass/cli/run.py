@@ -115,6 +115,9 @@ def run(
     budget_tokens: BudgetTokens = None,
     no_wait: NoWait = False,
     detach: Detach = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Start although a program or runtime that it needs is missing")
+    ] = False,
     workdir: Annotated[Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Where the steps work")] = None,
     progress: ProgressOption = Progress.AUTO,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Plain progress with every output line")] = False,
@@ -150,11 +153,13 @@ def run(
             say(f"warning: {warning}")
         sourced = flags.apply(sourced)
         given = bind_inputs(sourced.plan, dict(parse_input(text) for text in inputs or ()))
+        for warning in await engine.prerequisites(sourced, workdir, anyway=anyway):
+            say(f"warning: {warning}")
         await offer_orphans(engine)
         if detach:
-            execution = await engine.create(sourced, given, workdir=workdir)
+            execution = await engine.create(sourced, given, workdir=workdir, anyway=True)
             return await send_off(engine, execution, as_json, yes=yes, no_wait=no_wait)
-        started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended())
+        started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended(), anyway=True)
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
 

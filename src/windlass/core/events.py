@@ -117,6 +117,8 @@ class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
     format: int = FORMAT
     on_overrun: Literal["", "ask", "proceed"] = ""
     """What happens at a limit of the budget, for this execution; empty is as the settings say."""
+    environment: dict[str, str] = {}
+    """Versions that matter for going on: `windlass`, `python`, `quickjs`."""
 
 
 class ExecutionStarted(_Event, frozen=True, tag="execution.started"):
@@ -129,6 +131,8 @@ class ExecutionResumed(_Event, frozen=True, tag="execution.resumed"):
     driver: str
     workdir: str | None = None
     """The working directory from here on, when it is another one (another machine)."""
+    environment: dict[str, str] = {}
+    """The versions from here on, when they are others."""
 
 
 class ExecutionReplanned(_Event, frozen=True, tag="execution.replanned"):

@@ -47,6 +47,7 @@ class State:
         self.source = created.source
         self.origin = created.origin
         self.on_overrun = created.on_overrun
+        self.environment = created.environment
         self.created_at = created.at
         self.updated_at = created.at
         self.started_at: float | None = None
@@ -248,6 +249,7 @@ class State:
         self.started_at = self.started_at or event.at
         self.driver = event.driver
         self.workdir = event.workdir or self.workdir
+        self.environment = event.environment or self.environment
         self.paused_for, self.expires_at = "", None
         if self.wanted is not None and self.wanted.kind != "cancel":
             self.wanted = None

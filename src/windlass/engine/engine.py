@@ -36,7 +36,8 @@ from windlass.engine.fork import fork_events
 from windlass.engine.lookup import find_plan_step, find_step
 from windlass.engine.mail import checked_limit
 from windlass.engine.perform import Performer
-from windlass.engine.recovery import Findings, examine
+from windlass.engine.prerequisites import find_missing
+from windlass.engine.recovery import Findings, environment_of, examine
 from windlass.engine.redo import check_edits
 from windlass.engine.sourced import Sourced
 from windlass.engine.undoing import take_back
@@ -180,6 +181,26 @@ class Engine(Control):
         if self.sandbox is not None and any(step.is_code for step in plan.steps):
             await refuse_unreadable(self.sandbox, plan)
 
+    async def prerequisites(
+        self, plan: Plan | Sourced, workdir: Path | str | None = None, *, anyway: bool = False
+    ) -> list[str]:
+        """Look for the programs and runtimes that a plan needs. Returns warnings; raises what is missing (D5).
+
+        With `anyway` that is a warning, too: the step will fail or fall back in its turn.
+        """
+        sourced = Sourced.of(plan)
+        if not any(step.is_agent or step.tool_name == "shell" for step in sourced.plan.steps):
+            return []
+        runners = self.agents.runners if self.agents is not None else {}
+        folder = os.path.abspath(workdir or os.getcwd())
+        env, policy = self.performer.env, self._world.policy
+        found = await asyncio.to_thread(find_missing, sourced.plan, folder, env, runners, policy)
+        if not found.missing or anyway:
+            return [*found.missing, *found.doubtful]
+        listed = "\n".join(f"  - {line}" for line in found.missing)
+        advice = (*found.advice, "see what is installed: windlass doctor", "start it all the same: --anyway")
+        raise UsageError(f"this plan cannot run here as it is, so nothing was started:\n{listed}", advice=advice)
+
     def parse(self, text: str, workdir: Path | str | None = None, *, name: str = "<text>") -> Sourced:
         """A plan as text, checked as a file is. A `name` that ends in .json makes it JSON."""
         sourced = self._workshop.parse(text, name, Path(workdir or os.getcwd()))
@@ -193,10 +214,12 @@ class Engine(Control):
         *,
         workdir: Path | str | None = None,
         on_overrun: Literal["", "ask", "proceed"] = "",
+        anyway: bool = False,
     ) -> str:
         """Write a new execution down without driving it; `resume` starts it, in any process."""
         sourced = Sourced.of(plan)
         created = self._created(sourced, inputs, workdir, on_overrun, None)
+        await self.prerequisites(sourced, workdir, anyway=anyway)
         await self.look_at_programs(sourced.plan)
         state = fold([created], sourced.plan)
         await self.journal.append(created.id, 0, [created], head=head_of(state))
@@ -210,16 +233,19 @@ class Engine(Control):
         workdir: Path | str | None = None,
         hold: bool = True,
         on_overrun: Literal["", "ask", "proceed"] = "",
+        anyway: bool = False,
         id: str | None = None,
     ) -> Execution:
         """Start a plan. Returns when the start is on disk; the execution goes on in the background.
 
         With `hold`, it stays while only a person can go on; without, it is then paused. `on_overrun` says for this
-        execution alone what happens at a limit of the budget. `id` is one of `new_id` that was kept for it: there
+        execution alone what happens at a limit of the budget. A program or runtime that is missing is refused, unless
+        it is to start `anyway`. `id` is one of `new_id` that was kept for it: there
         can be only one execution of an id, whoever asks how often.
         """
         sourced = self.read(plan, workdir) if isinstance(plan, Path | str) else Sourced.of(plan)
         created = self._created(sourced, inputs, workdir, on_overrun, id)
+        await self.prerequisites(sourced, workdir, anyway=anyway)
         await self.look_at_programs(sourced.plan)
         state = fold([created], sourced.plan)
         driver = self._driver(state, sourced.tools, hold=hold, created=created)
@@ -482,6 +508,7 @@ class Engine(Control):
             workdir=folder,
             source=sourced.source,
             on_overrun=on_overrun,
+            environment=environment_of(self.sandbox),
         )
 
     def _driver(
@@ -501,7 +528,8 @@ class Engine(Control):
         now = self.clock.now()
         if state.status is ExecutionStatus.PENDING and workdir is None:
             return ev.ExecutionStarted(now, self.driver)
-        return ev.ExecutionResumed(now, self.driver, workdir)
+        here = environment_of(self.sandbox)
+        return ev.ExecutionResumed(now, self.driver, workdir, here if here != state.environment else {})
 
     async def _examined(self, state: State, workdir: str) -> tuple[list[Tool], Findings]:
         """The tools that its plan brings, and what stands against going on with it."""
@@ -511,7 +539,7 @@ class Engine(Control):
             tools = self._workshop.of_source(state.source)
         except UsageError as error:
             unloadable = [error.message]
-        findings = examine(state, self.performer.tools.extended(tools), workdir)
+        findings = examine(state, self.performer.tools.extended(tools), workdir, environment_of(self.sandbox))
         findings.tools += unloadable
         if self.agents is not None:
             findings.tools += await self.agents.missing(state)

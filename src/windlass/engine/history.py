@@ -1,8 +1,8 @@
-"""What earlier runs say about how long a plan takes.
+"""How long a plan takes, from earlier runs and from what tools say of themselves.
 
 A first, plain form: the median time of each step's earlier completed attempts (same plan name and step id,
-else the same tool), laid along the plan's graph with its parallel limit. The band comes from the 10th and 90th
-percentile of the same attempts. Steps without any record are named, never guessed.
+else the same tool, else the tool's own `estimate`), laid along the plan's graph with its parallel limit. The band comes
+from the 10th and 90th percentile of the same attempts. Steps of which nothing is known are named, never guessed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 from windlass.core import events as ev
 from windlass.errors import Damaged
 from windlass.plan.graph import Graph
-from windlass.plan.model import Plan
-from windlass.ports import Journal
+from windlass.plan.model import Plan, Step
+from windlass.ports import Estimate as ToolEstimate
+from windlass.ports import Journal, Toolbox, estimate_of
 
 __all__ = ["Estimate", "estimate"]
 
@@ -32,6 +33,10 @@ class Estimate:
     samples: int
     unknown: tuple[str, ...]
     """Steps that nothing is known about; their time is not in the figures."""
+    by_tools: tuple[str, ...] = ()
+    """Steps that never ran here, with the time that their tools expect."""
+    usd: float | None = None
+    """Dollars that tools expect to cost; None where none says so."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -40,23 +45,39 @@ class Estimate:
             "high_s": self.high_s,
             "samples": self.samples,
             "unknown": list(self.unknown),
+            "by_tools": list(self.by_tools),
+            "usd": self.usd,
         }
 
 
-async def estimate(journal: Journal, plan: Plan) -> Estimate:
+async def estimate(journal: Journal, plan: Plan, tools: Toolbox) -> Estimate:
     by_step, by_tool = await _records(journal, plan.name)
     times: dict[str, list[float]] = {}
+    told = {step.id: _of_tool(tools, step) for step in plan.steps}
     for step in plan.steps:
         times[step.id] = by_step.get(step.id) or by_tool.get(step.tool_name) or []
+    samples = sum(map(len, times.values()))
+    by_tools = tuple(step for step, said in told.items() if not times[step] and said.seconds is not None)
+    times |= {step: [told[step].seconds or 0.0] for step in by_tools}
+    costs = [said.usd for said in told.values() if said.usd is not None]
+    usd = sum(costs) if costs else None
     known = {step: sorted(found) for step, found in times.items() if found}
     unknown = tuple(step for step, found in times.items() if not found)
     if not known:
-        return Estimate(None, None, None, 0, unknown)
+        return Estimate(None, None, None, 0, unknown, usd=usd)
     graph = Graph.of(plan)
     low, expected, high = (
         _makespan(graph, plan, {step: _quantile(found, q) for step, found in known.items()}) for q in (0.1, 0.5, 0.9)
     )
-    return Estimate(expected, low, high, sum(map(len, known.values())), unknown)
+    return Estimate(expected, low, high, samples, unknown, by_tools, usd)
+
+
+def _of_tool(tools: Toolbox, step: Step) -> ToolEstimate:
+    """The tool's own estimate. Arguments with templates are not known yet, and it may need them."""
+    tool = tools.get(step.tool_name)
+    if tool is None or tool.validate(step.arguments):
+        return ToolEstimate()
+    return estimate_of(tool, step.arguments)
 
 
 async def _records(journal: Journal, plan_name: str) -> tuple[dict[str, list[float]], dict[str, list[float]]]:

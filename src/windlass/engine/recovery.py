@@ -6,13 +6,16 @@ Every reason against it is found and told at once, so that nobody mends one thin
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from windlass.core.state import State
-from windlass.ports import Toolbox
+from windlass.ports import Sandbox, Toolbox
+from windlass.version import __version__
 
-__all__ = ["Findings", "examine", "file_digest"]
+__all__ = ["Findings", "environment_of", "examine", "file_digest"]
 
 
 @dataclass(slots=True)
@@ -40,9 +43,17 @@ class Findings:
         return ways
 
 
-def examine(state: State, tools: Toolbox, workdir: str) -> Findings:
+def environment_of(sandbox: Sandbox | None) -> dict[str, str]:
+    """The versions here that matter for going on with an execution."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    code = {"quickjs": sandbox.version} if sandbox is not None else {}
+    return {"windlass": __version__, "python": python, **code}
+
+
+def examine(state: State, tools: Toolbox, workdir: str, environment: Mapping[str, str]) -> Findings:
     findings = Findings()
     _examine_plan(state, findings)
+    _examine_environment(state, environment, findings)
     if not Path(workdir).is_dir():
         findings.missing.append(f"its working directory {workdir} does not exist (--workdir DIR)")
     wanted = {s.spec.tool_name: s.id for s in state.top_level() if not s.settled}
@@ -52,6 +63,18 @@ def examine(state: State, tools: Toolbox, workdir: str) -> Findings:
             hint = f"; there is {near!r}" if near else ""
             findings.tools.append(f"the tool {name!r} that step {step} needs is not there{hint}")
     return findings
+
+
+def _examine_environment(state: State, now: Mapping[str, str], findings: Findings) -> None:
+    """Only versions that something unfinished rests on."""
+    before = {name: version for name, version in state.environment.items() if now.get(name, version) != version}
+    left = [step for step in state.steps.values() if not step.settled]
+    begun = next((step.id for step in left if step.programs is not None), None)
+    if "quickjs" in before and begun is not None:
+        change = f"QuickJS {before['quickjs']}, and here is {now['quickjs']}"
+        findings.changed.append(f"the program of step {begun} began on {change}: it may not come to the same calls")
+    if "python" in before and state.source.tools and left:
+        findings.changed.append(f"its Python tools ran on Python {before['python']}, and here is {now['python']}")
 
 
 def _examine_plan(state: State, findings: Findings) -> None:

@@ -25,6 +25,7 @@ from windlass.ports.runner import (
     Usage,
     account_name,
     account_of,
+    installation_of,
 )
 from windlass.ports.sandbox import (
     Delivery,
@@ -96,6 +97,7 @@ __all__ = [
     "circuit_of",
     "estimate_of",
     "health_of",
+    "installation_of",
     "returns_of",
     "terms_of",
 ]

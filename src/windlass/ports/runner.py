@@ -28,6 +28,7 @@ __all__ = [
     "Handoff",
     "Host",
     "KnowsAccount",
+    "KnowsInstallation",
     "Part",
     "Permissions",
     "Runner",
@@ -36,6 +37,7 @@ __all__ = [
     "Usage",
     "account_name",
     "account_of",
+    "installation_of",
 ]
 
 
@@ -214,6 +216,20 @@ class KnowsAccount(Protocol):
 def account_of(runner: Runner, model: str | None, env: Mapping[str, str]) -> str:
     """Whose account the runner would use for this model; empty where it cannot tell."""
     return runner.account(model, env) if isinstance(runner, KnowsAccount) else ""
+
+
+@runtime_checkable
+class KnowsInstallation(Protocol):
+    """A runner that can tell without starting anything if it is installed."""
+
+    def installed(self) -> Health:
+        """Programs, packages and keys, as far as they can be looked for; `available` finds out for real."""
+        ...
+
+
+def installation_of(runner: Runner) -> Health:
+    """The state of the runner's installation; ok where it cannot tell."""
+    return runner.installed() if isinstance(runner, KnowsInstallation) else Health(True)
 
 
 def account_name(provider: str, *secrets: str | None) -> str:

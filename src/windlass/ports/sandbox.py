@@ -156,6 +156,11 @@ class ProgramRun(Protocol):
 
 
 class Sandbox(Protocol):
+    @property
+    def version(self) -> str:
+        """The interpreter's version: another one may run a program otherwise."""
+        ...
+
     async def open(self, program: Program) -> ProgramRun:
         """A run that can begin at once. ProgramError when there is no place to run in."""
         ...

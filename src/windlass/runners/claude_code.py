@@ -57,6 +57,9 @@ class ClaudeCodeRunner:
         advice = f"log in with: {shlex.quote(program)} auth login; or set ANTHROPIC_API_KEY"
         return Health(True, "; ".join((found.detail, "installed, not logged in", *old)), advice, unset=True)
 
+    def installed(self) -> Health:
+        return self._binaries.installed()
+
     def call_cost(self, model: str | None, prompt: int) -> Amount:
         """With its own instructions and tools before the prompt. It says itself what a call did cost, so a model that
         we have no price for counts as the dearest until then."""

@@ -82,6 +82,9 @@ class OpenCodeRunner:
             return found
         return Health(True, f"OpenCode {found.version} ({found.path}, by {found.contract})")
 
+    def installed(self) -> Health:
+        return self._probe.installed()
+
     def call_cost(self, model: str | None, prompt: int) -> Amount:
         """With its own instructions and tools before the prompt. It says itself what a call did cost where it can, so a
         model that we have no price for counts as the dearest until then."""

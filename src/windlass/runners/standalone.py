@@ -53,6 +53,9 @@ class StandaloneRunner:
 
         Nothing is called and nothing heavy is imported: a call costs money, and the import seconds.
         """
+        return self.installed()
+
+    def installed(self) -> Health:
         found = self._target(None)
         if isinstance(found, Failure):
             return Health(False, found.message, "; ".join(found.advice))

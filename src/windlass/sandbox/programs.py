@@ -17,6 +17,7 @@ from windlass.sandbox import frames
 from windlass.sandbox.answers import Nonsense, said, value_of
 from windlass.sandbox.attendant import Attendant, WorkerLost, start
 from windlass.sandbox.pool import IDLE, Pool
+from windlass.sandbox.quickjs import VERSION
 from windlass.sandbox.requests import HALF, delivering, opening, portions, result_of, whole
 
 __all__ = ["Run", "WasmSandbox"]
@@ -30,6 +31,8 @@ _NONE_YET: Any = object()
 
 class WasmSandbox:
     """Where programs run. Close it."""
+
+    version = VERSION
 
     def __init__(self, supervisor: Supervisor, cache: Path, most: int | None = None, idle: float = IDLE) -> None:
         self._pool = Pool(lambda: start(supervisor, cache), most, idle)

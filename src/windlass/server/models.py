@@ -81,6 +81,7 @@ class NewExecution(_Request):
         default=None, description="Where the steps work; the server's own folder if not given."
     )
     hold: bool = Field(default=True, description="Stay while only a person can go on, instead of pausing.")
+    anyway: bool = Field(default=False, description="Start although a program or runtime that it needs is missing.")
 
 
 class Pause(_Request):

@@ -13,7 +13,17 @@ import msgspec
 from windlass.clock import Clock
 from windlass.core.breaker import Breaker
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
-from windlass.ports import AgentRequest, AgentResult, Amount, GateBook, Health, Host, Runner, account_of
+from windlass.ports import (
+    AgentRequest,
+    AgentResult,
+    Amount,
+    GateBook,
+    Health,
+    Host,
+    Runner,
+    account_of,
+    installation_of,
+)
 
 __all__ = ["Guarded"]
 
@@ -34,6 +44,9 @@ class Guarded:
 
     async def available(self) -> Health:
         return await self._runner.available()
+
+    def installed(self) -> Health:
+        return installation_of(self._runner)
 
     def resting(self, account: str) -> Health | None:
         """Why it cannot be used with that account just now. When the rest is over, the next attempt finds out."""

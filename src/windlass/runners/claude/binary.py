@@ -58,12 +58,20 @@ class Binaries:
         self._supervisor, self._path, self._env = supervisor, path, env
         self._known: dict[tuple[str, int, int], tuple[int, int, int]] = {}
 
-    async def find(self) -> Binary | Health:
-        """The binary to use, or why there is none."""
+    def installed(self) -> Health:
+        """Whether there is a binary at all; it is not started."""
+        located = self._located()
+        return located if isinstance(located, Health) else Health(True, located[0])
+
+    def _located(self) -> tuple[str, str] | Health:
         package = importlib.util.find_spec("claude_agent_sdk")
         if package is None:
             return Health(False, "the Python package claude-agent-sdk is not installed", _NEEDS_SDK)
-        located = self._locate(list(package.submodule_search_locations or ()))
+        return self._locate(list(package.submodule_search_locations or ()))
+
+    async def find(self) -> Binary | Health:
+        """The binary to use, or why there is none."""
+        located = self._located()
         if isinstance(located, Health):
             return located
         path, origin = located

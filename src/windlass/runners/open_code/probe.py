@@ -54,9 +54,19 @@ class Probe:
         self._lock = asyncio.Lock()
         self._known: dict[tuple[str, int, int], Program | Health] = {}
 
+    def installed(self) -> Health:
+        """Whether there is a program at all; it is not started."""
+        path = self._located()
+        if path is None:
+            return Health(False, "opencode is not on PATH", INSTALL)
+        return Health(True, path) if os.path.exists(path) else Health(False, f"{path}: no such file", INSTALL)
+
+    def _located(self) -> str | None:
+        return self._path or shutil.which("opencode", path=self._env.get("PATH", os.defpath))
+
     async def program(self) -> Program | Health:
         """The program to use; or what is wrong with it."""
-        path = self._path or shutil.which("opencode", path=self._env.get("PATH", os.defpath))
+        path = self._located()
         if path is None:
             return Health(False, "opencode is not on PATH", INSTALL)
         try:

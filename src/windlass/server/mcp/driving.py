@@ -25,7 +25,7 @@ LOOK_AGAIN = 0.1
 
 class Driving(Protocol):
     async def start(self, engine: Engine, plan: Sourced, inputs: Mapping[str, Any], workdir: str | None) -> str:
-        """Start it, and give its id once somebody drives it."""
+        """Start it, and give its id once somebody drives it. Its prerequisites were looked at before."""
         ...
 
     async def resume(self, engine: Engine, execution: str, *, keep_plan: bool) -> None:
@@ -37,7 +37,7 @@ class Inside:
     """This process drives."""
 
     async def start(self, engine: Engine, plan: Sourced, inputs: Mapping[str, Any], workdir: str | None) -> str:
-        started = await engine.start(plan, inputs, workdir=workdir, on_overrun="proceed")
+        started = await engine.start(plan, inputs, workdir=workdir, on_overrun="proceed", anyway=True)
         return started.id
 
     async def resume(self, engine: Engine, execution: str, *, keep_plan: bool) -> None:
@@ -51,7 +51,7 @@ class Detached:
         self._drive = drive
 
     async def start(self, engine: Engine, plan: Sourced, inputs: Mapping[str, Any], workdir: str | None) -> str:
-        execution = await engine.create(plan, inputs, workdir=workdir, on_overrun="proceed")
+        execution = await engine.create(plan, inputs, workdir=workdir, on_overrun="proceed", anyway=True)
         await self._begin(engine, execution)
         return execution
 

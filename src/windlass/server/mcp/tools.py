@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context
@@ -69,6 +70,9 @@ class Tools:
             Literal["go_on", "interrupt", "cancel"],
             Field(description="What becomes of the execution if this call is cancelled while it waits."),
         ] = "go_on",
+        anyway: Annotated[
+            bool, Field(description="Start although a program or runtime that it needs is missing.")
+        ] = False,
     ) -> Seen:
         """Start a durable execution: a task for agents, or a plan of steps. Gives its id at once, or waits for it.
 
@@ -78,7 +82,9 @@ class Tools:
 
         async def sourced(engine: Engine, folder: str | None) -> Sourced:
             asked = Asked(plan, file, task, strategy, role, chain, runtime, model, budget, budget_tokens, folder)
-            return await runtime_for(engine, asked.sourced(engine), client_name(ctx))
+            found = await runtime_for(engine, asked.sourced(engine), client_name(ctx))
+            notes = await engine.prerequisites(found, folder, anyway=anyway)
+            return replace(found, warnings=(*found.warnings, *notes))
 
         return await self._attending.begin(ctx, sourced, inputs or {}, workdir, wait_s, on_cancel)
 

@@ -54,6 +54,7 @@ def execution_routes(service: Service) -> APIRouter:
                 workdir=order.workdir,
                 hold=order.hold,
                 on_overrun=order.on_overrun,
+                anyway=order.anyway,
                 id=ticket.execution,
             )
             execution = started.id
