@@ -203,6 +203,29 @@ async def test_e1_a_cost_that_cannot_be_one_is_kept_as_unknown(ledger: AnyLedger
     assert await stands(ledger) == (4.0, 0.0)
 
 
+async def test_e1_what_a_running_attempt_has_used_is_spent_and_nobody_waits_for_it(ledger: AnyLedger) -> None:
+    await ledger.reserve(charge(), NOON, Amount(6.0, 600), [TEN], Amount(4.0, 400))
+    assert await stands(ledger) == (4.0, 2.0)
+    (row,) = await ledger.spent("execution")
+    assert (row.usd, row.reserved_usd, row.reserved_tokens) == (4.0, 2.0, 200)
+    waiting = await ledger.reserve(charge(attempt=2), NOON, Amount(5.0), [TEN])
+    assert waiting is not None
+    assert (waiting.spent, waiting.reserved, waiting.busy) == (4.0, 2.0, True)
+    await ledger.reserve(charge(), NOON, Amount(6.0, 600), [TEN], Amount(6.0, 600))
+    waiting = await ledger.reserve(charge(attempt=2), NOON, Amount(5.0), [TEN])
+    assert waiting is not None
+    assert not waiting.busy, "there is nothing to wait for"
+    await ledger.abandon("x", NOON)
+    (row,) = await ledger.spent("execution")
+    assert (row.usd, row.unknown) == (6.0, 1), "what was known stays known"
+
+
+async def test_e1_the_items_of_a_step_count_with_it(ledger: AnyLedger) -> None:
+    for step in ("each", "each[0]", "each[12]", "eachother", "each2[0]"):
+        await ledger.settle(charge("x", step), NOON, cost(1.0))
+    assert await stands(ledger, Scope("step", Amount(usd=9.0), execution="x", step="each")) == (3.0, 0.0)
+
+
 # -- release -----------------------------------------------------------------------------------------
 
 

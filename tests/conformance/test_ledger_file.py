@@ -69,6 +69,23 @@ async def test_e1_an_older_database_gains_the_ledger_and_stays_what_it_was(tmp_p
     await journal.close()
 
 
+async def test_e1_a_ledger_of_an_older_release_goes_on_with_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "windlass.db"
+    ledger = SqliteLedger(path)
+    await ledger.reserve(charge(), NOON, Amount(usd=2.0), [TEN])
+    await ledger.settle(charge(attempt=2), NOON, cost(3.0))
+    await ledger.close()
+    db = open_database(path)
+    for column in ("used_usd", "used_tokens"):  # which that release did not have
+        db.execute(f"ALTER TABLE charges DROP COLUMN {column}")
+    close_database(db, path)
+    ledger = SqliteLedger(path)
+    assert await stands(ledger) == (3.0, 2.0)
+    await ledger.reserve(charge(), NOON, Amount(usd=4.0), [TEN], Amount(usd=1.5))
+    assert await stands(ledger) == (4.5, 2.5)
+    await ledger.close()
+
+
 async def test_e1_removing_an_execution_does_not_remove_what_it_spent(tmp_path: Path, file: SqliteLedger) -> None:
     from test_journal import created
 

@@ -45,22 +45,27 @@ class Calling(ScriptedRunner):
         self.call = Amount(CALL, 200)
         self.asks, self.calls = asks, calls
         self.made = 0
+        self.counts = True
+        """It reports what a call used; else nobody knows."""
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         stopped = self._running[request.id] = asyncio.Event()
         used = Usage(usd=0.0)
         for _ in range(self.calls):
             if self.asks and not await host.afford(100):
-                return AgentResult("half", usage=used, interrupted=True)
+                return AgentResult("half", usage=self._told(used), interrupted=True)
             if stopped.is_set():
-                return AgentResult("half", usage=used, interrupted=True)
+                return AgentResult("half", usage=self._told(used), interrupted=True)
             self.made += 1
             await asyncio.sleep(0)
             used = Usage(used.tokens_in + 100, used.tokens_out + 100, usd=(used.usd or 0.0) + CALL, source="runtime")
-            host.usage(used)
+            host.usage(self._told(used))
             if not self.asks:
                 await host.watched()  # type: ignore[attr-defined]
-        return AgentResult("whole", usage=used)
+        return AgentResult("whole", usage=self._told(used))
+
+    def _told(self, used: Usage) -> Usage:
+        return used if self.counts or not self.made else Usage()
 
 
 def crowd(count: int, **more: Any) -> Plan:
@@ -130,6 +135,20 @@ async def test_e1_several_engines_of_one_home_share_the_limit_of_the_day(project
     assert total == pytest.approx(sum(runner.made for runner in runners) * CALL)
     assert {(str(state.status), state.paused_for) for state in states} == {("paused", "budget")}
     assert sum(row.reserved_usd for row in await ledger.spent("day")) == 0.0
+
+
+@pytest.mark.parametrize("limit", [{"usd": 1.0}, {"tokens": 700}], ids=str)
+async def test_e1_calls_that_nobody_measured_count_with_what_was_reserved_for_them(
+    project: Project, limit: dict[str, float]
+) -> None:
+    """A server that reports no tokens does not go round a limit."""
+    ledger, runner = MemoryLedger(), Calling(asks=True, calls=20)
+    runner.counts = False
+    world = AgentWorld(project, runner, ledger=ledger, budget={"execution": limit})
+    state = await world.run(crowd(4))
+    assert (state.status, state.paused_for) == ("paused", "budget")
+    assert 3 <= runner.made <= 5
+    assert snapshot(state)["cost"]["text"] == "unknown"
 
 
 async def test_e1_a_token_limit_is_held_in_the_same_way(project: Project) -> None:

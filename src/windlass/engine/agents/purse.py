@@ -67,6 +67,8 @@ class Purse:
     """What is set aside."""
     used: Usage = field(default_factory=lambda: Usage(usd=0.0))
     """The last report."""
+    assumed: Amount = NOTHING
+    """What calls count with that nobody measured: as much as was reserved for them."""
     prompt: int = 0
     """Tokens of the longest prompt so far."""
     dearest: float = 0.0
@@ -83,7 +85,7 @@ class Purse:
 
     @property
     def _spent(self) -> Amount:
-        return Amount(known_part(self.used), self.used.tokens_in + self.used.tokens_out)
+        return _plus(Amount(known_part(self.used), _tokens(self.used)), self.assumed)
 
     def scopes(self) -> list[Scope]:
         """The limits that hold for this attempt; a person's later word comes before the plan's and the settings'."""
@@ -104,7 +106,7 @@ class Purse:
 
     async def open(self, prompt: int) -> Amount:
         """Reserve the first call, with a prompt of so many tokens; gives what the attempt may spend. Raises `Held`."""
-        self.used = Usage(usd=0.0)
+        self.used, self.assumed = Usage(usd=0.0), NOTHING
         scopes = self.scopes()
         if not scopes:
             return Amount()
@@ -261,6 +263,11 @@ class Purse:
         return self._question(refusal)
 
     def _see(self, usage: Usage) -> None:
+        if self.by_call and usage.usd is None:
+            spent = self._spent
+            usd = 0.0 if known_part(usage) > known_part(self.used) else _in(self.held, "usd") - _in(spent, "usd")
+            tokens = 0.0 if _tokens(usage) > _tokens(self.used) else _in(self.held, "tokens") - _in(spent, "tokens")
+            self.assumed = _plus(self.assumed, Amount(max(0.0, usd), max(0, int(tokens))))
         self.prompt = max(self.prompt, usage.tokens_in - self.used.tokens_in)
         self.dearest = max(self.dearest, known_part(usage) - known_part(self.used))
         self.used = usage
@@ -341,6 +348,10 @@ class Purse:
 
 def _in(amount: Amount, unit: str) -> float:
     return (amount.usd if unit == "usd" else amount.tokens) or 0
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.tokens_in + usage.tokens_out
 
 
 def _plus(one: Amount, other: Amount) -> Amount:
