@@ -1,5 +1,7 @@
 """Run by a test: round after round, eight processes open one journal that is not there yet, all at one moment.
 
+With `old` as the last argument, the journal is there, as a release before the checksum made it.
+
 Prints what went wrong, and nothing if nothing did.
 """
 
@@ -26,10 +28,24 @@ def open_and_close(path: Path, moment: float) -> int:
     return 0
 
 
-def main(folder: Path, rounds: int) -> None:
+def make_old(path: Path) -> None:
+    """A database from before events had a checksum, with one event in it."""
+    db = open_database(path)
+    db.execute("ALTER TABLE events DROP COLUMN checksum")
+    db.execute("INSERT INTO events (execution, seq, body) VALUES (1, 1, ?)", (b"{}",))
+    db.close()
+
+
+def main(folder: Path, rounds: int, old: bool) -> None:
     for number in range(rounds):
         home = folder / str(number)
         home.mkdir()
+        if old:
+            child = os.fork()
+            if child == 0:
+                make_old(home / "windlass.db")
+                os._exit(0)
+            os.waitpid(child, 0)
         moment = time.monotonic() + 0.008
         children = []
         for _ in range(8):
@@ -42,4 +58,4 @@ def main(folder: Path, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["old"])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -481,6 +482,31 @@ def test_j1_a_new_file_can_be_opened_by_many_processes_at_the_same_moment(tmp_pa
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         done = subprocess.run([sys.executable, race, folder, "100"], capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+def test_d9_an_old_file_gains_the_checksum_when_many_processes_open_it_at_the_same_moment(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    race = Path(__file__).with_name("open_race.py")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        done = subprocess.run([sys.executable, race, folder, "30", "old"], capture_output=True, text=True, check=True)
+        for home in Path(folder).iterdir():
+            with closing(sqlite3.connect(home / "windlass.db")) as db:
+                assert db.execute("SELECT seq, body, checksum FROM events").fetchall() == [(1, b"{}", None)]
+    assert done.stdout == ""
+
+
+async def test_d9_events_without_a_checksum_are_read_and_those_after_them_have_one(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "windlass.db")
+    created = ev.ExecutionCreated(1.0, id="x", plan=msgspec.Raw(b"{}"), inputs={}, workdir="/")
+    head = Head("x", "p", "pending", 1.0, 1.0, "")
+    await journal.append("x", 0, [created], head=head)
+    with closing(sqlite3.connect(tmp_path / "windlass.db")) as db:
+        db.execute("UPDATE events SET checksum = NULL")
+        db.commit()
+        await journal.append("x", 1, [ev.ExecutionStarted(2.0, "d")])
+        assert [row[0] is None for row in db.execute("SELECT checksum FROM events ORDER BY seq")] == [True, False]
+    assert [entry.seq for entry in await journal.read("x")] == [1, 2]
+    await journal.close()
 
 
 def test_d2_every_commit_reaches_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:

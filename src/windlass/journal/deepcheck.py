@@ -20,7 +20,7 @@ from windlass.core.state import State
 from windlass.errors import Damaged, JournalError
 from windlass.journal.checkpoint import BadCheckpoint, read_checkpoint
 from windlass.journal.rows import decode_row
-from windlass.journal.schema import close_database, is_damage, open_database, translate
+from windlass.journal.schema import close_database, is_damage, open_database, table_columns, translate
 from windlass.journal.wal import lost_commits
 
 __all__ = ["Checked", "Fault", "check_home"]
@@ -104,6 +104,10 @@ def _check_pages(db: sqlite3.Connection, found: _Found) -> None:
     lines = [row[0] for row in db.execute("PRAGMA integrity_check(20)")]
     if lines != ["ok"]:
         found.faults += [Fault("database", line) for text in lines for line in str(text).splitlines()]
+    there = table_columns(db)
+    for table, columns in table_columns().items():
+        if there[table] != columns:
+            found.faults.append(Fault("database", f"the table {table} has the columns {there[table]}, not {columns}"))
 
 
 def _check_executions(db: sqlite3.Connection, found: _Found) -> None:

@@ -8,14 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from windlass.core.events import FORMAT
 from windlass.errors import Conflict, JournalError, NotPermitted
 from windlass.homes import check_database, home_id, write_home_id
 
-__all__ = ["close_database", "is_damage", "meaning", "open_database", "reclaim_space", "translate"]
+__all__ = ["close_database", "is_damage", "meaning", "open_database", "reclaim_space", "table_columns", "translate"]
 
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL` in the file's header: how we know our own database from anybody else's."""
@@ -75,6 +75,19 @@ def open_database(path: Path) -> sqlite3.Connection:
             raise
         _open[name] += 1
         return db
+
+
+def table_columns(db: sqlite3.Connection | None = None) -> dict[str, list[tuple[str, str]]]:
+    """The columns of the journal's tables, with their types: in a database, or as this release makes them."""
+    if db is None:
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+            made.executescript(_TABLES)
+            for found, statement in _ADDED:
+                if made.execute(found).fetchone() is None:
+                    made.execute(statement)
+            return table_columns(made)
+    sql = "SELECT name, type FROM pragma_table_info(?) ORDER BY name"
+    return {table: db.execute(sql, (table,)).fetchall() for table in ("executions", "events", "inbox")}
 
 
 def close_database(db: sqlite3.Connection, path: Path) -> None:
