@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.approvals import COUNT as QUESTIONS
+from benchmarks.approvals import approval_costs
 from benchmarks.bare import bare_rate
 from benchmarks.browser import compare as compare_browsers
 from benchmarks.gates import gate_costs
@@ -219,6 +221,13 @@ def _load() -> str:
     return f"{os.getloadavg()[0]:.1f}"
 
 
+def approvals() -> Iterator[Row]:
+    cost = asyncio.run(approval_costs())
+    for what, seconds, most in (("first page", cost.page, 0.05), ("one answer", cost.answer, 0.02)):
+        text = f"{what} of {QUESTIONS:,} open questions, CPU time"
+        yield Row(text, f"{seconds * 1000:.1f} ms", f"< {most * 1000:g} ms", seconds < most)
+
+
 PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "core": core,
     "sizes": sizes,
@@ -229,6 +238,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "opencode": opencode,
     "stream": stream,
     "list": lists,
+    "approvals": approvals,
     "gates": gates,
     "browser": browser,
     "sandbox": sandbox,

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
+from windlass.core.questions import OpenQuestion, QuestionChanges, question_id
 from windlass.errors import Conflict, JournalError
 from windlass.journal.schema import open_database
 from windlass.journal.sqlite import SqliteJournal
@@ -574,3 +575,81 @@ def test_a_foreign_database_with_a_wal_of_its_own_is_not_even_opened(tmp_path: P
         SqliteJournal(path)
     assert {file: file.read_bytes() for file in files} == files
     theirs.close()
+
+
+# -- open questions ------------------------------------------------------------------------------
+
+
+def asking(step: str, seq: int, execution: str = "x") -> OpenQuestion:
+    digest = f"digest of {step} {seq}"
+    return OpenQuestion(step, seq, question_id(execution, step, digest), digest, "/work")
+
+
+async def ask(journal: Journal, execution: str, after: int, *steps: str) -> None:
+    events = [ev.ApprovalAsked(3.0, step, f"digest of {step}", "shell", {"line": step}, 99.0) for step in steps]
+    opened = tuple(asking(step, after + number, execution) for number, step in enumerate(steps, 1))
+    await journal.append(execution, after, events, questions=QuestionChanges(opened))
+
+
+async def steps_asking(journal: Journal, **which: Any) -> list[str]:
+    return [f"{found.execution} {found.question.step}" for found in await journal.questions(**which)]
+
+
+async def test_c6_open_questions_are_found_newest_first_page_by_page_and_with_what_they_ask(journal: Journal) -> None:
+    await begin(journal, "x")
+    await begin(journal, "y")
+    await ask(journal, "x", 1, "a", "b")
+    await ask(journal, "y", 1, "a")
+    assert await steps_asking(journal) == ["y a", "x b", "x a"]
+    page = await journal.questions(limit=2)
+    assert [found.asked.input for found in page] == [{"line": "a"}, {"line": "b"}]
+    assert (page[0].plan, page[0].question.workdir) == ("p", "/work")
+    assert await steps_asking(journal, before=page[-1].position, limit=2) == ["x a"]
+
+
+async def test_c6_a_question_is_found_by_its_id_and_by_its_digest(journal: Journal) -> None:
+    await begin(journal, "x")
+    await ask(journal, "x", 1, "a", "b")
+    question = asking("b", 3)
+    assert await steps_asking(journal, named=question.id) == ["x b"]
+    assert await steps_asking(journal, named=question.digest) == ["x b"]
+    assert await steps_asking(journal, named="no such thing") == []
+
+
+async def test_c6_a_closed_question_and_one_of_a_removed_execution_are_open_no_more(journal: Journal) -> None:
+    await begin(journal, "x")
+    await begin(journal, "y")
+    await ask(journal, "x", 1, "a", "b")
+    await ask(journal, "y", 1, "a")
+    answered = ev.ApprovalAnswered(4.0, "a", "digest of a", True, "ann")
+    await journal.append("x", 3, [answered], questions=QuestionChanges(closed=("a",)))
+    await journal.remove("y")
+    assert await steps_asking(journal) == ["x b"]
+    await ask(journal, "x", 4, "b")
+    assert [found.question.seq for found in await journal.questions()] == [5], "a step asks one thing at a time"
+
+
+async def test_c6_a_refused_append_changes_no_question(journal: Journal) -> None:
+    await begin(journal, "x")
+    await ask(journal, "x", 1, "a")
+    with pytest.raises(Conflict):
+        await journal.append("x", 1, [note(1)], questions=QuestionChanges(closed=("a",)))
+    assert await steps_asking(journal) == ["x a"]
+
+
+async def test_c6_the_index_of_a_file_that_has_none_is_made_from_its_events(tmp_path: Path) -> None:
+    first = SqliteJournal(tmp_path / "windlass.db")
+    for name in ("x", "damaged"):
+        await begin(first, name)
+        started = ev.ExecutionStarted(2.0, "d")
+        asked = ev.ApprovalAsked(3.0, "a", "digest", "shell", {"line": "true"}, 99.0)
+        await first.append(name, 1, [started, asked])
+    await first.close()
+    with sqlite3.connect(tmp_path / "windlass.db") as db:
+        db.execute("DROP TABLE questions")
+        db.execute("UPDATE events SET body = '{' WHERE seq = 2 AND execution = (SELECT max(key) FROM executions)")
+    db.close()
+    second = SqliteJournal(tmp_path / "windlass.db")
+    (found,) = await second.questions()
+    assert (found.execution, found.question.step, found.question.seq, found.question.workdir) == ("x", "a", 3, "/")
+    await second.close()

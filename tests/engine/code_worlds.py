@@ -16,6 +16,7 @@ from windlass.assembly.agents import policy_of
 from windlass.assembly.workshop import Workshop
 from windlass.clock import SystemClock
 from windlass.core import events as ev
+from windlass.core.questions import QuestionChanges
 from windlass.core.state import State, StepState
 from windlass.engine.code.composed import ComposedTools
 from windlass.engine.code.finding import CodeSearch
@@ -182,13 +183,14 @@ class PowerCut(MemoryJournal):
         *,
         head: Head | None = None,
         consumed: Sequence[int] = (),
+        questions: QuestionChanges | None = None,
     ) -> None:
         self._left -= 1
         last = self._left == 0
         if self._out or (last and self._before):
             self._out = True
             raise OSError("the power is gone")
-        await super().append(execution, after, events, head=head, consumed=consumed)
+        await super().append(execution, after, events, head=head, consumed=consumed, questions=questions)
         if last:
             self._out = True
             raise OSError("the power is gone")

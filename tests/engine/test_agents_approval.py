@@ -15,7 +15,7 @@ from windlass.core.state import fold
 from windlass.core.view import snapshot
 from windlass.engine import driver
 from windlass.errors import UsageError
-from windlass.ports import Answer, Head
+from windlass.ports import Answer
 from windlass.testing import FakeClock, MemoryJournal, ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -288,16 +288,8 @@ async def test_c6_a_question_put_during_a_commit_is_heard(project: Project) -> N
     writing, asked = asyncio.Event(), asyncio.Event()
 
     class SlowJournal(MemoryJournal):
-        async def append(
-            self,
-            execution: str,
-            after: int,
-            events: Sequence[ev.Event],
-            *,
-            head: Head | None = None,
-            consumed: Sequence[int] = (),
-        ) -> None:
-            await super().append(execution, after, events, head=head, consumed=consumed)
+        async def append(self, execution: str, after: int, events: Sequence[ev.Event], **rest: Any) -> None:
+            await super().append(execution, after, events, **rest)
             if any(isinstance(event, ev.AgentSession) for event in events):
                 writing.set()
                 await asked.wait()

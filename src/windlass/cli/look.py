@@ -17,18 +17,21 @@ from windlass.cli.used_text import in_brief, used_text
 from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.resources import summed
-from windlass.core.state import State, StepState, fold
+from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
-from windlass.core.view import progress, snapshot, step_view
+from windlass.core.view import progress, snapshot
 from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference, rests_on
 from windlass.errors import Damaged, UsageError
-from windlass.ports import Entry, Head
+from windlass.ports import AskedQuestion, Entry, Head
 
 __all__ = ["register"]
+
+MOST_VERIFIED = 100
+"""Executions whose questions are listed that are looked through for damage."""
 
 MOST_READ = 100
 """A list of more executions than that shows the damage that is known, and reads none of them to find out."""
@@ -240,33 +243,41 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
     """What waits for a person's answer."""
 
     async def work(engine: Engine) -> int:
-        found = []
-        async for state in engine.states(await engine.executions(["running", "paused"])):
-            found += [(state, step) for step in state.questions.values() if step.waiting_for == "approval"]
+        found = await engine.open_questions(verify=MOST_VERIFIED)
         for damage in engine.damaged.values():
             suggest(f"warning: {damage.message}; its questions cannot be shown (windlass status {damage.execution})")
         if as_json:
-            print_json([{"execution": s.id, "plan": s.plan.name, "step": q.id, **_question(s, q)} for s, q in found])
+            print_json([_question(question, asked) for question, asked in found])
         elif not found:
             say("nothing waits for approval")
         else:
-            for state, step in found:
-                asked = step.approval
-                if asked is not None:
-                    out(f"{state.plan.name}: {step.id} asks for {asked.tool} until {iso(asked.expires_at)}")
-                    print_json(asked.input)
-                    if change := difference(asked.input, state.workdir, asked.basis):
-                        out_lines(change.rstrip("\n"))
-                    if about := rests_on(asked.basis):
-                        out(f"  with: {about}")
-                    if asked.question:
-                        out(f"  {asked.question}")
-                    out(as_typed(f"  windlass approve {state.id} {shlex.quote(step.id)}   # or with --deny"))
+            for one, asked in found:
+                step = one.question.step
+                out(f"{one.plan}: {step} asks for {asked.tool} until {iso(asked.expires_at)}")
+                print_json(asked.input)
+                if change := difference(asked.input, one.question.workdir, asked.basis):
+                    out_lines(change.rstrip("\n"))
+                if about := rests_on(asked.basis):
+                    out(f"  with: {about}")
+                if asked.question:
+                    out(f"  {asked.question}")
+                out(as_typed(f"  windlass approve {one.execution} {shlex.quote(step)}   # or with --deny"))
         return 0
 
     raise Stop(with_engine(work, home))
 
 
-def _question(state: State, step: StepState) -> dict[str, Any]:
-    question = step_view(state, step)["question"] or {}
-    return {**question, "diff": difference(question.get("input"), state.workdir, question.get("basis", {}))}
+def _question(one: AskedQuestion, asked: ev.ApprovalAsked) -> dict[str, Any]:
+    return {
+        "execution": one.execution,
+        "plan": one.plan,
+        "step": one.question.step,
+        "kind": "approval",
+        **({"text": asked.question} if asked.question else {}),
+        "tool": asked.tool,
+        "input": asked.input,
+        "digest": asked.digest,
+        **({"basis": asked.basis} if asked.basis else {}),
+        "expires_at": iso(asked.expires_at),
+        "diff": difference(asked.input, one.question.workdir, asked.basis),
+    }

@@ -412,6 +412,7 @@ class State:
             attempt=event.attempt,
             question=event.question,
             basis=event.basis,
+            seq=self.seq,
         )
         step.changes = ()
         if not event.attempt:

@@ -34,6 +34,8 @@ class Approval:
     """What is asked, when it is more than whether this may be done."""
     basis: Mapping[str, str] = field(default_factory=dict)
     """What beside the input decides what will happen, with its hash."""
+    seq: int = 0
+    """The place of the question in the execution's journal."""
     untold: bool = False
     """That attempt had been stopped when the answer came: the next one has to be told."""
 

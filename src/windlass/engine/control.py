@@ -16,6 +16,7 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.advice import no_outcome, ways_after
 from windlass.core.budget import ScopeName
+from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.crew import Crew
@@ -295,4 +296,7 @@ class Control(Observer):
                     f"execution {state.id} is not waiting for that answer any more",
                     advice=(f"see what it waits for: windlass status {state.id}",),
                 )
-            await self.journal.append(state.id, state.seq, [event])
+            after, before = state.seq, open_questions(state)
+            state.apply(event)
+            changed = changes_of(before, open_questions(state))
+            await self.journal.append(state.id, after, [event], questions=changed)

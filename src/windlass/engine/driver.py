@@ -21,6 +21,7 @@ import msgspec
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide
+from windlass.core.questions import QuestionChanges, changes_of, open_questions
 from windlass.core.resources import Resources
 from windlass.core.standing import leave
 from windlass.core.state import State, StepState
@@ -103,6 +104,8 @@ class Driver:
         self._waker: asyncio.Future[None] | None = None
         self._woken = False
         """Something happened while nobody waited for it (during a commit): it is not waited for again."""
+        self._open = open_questions(state)
+        """What the journal's index of open questions has of this execution."""
         self._flush_timer: asyncio.TimerHandle | None = None
 
     async def run(self, *opening: ev.Event) -> None:
@@ -199,12 +202,20 @@ class Driver:
         consumed, self._consumed = self._consumed, []
         shown = (state.status, state.driver, state.paused_for)
         head = head_of(state) if shown != self._shown else None
-        await self._world.journal.append(state.id, self._written, batch, head=head, consumed=consumed)
+        questions = self._question_changes() if state.questions or self._open else None
+        await self._world.journal.append(
+            state.id, self._written, batch, head=head, consumed=consumed, questions=questions
+        )
         self._written += len(batch)
         if not self.acknowledged.done():
             self.acknowledged.set_result(None)
         self._shown = shown
         self._world.committed(state.id, batch, self._written)
+
+    def _question_changes(self) -> QuestionChanges | None:
+        """What this commit changes in the index of open questions."""
+        before, self._open = self._open, open_questions(self.state)
+        return changes_of(before, self._open)
 
     # -- attempts --------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.advice import no_outcome, ways_after
 from windlass.core.decide import Policy
+from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
@@ -374,7 +375,8 @@ class Engine(Control):
         known = await self.journal.heads(prefix=state.id)
         if known:
             await self._make_room(known[0])
-        await self.journal.append(state.id, 0, events, head=head_of(state))
+        questions = changes_of({}, open_questions(state))
+        await self.journal.append(state.id, 0, events, head=head_of(state), questions=questions)
         await self._take_over_charges(state, events)
         return state.id
 

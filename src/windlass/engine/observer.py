@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 
 from windlass.core import events as ev
 from windlass.core.record import folded
@@ -11,7 +12,7 @@ from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.lookup import find_head
 from windlass.errors import Damaged, NotFound
-from windlass.ports import Entry, Head, Journal
+from windlass.ports import AskedQuestion, Entry, Head, Journal
 
 __all__ = ["POLL", "Observer"]
 
@@ -79,6 +80,21 @@ class Observer:
             except (Damaged, NotFound):
                 continue
             yield state
+
+    async def open_questions(
+        self, *, before: int = 0, limit: int = 0, verify: int = 0
+    ) -> list[tuple[AskedQuestion, ev.ApprovalAsked]]:
+        """Questions that wait for a person, newest first. `before` is the position of the last of the page before.
+
+        Those of damaged executions are left out, as far as the damage is known; it is looked for in the newest
+        `verify` executions, which costs a fold of each.
+        """
+        found = await self.journal.questions(before=before, limit=limit)
+        newest = list(dict.fromkeys(one.execution for one in found))[:verify]
+        for execution in {*newest, *(one.execution for one in found if one.asked is None)}:
+            with suppress(Damaged, NotFound):  # `record` has noted the damage
+                await self.record(execution)
+        return [(one, one.asked) for one in found if one.asked is not None and one.execution not in self.damaged]
 
     async def follow(self, execution: str, after: int = 0) -> AsyncIterator[Entry]:
         """Its events, those past and those to come, until it is finished or stands still."""

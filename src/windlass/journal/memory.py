@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.core.events import Event, decode, encode
+from windlass.core.events import ApprovalAsked, Event, decode, encode
+from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.errors import Conflict, JournalError
-from windlass.ports import Entry, Head, Message
+from windlass.ports import AskedQuestion, Entry, Head, Message
 
 __all__ = ["MemoryJournal"]
 
@@ -22,6 +23,9 @@ class MemoryJournal:
         self._heads: dict[str, Head] = {}
         self._inbox: list[Message] = []
         self._sent = 0
+        self._questions: dict[tuple[str, str], tuple[int, OpenQuestion]] = {}
+        """Open questions by execution and step, with their positions."""
+        self._asked = 0
         self._drivers: set[str] = set()
 
     def enlist(self, label: str = "") -> str:
@@ -44,6 +48,7 @@ class MemoryJournal:
         *,
         head: Head | None = None,
         consumed: Sequence[int] = (),
+        questions: QuestionChanges | None = None,
     ) -> None:
         if self._last.get(execution, 0) != after:
             raise Conflict(f"another driver went on with execution {execution}; nothing was written")
@@ -58,6 +63,21 @@ class MemoryJournal:
         if head is not None:
             self._heads[execution] = head
         self._inbox = [message for message in self._inbox if message.id not in consumed]
+        if questions is not None:
+            for step in (*questions.closed, *(question.step for question in questions.opened)):
+                self._questions.pop((execution, step), None)
+            for question in questions.opened:
+                self._asked += 1
+                self._questions[execution, question.step] = (self._asked, question)
+
+    async def questions(self, *, named: str = "", before: int = 0, limit: int = 0) -> list[AskedQuestion]:
+        found = []
+        for (execution, _), (position, question) in sorted(self._questions.items(), key=lambda row: -row[1][0]):
+            if (not named or named in (question.id, question.digest)) and (not before or position < before):
+                (entry,) = await self.read(execution, question.seq - 1, 1)
+                assert isinstance(entry.event, ApprovalAsked)
+                found.append(AskedQuestion(position, execution, self._heads[execution].name, question, entry.event))
+        return found[:limit] if limit else found
 
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
         if execution is None:
@@ -93,6 +113,7 @@ class MemoryJournal:
         for execution in executions:
             self._heads.pop(execution, None)
             self._last.pop(execution, None)
+        self._questions = {where: asked for where, asked in self._questions.items() if where[0] not in executions}
 
     async def reclaim(self, most: int | None = None) -> int:
         return 0

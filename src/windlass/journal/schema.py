@@ -14,6 +14,7 @@ from pathlib import Path
 from windlass.core.events import FORMAT
 from windlass.errors import Conflict, JournalError, NotPermitted
 from windlass.homes import check_database, home_id, write_home_id
+from windlass.journal.questions import ensure_index
 
 __all__ = ["close_database", "is_damage", "meaning", "open_database", "reclaim_space", "table_columns", "translate"]
 
@@ -174,6 +175,7 @@ def _prepare(db: sqlite3.Connection, home: str | None) -> None:
     for found, statement in _ADDED:
         if db.execute(found).fetchone() is None:
             _add(db, found, statement)
+    ensure_index(db)
 
 
 def _add(db: sqlite3.Connection, found: str, statement: str) -> None:

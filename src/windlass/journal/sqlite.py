@@ -24,14 +24,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from windlass.core.events import Event, encode
+from windlass.core.questions import QuestionChanges
 from windlass.errors import Conflict, Damaged, JournalError, Vanished
 from windlass.faults import fault_point
 from windlass.journal.openfile import OpenFile
 from windlass.journal.pace import Pace
 from windlass.journal.presence import Presence
+from windlass.journal.questions import find_questions, forget_questions, update_index
 from windlass.journal.rows import checksum, decode_row
 from windlass.journal.schema import close_database, is_damage, meaning, open_database, reclaim_space, translate
-from windlass.ports import Entry, Head, Message
+from windlass.ports import AskedQuestion, Entry, Head, Message
 
 __all__ = ["SqliteJournal"]
 
@@ -60,6 +62,7 @@ class _Append:
     bodies: list[bytes]
     head: Head | None
     consumed: Sequence[int]
+    questions: QuestionChanges | None
     done: asyncio.Future[None]
 
 
@@ -111,10 +114,11 @@ class SqliteJournal:
         *,
         head: Head | None = None,
         consumed: Sequence[int] = (),
+        questions: QuestionChanges | None = None,
     ) -> None:
         bodies = [encode(event) for event in events]
         done = self._running_loop().create_future()
-        self._pending.append(_Append(execution, after, bodies, head, consumed, done))
+        self._pending.append(_Append(execution, after, bodies, head, consumed, questions, done))
         if len(self._pending) == 1:
             if execution == self._last and self._pace.fast:
                 # Nobody else appended since: there is no company to wait for.
@@ -131,6 +135,9 @@ class SqliteJournal:
         if execution is None:
             return await self._reading(lambda db: _read_all(db, after, limit))
         return await self._reading(lambda db: _read_one(db, execution, after, limit))
+
+    async def questions(self, *, named: str = "", before: int = 0, limit: int = 0) -> list[AskedQuestion]:
+        return await self._reading(lambda db: find_questions(db, named, before, limit))
 
     async def heads(
         self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
@@ -186,6 +193,7 @@ class SqliteJournal:
                         row,
                     )
                     db.execute("DELETE FROM events WHERE execution = ?", row)
+                    forget_questions(db, row[0])
                     db.execute("DELETE FROM executions WHERE key = ?", row)
                 db.execute("DELETE FROM inbox WHERE execution = ?", (execution,))
                 self._known.pop(execution, None)
@@ -363,6 +371,8 @@ class SqliteJournal:
                 "expires_at = ? WHERE key = ?",
                 (head.status, head.updated_at, head.driver, head.detail, head.expires_at, key),
             )
+        if request.questions is not None:
+            update_index(db, key, request.questions)
         for message in request.consumed:
             db.execute("DELETE FROM inbox WHERE id = ?", (message,))
 

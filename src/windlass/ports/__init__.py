@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windlass.ports.composed import ComposedTool, Shelf, Uses
 from windlass.ports.gatebook import GateBook
-from windlass.ports.journal import OVER_BUDGET, Archive, Entry, Head, Journal, Message
+from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spending
 from windlass.ports.meter import Meter
 from windlass.ports.runner import (
@@ -49,6 +49,7 @@ __all__ = [
     "Amount",
     "Answer",
     "Archive",
+    "AskedQuestion",
     "Brief",
     "Call",
     "Charge",

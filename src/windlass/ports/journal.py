@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from windlass.core.events import Event
+from windlass.core.events import ApprovalAsked, Event
+from windlass.core.questions import OpenQuestion, QuestionChanges
 
-__all__ = ["OVER_BUDGET", "Archive", "Entry", "Head", "Journal", "Message"]
+__all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message"]
 
 
 OVER_BUDGET = "over budget"
@@ -40,6 +41,19 @@ class Entry(NamedTuple):
     event: Event
 
 
+class AskedQuestion(NamedTuple):
+    """An open question as lists show it."""
+
+    position: int
+    """Its place among all questions, always growing: where a page ends."""
+    execution: str
+    plan: str
+    """The plan's name."""
+    question: OpenQuestion
+    asked: ApprovalAsked | None
+    """The event that asks; None when it is damaged."""
+
+
 class Message(NamedTuple):
     """Something another process asks of an execution's driver."""
 
@@ -68,11 +82,17 @@ class Journal(Protocol):
         *,
         head: Head | None = None,
         consumed: Sequence[int] = (),
+        questions: QuestionChanges | None = None,
     ) -> None:
         """Add events that follow sequence `after`, or raise `Conflict` and add nothing.
 
-        `head` replaces the execution's line, and the messages in `consumed` are gone, in the same commit.
+        `head` replaces the execution's line, the messages in `consumed` are gone, and the index of open questions is
+        changed, in the same commit.
         """
+        ...
+
+    async def questions(self, *, named: str = "", before: int = 0, limit: int = 0) -> list[AskedQuestion]:
+        """Open questions of all executions, newest first: those of an id or digest, and older than `before`."""
         ...
 
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:

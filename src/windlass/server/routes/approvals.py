@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from windlass.clock import iso
-from windlass.core.state import State
-from windlass.core.step import StepState
-from windlass.engine.engine import Engine
+from windlass.core.events import ApprovalAsked
+from windlass.core.questions import question_id
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference
 from windlass.errors import Ambiguous, NotFound
+from windlass.ports import AskedQuestion
 from windlass.server import models
 from windlass.server.once import ticket_of
 from windlass.server.problems import NotNow, not_now
 from windlass.server.routes.shared import BY, Id, answer, problems, told
 from windlass.server.service import Service
 
-__all__ = ["approval_id", "approval_routes", "open_questions"]
+__all__ = ["approval_routes"]
 
 
-def approval_id(execution: str, step: str, digest: str) -> str:
-    """Names one question of one execution, and exactly what it asks for."""
-    return hashlib.sha256(f"{execution}\0{step}\0{digest}".encode()).hexdigest()[:32]
+PAGE, LARGEST_PAGE = 100, 1000
 
 
-async def open_questions(engine: Engine) -> list[tuple[State, StepState]]:
-    """Every step that waits for approval, of every execution of the home."""
-    found: list[tuple[State, StepState]] = []
-    async for state in engine.states(await engine.executions(["running", "paused"])):
-        found += [(state, step) for step in state.questions.values() if step.waiting_for == "approval"]
-    return found
-
-
-def _shown(service: Service, state: State, step: StepState) -> dict[str, Any]:
-    asked = step.approval
-    assert asked is not None
+def _shown(service: Service, found: AskedQuestion, asked: ApprovalAsked) -> dict[str, Any]:
+    question = found.question
     return {
-        "id": approval_id(state.id, step.id, asked.digest),
-        "execution": state.id,
-        "plan": state.plan.name,
-        "step": step.id,
+        "id": question.id,
+        "execution": found.execution,
+        "plan": found.plan,
+        "step": question.step,
         "tool": asked.tool,
         "input": asked.input,
         "question": asked.question,
-        "diff": difference(asked.input, state.workdir, asked.basis),
-        "basis": dict(asked.basis),
-        "digest": asked.digest,
-        "asked_at": iso(asked.asked_at),
+        "diff": difference(asked.input, question.workdir, asked.basis),
+        "basis": asked.basis,
+        "digest": question.digest,
+        "asked_at": iso(asked.at),
         "expires_at": iso(asked.expires_at),
-        "link": service.access.approval_link(state.id, step.id, asked.digest, asked.expires_at),
+        "link": service.access.approval_link(found.execution, question.step, question.digest, asked.expires_at),
     }
 
 
@@ -63,9 +51,16 @@ def approval_routes(service: Service) -> APIRouter:
     refusals = problems(404, 409, 415)
 
     @router.get("", responses={200: {"model": list[models.Question]}, **problems()})
-    async def list_approvals() -> Response:
-        """What waits for a person's answer, with exactly what is asked."""
-        return answer([_shown(service, state, step) for state, step in await open_questions(engine)])
+    async def list_approvals(
+        limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = PAGE,
+        before: Annotated[int, Query(ge=0, le=2**63 - 1, description="From the `Link` of the page before.")] = 0,
+    ) -> Response:
+        """What waits for a person's answer, newest first, with exactly what is asked. `Link` names the next page."""
+        found = await engine.open_questions(before=before, limit=limit + 1)
+        page, more = found[:limit], len(found) > limit
+        next_page = f"/api/approvals?limit={limit}&before={page[-1][0].position}" if more else ""
+        headers = {"link": f'<{next_page}>; rel="next"'} if more else {}
+        return answer([_shown(service, question, asked) for question, asked in page], headers=headers)
 
     @router.post("/{approval}", responses={200: {"model": models.Snapshot}, **refusals})
     async def answer_by_id(
@@ -74,9 +69,8 @@ def approval_routes(service: Service) -> APIRouter:
         body: models.Answer,
     ) -> Response:
         """Answer a question. Its id names exactly what it asks for: another question is not answered by it."""
-        asked = await open_questions(engine)
-        fitting = [(s.id, q.id, q.approval.digest) for s, q in asked if q.approval is not None]
-        found = [one for one in fitting if approval in (approval_id(*one), one[2])]
+        asked = await engine.journal.questions(named=approval)
+        found = [(one.execution, one.question.step, one.question.digest) for one in asked]
         if not found and ticket_of(request).again:
             found = await _answered(approval)
         if not found:
@@ -118,7 +112,7 @@ def approval_routes(service: Service) -> APIRouter:
         async for state in engine.states(await engine.executions(limit=1000)):
             for step in state.steps.values():
                 for digest in step.answers or ():
-                    if approval in (approval_id(state.id, step.id, digest), digest):
+                    if approval in (question_id(state.id, step.id, digest), digest):
                         found.append((state.id, step.id, digest))
         return found
 

@@ -1,0 +1,58 @@
+"""The questions of an execution that wait for an answer, as lists need them: found without folding its journal. Pure.
+
+A journal keeps them in an index, in the same commit as the events. `open_questions` is what the index holds for a
+state, `changes_of` what a commit adds to it and takes from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from windlass.core.state import State
+
+__all__ = ["OpenQuestion", "QuestionChanges", "changes_of", "open_questions", "question_id"]
+
+
+class OpenQuestion(NamedTuple):
+    """One request for approval that nobody has answered yet."""
+
+    step: str
+    seq: int
+    """The place of its `approval.asked` in the execution's journal."""
+    id: str
+    digest: str
+    workdir: str
+    """Where the step would work."""
+
+
+class QuestionChanges(NamedTuple):
+    """The difference that a commit makes to the index."""
+
+    opened: tuple[OpenQuestion, ...] = ()
+    closed: tuple[str, ...] = ()
+    """Steps whose question is no longer open."""
+
+
+def question_id(execution: str, step: str, digest: str) -> str:
+    """Names one question of one execution, and exactly what it asks for."""
+    return hashlib.sha256(f"{execution}\0{step}\0{digest}".encode()).hexdigest()[:32]
+
+
+def open_questions(state: State) -> dict[str, OpenQuestion]:
+    """Every step that waits for approval, with its question."""
+    found: dict[str, OpenQuestion] = {}
+    for step in state.questions.values():
+        asked = step.approval
+        if step.waiting_for == "approval" and asked is not None:
+            name = question_id(state.id, step.id, asked.digest)
+            found[step.id] = OpenQuestion(step.id, asked.seq, name, asked.digest, state.workdir)
+    return found
+
+
+def changes_of(before: Mapping[str, OpenQuestion], now: Mapping[str, OpenQuestion]) -> QuestionChanges | None:
+    """What is to be changed in the index; None when nothing is."""
+    opened = tuple(question for step, question in now.items() if before.get(step) != question)
+    closed = tuple(step for step in before if step not in now)
+    return QuestionChanges(opened, closed) if opened or closed else None
