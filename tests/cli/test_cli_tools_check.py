@@ -20,7 +20,10 @@ def test_h3_every_tool_that_can_be_ill_is_looked_at_and_what_nobody_set_up_is_no
     assert found["tools"]["http.get"]["ok"] is True
     assert found["tools"]["message.email"]["set_up"] is False
     assert found["breakers"] == {}
-    told = windlass("tools", "check").out
+    assert found["kept"] is False
+    ran = windlass("tools", "check")
+    assert "nothing is remembered yet: the first run makes " in ran.err
+    told = ran.out
     assert "– message.email: no mail service is set up" in told
 
 

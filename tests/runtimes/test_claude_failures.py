@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from claude_fixtures import claude_world
+from claude_fixtures import SPEAKS, claude_world, program
 from hosts import FakeHost
 
 from windlass.core.budget import Amount
 from windlass.errors import Category, Failure
 from windlass.ports import AgentResult
+from windlass.process import MemoryPool, containment
 from windlass.testing.scripted_model import Reply
 
 LONG = "prompt is too long: 250000 tokens > 200000 maximum"
@@ -144,3 +145,22 @@ async def test_e1_a_budget_that_is_used_up_is_told_apart_and_the_overspending_is
     assert result.metadata["budget"] is True
     assert result.usage.usd == pytest.approx(3.0 + 5 * 15 / 1e6)
     assert result.output == "dear"
+
+
+async def test_c5_who_is_not_logged_in_is_told_that_and_not_of_an_answer_that_nobody_gave(tmp_path: Path) -> None:
+    async with claude_world(tmp_path, [], env={"ANTHROPIC_API_KEY": ""}) as world:
+        failure = failure_of(await world.runner.run(world.request(), FakeHost()))
+        assert world.model.requests == []
+    assert failure.message.startswith("claude-code: Not logged in")
+    assert (failure.category, failure.elsewhere) == (Category.PERMISSION, True)
+
+
+async def test_c8_an_agent_that_grows_beyond_the_memory_of_its_execution_says_so(tmp_path: Path) -> None:
+    if containment().mechanism != "subreaper":
+        pytest.skip("memory is shared among keepers alone")
+    path = program(tmp_path / "claude", f"{SPEAKS}x = []\nwhile True: x.append(bytearray(1 << 20))\n")
+    pool = MemoryPool(f"test-pool-{tmp_path.name}", 64 << 20, str(tmp_path / "memory"))
+    async with claude_world(tmp_path, path=path) as world:
+        failure = failure_of(await world.runner.run(world.request(pool=pool), FakeHost()))
+    assert (failure.category, failure.elsewhere) == (Category.RESOURCE, False)
+    assert "the memory that all steps of the execution may use" in failure.message

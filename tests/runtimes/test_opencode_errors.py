@@ -30,6 +30,7 @@ CASES = {
     "a dropped stream": (Reply.drop("half an ans", repeat=True), TRANSIENT, True, ""),
     "garbage": (Reply.garbage(repeat=True), TRANSIENT, True, "JSON"),
     "a refusal": (Reply.refuse("I would rather not"), LOGIC, False, "the model declined"),
+    "an answer cut short": (Reply.cut_short("half an ans"), LOGIC, False, "longer than the model may give"),
     "an empty answer": (Reply.say(""), TRANSIENT, True, "ended without an answer"),
 }
 
@@ -52,7 +53,7 @@ def runner(bench: Bench, by_run: OpenCodeRunner, request: pytest.FixtureRequest)
     return bench.runner if request.param == "serve" else by_run
 
 
-ALSO_BY_RUN = ("401", "404", "529", "a dropped stream", "a refusal", "an empty answer")
+ALSO_BY_RUN = ("401", "404", "529", "a dropped stream", "a refusal", "an answer cut short", "an empty answer")
 """A process for each takes seconds; the others differ from these in nothing that `run` sees."""
 
 

@@ -37,10 +37,14 @@ def of_status(
     retry_after: float | None = None,
     resets_at: float | None = None,
     advice: tuple[str, ...] = (),
+    answered: bool = True,
 ) -> Failure:
-    """The failure that an HTTP status of the model API means. `status` None: the connection itself failed."""
+    """The failure that an HTTP status of the model API means. `status` None: the connection itself failed.
+
+    Not `answered`: the runtime itself means what this status means, and the API was perhaps never asked.
+    """
     ending = _ending(status, message)
-    said = f"the model API answered {status}: {message}" if status else message
+    said = f"the model API answered {status}: {message}" if status and answered else message
     if status and ending is Ending.GARBAGE:
         said = f"the model API answered {status} with something that cannot be read: {message}"
     if ending in (Ending.CUT, Ending.GARBAGE, Ending.OVERLOADED, Ending.RATE):

@@ -76,11 +76,13 @@ def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float
     if listener.error_kind == "max_output_tokens":
         return failure(Ending.LENGTH, text, runtime=RUNTIME, advice=("or set CLAUDE_CODE_MAX_OUTPUT_TOKENS",))
     status = result.get("api_error_status")
-    if not isinstance(status, int):
+    answered = isinstance(status, int)
+    if not answered:
         status = _STATUSES.get(listener.error_kind)
     # With a key it does not tell for how long a limit holds, and has itself waited for a short one already.
     wait = LIMIT_WAIT if status == 429 and listener.resets_at is None else None
-    return of_status(status, text, runtime=RUNTIME, now=now, retry_after=wait, resets_at=listener.resets_at)
+    resets_at = listener.resets_at
+    return of_status(status, text, runtime=RUNTIME, now=now, retry_after=wait, resets_at=resets_at, answered=answered)
 
 
 def _refused(text: str) -> Failure:
