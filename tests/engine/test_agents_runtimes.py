@@ -283,3 +283,16 @@ async def test_a1_a_turn_that_ends_by_itself_before_it_is_done_is_tried_again(pr
     world = AgentWorld(project, cli(Turn.giving(AgentResult("half", interrupted=True)), done("whole")))
     state = await world.run(plan())
     assert (state.steps["work"].output, state.steps["work"].attempts) == ("whole", 2)
+
+
+async def test_d10_a_failed_agent_step_is_retried_on_another_runtime_with_another_model(project: Project) -> None:
+    second = opencode(done())
+    world = AgentWorld(project, claude(Turn().fail("the task makes no sense")), second)
+    state = await world.run(plan(agent(runtime="claude-code", model="one", fallback=False)))
+    assert state.status == "failed"
+    async with world.engine() as engine:
+        await engine.retry(state.id, "work", runtime="open-code", model="two", edits={"prompt": "do it well"})
+    state = await world.resume(state.id)
+    assert state.status == "completed"
+    (request,) = second.requests
+    assert (request.model, request.task) == ("two", "do it well")

@@ -228,3 +228,15 @@ def test_an_answer_that_is_no_problem_document_is_still_an_error(body: bytes) ->
 def test_everything_public_is_documented() -> None:
     for name, method in inspect.getmembers(Client, inspect.isfunction):
         assert name.startswith("_") or inspect.getdoc(method), name
+
+
+async def test_d10_a_failed_step_is_retried_and_its_events_are_followed_past_the_first_end(client: Client) -> None:
+    broken = {"name": "broken", "steps": [{"id": "a", "run": "exit 3"}]}
+    execution = (await client.start(broken, wait=60))["id"]
+    await client.retry(execution, "a", edits={"run": "echo mended"})
+    types = [event["type"] async for event in client.events(execution)]
+    assert [kind for kind in types if kind.startswith("execution.")][-3:] == [
+        "execution.reopened",
+        "execution.resumed",
+        "execution.finished",
+    ]

@@ -116,8 +116,13 @@ class Client:
         async with aclosing(follow(self._line, f"{_path(execution)}/stream", "seq", after)) as events:
             async for event in events:
                 yield event
-                if event["type"] == "execution.finished":
+                if event["type"] == "execution.finished" and not await self._reopened(execution, event["seq"]):
                     return
+
+    async def _reopened(self, execution: str, after: int) -> bool:
+        """Whether anything happened after an end: a person may have retried or skipped a step."""
+        page = await self._ask("GET", f"{_path(execution)}/events", query={"after": after, "limit": 1})
+        return bool(page["events"])
 
     async def stream(self, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """The events of all executions after a position; without one, from now on. It has no end."""

@@ -381,6 +381,8 @@ class State:
     def _step_skipped(self, event: ev.StepSkipped) -> None:
         step = self.steps[event.step]
         step.skipped_because = event.because
+        if step.skip_by and step.children is not None:
+            step.output = [child.output if child.status is _COMPLETED else None for child in step.children]
         step.by_condition = event.condition
         self._settle(step, _SKIPPED, event.at)
 
