@@ -64,6 +64,9 @@ async def test_d9_a_server_goes_on_with_all_others_and_tells_of_the_damaged(
             seen = shown(await mcp.call_tool("engine_status", {"execution": asking[0]}))
             assert (seen["status"], seen["error"]["category"]) == ("damaged", "resource")
             assert f"event {named[asking[0]]} " in seen["warnings"][0]
+            every = shown(await mcp.call_tool("engine_status", {}))
+            assert len(every["health"]["damaged"]) == len(named)
+            assert {one["execution"] for one in every["executions"] if one["status"] == "damaged"} == set(named)
 
     async with WindlassClient(server.address, token) as client:
         async for event in client.stream(after=0):

@@ -119,6 +119,7 @@ class HealthView(BaseModel):
     attempts: int = Field(description="Attempts that run in this process.")
     queued: int = Field(description="Attempts that wait for a place.")
     held_back: list[str] = Field(default=[], description="What keeps attempts from starting.")
+    damaged: list[str] = Field(default=[], description="Executions whose record cannot be read, and why.")
     breakers: list[str] = Field(default=[], description="Tools and runtimes that fail, and are left alone for a while.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windlass.clock import iso
+from windlass.engine.damage import DAMAGED
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import open_breakers, told_line
 from windlass.errors import JournalError
@@ -22,6 +23,8 @@ async def overview(engine: Engine) -> OverviewView:
         counts, heads, journal = await engine.counts(), await _heads(engine), "ok"
     except JournalError as error:
         counts, heads, journal = {}, [], error.message
+    async for _state in engine.states(heads):
+        """Read for damage alone."""
     intake = engine.performer.intake.told()
     health = HealthView(
         ok=journal == "ok",
@@ -32,14 +35,15 @@ async def overview(engine: Engine) -> OverviewView:
         attempts=intake["under_way"],
         queued=intake["waiting"],
         held_back=intake["held_back"],
+        damaged=[damage.message for damage in engine.damaged.values()],
         breakers=[told_line(name, told) for name, told in open_breakers(engine.performer.gates).items()],
     )
     listed = [
         HeadView(
             execution=head.id,
             plan=head.name,
-            status=head.status,
-            reason=head.detail or None,
+            status=DAMAGED if head.id in engine.damaged else head.status,
+            reason=engine.damaged[head.id].reason if head.id in engine.damaged else head.detail or None,
             created_at=iso(head.created_at),
             driven=engine.driven(head),
         )
