@@ -160,6 +160,8 @@ COMMANDS = {called: command for called, command in commands(typer.main.get_comma
 def test_the_cli_page_names_exactly_the_commands_that_exist() -> None:
     named = set(re.findall(r"^### (windlass.*)$", text_of("cli.md"), re.MULTILINE))
     assert named == set(COMMANDS)
+    index = re.findall(r"\(#(windlass-[\w-]+)\)", text_of("cli.md").partition("\n## ")[0])
+    assert sorted(index) == sorted(called.replace(" ", "-") for called in COMMANDS if called != "windlass")
 
 
 @pytest.mark.parametrize("called", COMMANDS)
