@@ -17,10 +17,12 @@ from typing import NamedTuple
 from windlass.core.agent import next_in_family
 from windlass.core.decide import Policy
 from windlass.plan.model import Importance, Plan, Step
-from windlass.plan.shell_line import parse_line
 from windlass.ports import Health, Runner, installation_of
 
 __all__ = ["Prerequisites", "find_missing"]
+
+_ONE_COMMAND = re.compile(r"\s*([\w./+-]+)(?:[ \t](?:\{\{[^{}]*\}\}|[^;&|()\n{}])*)?\n?\Z")
+"""A line with one command, and no more: its name."""
 
 
 class Prerequisites(NamedTuple):
@@ -110,11 +112,8 @@ def _programs(step: Step) -> Iterator[str]:
         return
     if isinstance(shell, str) and "{" not in shell:
         yield shell
-    commands, _ = parse_line(line)
-    if len(commands) == 1 and "{%" not in line:
-        first = commands[0].words[0]
-        if re.fullmatch(r"[\w./+-]+", first.text) and not first.expands:
-            yield first.text
+    if found := _ONE_COMMAND.match(line):
+        yield found[1]
 
 
 def _is_there(program: str, workdir: str, env: Mapping[str, str]) -> bool:

@@ -7,8 +7,10 @@ a `context` of the values in it; compound commands fall apart into their simple 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
@@ -20,6 +22,8 @@ Form = Literal["bare", "quoted", "number"]
 
 _ENV = Environment(keep_trailing_newline=True, autoescape=False)
 _NUMBERS = frozenset({"int", "float", "length", "count"})
+_PLAIN_VALUES = re.compile(r"\{\{(?![-+])([^'\"{}]*)(?<![-+])\}\}(?!\})")
+"""Values without texts or white space control in them: those of nearly all lines."""
 _SEPARATORS = frozenset(";&|()\n")
 
 
@@ -81,6 +85,14 @@ def parse_line(line: str) -> tuple[list[Command], list[Value]]:
 
 
 def _symbols(line: str) -> Iterator[Symbol]:
+    pieces = _PLAIN_VALUES.split(line)
+    if not any(mark in piece for piece in pieces[::2] for mark in ("{{", "{%", "{#")):
+        for at, piece in enumerate(pieces):  # Jinja2 takes ten times as long to take it apart
+            if at % 2:
+                yield Value(" ".join(piece.split()), _form(piece))
+            else:
+                yield from piece
+        return
     try:
         tokens = list(_ENV.lex(line))
     except (TemplateSyntaxError, RecursionError):
@@ -106,6 +118,7 @@ def _symbols(line: str) -> Iterator[Symbol]:
                 printed += text
 
 
+@lru_cache(maxsize=1024)
 def _form(expression: str) -> Form:
     try:
         tree = _ENV.parse("{{ " + expression.strip() + " }}")
