@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from server_process import Server
+from server_process import Serve, Server
 
 import windlass as library
 from windlass import Plan, Step
@@ -205,3 +205,16 @@ async def test_c6_a_step_with_the_token_of_the_server_answers_nothing(project: P
     assert ended["refused_answers"][0]["by"] == f"step attack of execution {ended['id']}"
     answered = server.api.post(f"/api/approvals/{ended['id']}/risky", {"allow": True})
     assert answered.status == 200, answered.body
+
+
+async def test_c6_a_question_names_the_secrets_that_it_does_not_show(project: Project, serve: Serve) -> None:
+    server = serve(GITHUB_TOKEN="canary-0123456789")
+    plan = {"steps": [{"id": "push", "run": "curl -H 'X: canary-0123456789' x", "approve": "always"}]}
+    started = server.api.start(plan, wait=60, hold=False)
+    (question,) = server.api.get("/api/approvals").json
+    assert question["execution"] == started["id"]
+    assert question["input"] == {"line": "curl -H 'X: [GITHUB_TOKEN]' x"}
+    assert question["hidden"] == ["GITHUB_TOKEN"]
+    page = server.api.get(question["link"]).body.decode()
+    assert "Not shown, because they are secrets: GITHUB_TOKEN" in page
+    assert "canary" not in page

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from windlass.engine.engine import Engine
 from windlass.engine.preview import difference, rests_on
 from windlass.errors import WindlassError
+from windlass.redact import Redactor
 from windlass.server.access import SESSION_LIFE, Access
 from windlass.server.guard import COOKIE
 from windlass.visible import visible
@@ -31,6 +32,7 @@ _STYLE = "body{font:16px/1.5 system-ui;max-width:48rem;margin:3rem auto;padding:
 
 def door_routes(engine: Engine, access: Access) -> list[Route]:
     """`/login` and `/approve`, for the application to mount."""
+    redactor = Redactor(more={"server token": access.token})
 
     async def login(request: Request) -> Response:
         if request.method != "GET" or "prefetch" in request.headers.get("sec-purpose", ""):
@@ -63,6 +65,9 @@ def door_routes(engine: Engine, access: Access) -> list[Route]:
         change = f"<p>which changes:</p><pre>{html.escape(diff)}</pre>" if diff else ""
         if about := rests_on(asked.basis):
             change += f"<p>with: {html.escape(about)}</p>"
+        if hidden := redactor.found(exactly + change):
+            names = html.escape(", ".join(hidden))
+            change += f"<p>Not shown, because they are secrets: {names}. The step gets their values.</p>"
         if asked.question:
             change += f"<p>{html.escape(asked.question)}</p>"
         body = (

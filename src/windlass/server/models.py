@@ -251,6 +251,8 @@ class Question(_Told):
     """What is asked, when it is more than whether this may be done: what changed since it was asked before."""
     diff: str | None
     """What would change in the file it writes or edits, where that can be told."""
+    hidden: list[str]
+    """Names of secrets in `input` and `diff` that are not shown: they stand there as `[NAME]`."""
     basis: dict[str, str]
     """What beside the input decides what will happen (`file NOTES.md`, `program report`), with its hash."""
     digest: str

@@ -101,6 +101,8 @@ def _answered(said: ElicitResult) -> Answered | None:
 
 def _message(execution: str, question: QuestionView) -> str:
     again = f"\n{question.text}" if "; " in question.text else ""
+    if question.hidden:
+        again += f"\nNot shown, because they are secrets: {', '.join(question.hidden)}"
     exactly = json.dumps(clean(question.input), indent=2, ensure_ascii=False)
     head = f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?"
     return visible(f"{head}\n{exactly}{again}")

@@ -6,6 +6,7 @@ the request as it really is.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 
 from windlass.redact import Redactor
 
-__all__ = ["clean", "cleaned"]
+__all__ = ["clean", "cleaned", "hidden_in"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -34,6 +35,11 @@ def clean(value: Any) -> Any:
             return {key: clean(one) for key, one in value.items()}
         case _:
             return value
+
+
+def hidden_in(value: Any) -> list[str]:
+    """The names of the secrets that `clean` hides in it."""
+    return list(_redactor().found(json.dumps(value, ensure_ascii=False, default=str)))
 
 
 def cleaned(answer: M) -> M:

@@ -18,6 +18,7 @@ from windlass.engine.gates.view import open_breakers, told_line
 from windlass.engine.lookup import find_step
 from windlass.errors import Damaged, Failure
 from windlass.ports import Entry
+from windlass.server.mcp.clean import hidden_in
 from windlass.server.mcp.models import BudgetState, CostView, ErrorView, ExecutionView, QuestionView, StepView
 
 __all__ = ["Seen", "damaged", "error_view", "following", "look", "questions", "view"]
@@ -158,6 +159,7 @@ def questions(state: State) -> list[QuestionView]:
                     ),
                     tool=asked.tool,
                     input=_flat(asked.input),
+                    hidden=hidden_in(asked.input),
                     digest=asked.digest,
                     expires_at=iso(asked.expires_at),
                     answer="engine_approve with this step and digest, once a person has said yes or no",

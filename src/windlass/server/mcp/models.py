@@ -46,6 +46,7 @@ class QuestionView(BaseModel):
     text: str
     tool: str | None = None
     input: Any = Field(default=None, description="Exactly what would be run; never shortened.")
+    hidden: list[str] = Field(default=[], description="Secrets in `input` that are not shown: they stand as [NAME].")
     digest: str | None = Field(default=None, description="Names exactly this request: engine_approve wants it.")
     expires_at: str | None = None
     answer: str = Field(description="How it is answered.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -28,6 +29,8 @@ PAGE, LARGEST_PAGE = 100, 1000
 
 def _shown(service: Service, found: AskedQuestion, asked: ApprovalAsked) -> dict[str, Any]:
     question = found.question
+    diff = difference(asked.input, question.workdir, asked.basis)
+    shown = json.dumps(asked.input, ensure_ascii=False) + (diff or "")
     return {
         "id": question.id,
         "execution": found.execution,
@@ -36,7 +39,8 @@ def _shown(service: Service, found: AskedQuestion, asked: ApprovalAsked) -> dict
         "tool": asked.tool,
         "input": asked.input,
         "question": asked.question,
-        "diff": difference(asked.input, question.workdir, asked.basis),
+        "diff": diff,
+        "hidden": list(service.feed.redactor.found(shown)),
         "basis": asked.basis,
         "digest": question.digest,
         "asked_at": iso(asked.at),
