@@ -110,7 +110,7 @@ class Purse:
         scopes = self.scopes()
         if not scopes:
             return Amount()
-        await self._make_room(self._next_call(prompt, scopes), scopes)
+        await self._make_room(await self._next_call(prompt, scopes), scopes)
         if self._proceeds:
             return Amount()  # a runtime that holds itself to a limit would not go on
         return _least([self._left(scope) for scope in scopes])
@@ -122,14 +122,15 @@ class Purse:
         if not scopes:
             return None
         try:
-            await self._make_room(self._next_call(prompt, scopes), scopes)
+            await self._make_room(await self._next_call(prompt, scopes), scopes)
         except Held as held:
             return held
         return None
 
-    def _next_call(self, prompt: int, scopes: Sequence[Scope]) -> Amount:
+    async def _next_call(self, prompt: int, scopes: Sequence[Scope]) -> Amount:
         """The most that the next call can cost, by what the runtime says and by what the calls so far did cost."""
-        usd, tokens = self.call_cost(max(prompt, self.prompt))
+        # In a thread: the first look at the price lists imports them, which holds up other steps for a while.
+        usd, tokens = await asyncio.to_thread(self.call_cost, max(prompt, self.prompt))
         if usd is None:
             usd = 0.0
             if dollars := [scope for scope in scopes if scope.limit.usd is not None]:
@@ -245,7 +246,7 @@ class Purse:
             await self._take_anyway(NOTHING)  # no call is under way: the rest is free for others until the next
             return None
         try:
-            call = self._next_call(0, scopes)
+            call = await self._next_call(0, scopes)
             if usage.usd is None and not usage.at_least and (usage.tokens_in or usage.tokens_out):
                 self._no_price([scope for scope in scopes if scope.limit.usd is not None] or ())
         except ToolError as error:
