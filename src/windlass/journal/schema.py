@@ -235,7 +235,11 @@ def meaning(error: Exception, path: Path) -> JournalError:
     free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
     for sign, message, advice in (
         ("not a database", f"{path} is not a database; it was not touched", "move that file away"),
-        ("malformed", f"{path} is damaged", "restore from a checkpoint: windlass restore FILE"),
+        (
+            "malformed",
+            f"{path} is damaged",
+            "restore a backup or checkpoints into a new home: windlass --home DIR restore FILE",
+        ),
         ("locked", f"{path} is locked by another program", "find who holds it: fuser -v " + str(path)),
         ("full", f"the disk of {path} is full; what was acknowledged is safe", free_space),
         ("No space left", f"the disk of {path} is full", free_space),
