@@ -178,3 +178,11 @@ def test_e1_two_results_of_one_run_add_up() -> None:
 )
 def test_a2_a_use_of_a_tool_is_one_short_line(input: Any, line: str) -> None:
     assert summarise(input) == line
+
+
+def test_e1_a_turn_that_was_cut_off_cost_at_least_what_its_other_calls_did() -> None:
+    spending = Spending(Prices({"house": {"input": 1.0, "output": 2.0}}), resumed=False)
+    spending.asked = True
+    spending.saw("one", "house", Counts(1_000_000, 60_000))
+    usage = spending.final(cut_off=True)
+    assert (usage.usd, usage.at_least, usage.source) == (None, 1.12, "unknown")
