@@ -144,7 +144,9 @@ async def test_c5_a_failed_step_says_why_and_what_to_do(project: Project) -> Non
         "steps": [{"id": "bad", "run": "echo no >&2; exit 3", "retry": 0}, {"id": "on", "run": "x", "needs": ["bad"]}]
     }
     async with hosted(project) as server, server.client() as mcp:
-        seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
+        _error, text = error_of(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
+        assert "step on: the program x is not on PATH" in text
+        seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60, "anyway": True}))
     bad, on = seen["steps"]
     assert (bad["status"], bad["error"]["category"]) == ("failed", "logic")
     assert "3" in bad["error"]["message"]
