@@ -253,7 +253,7 @@ BAD = {
     "a look at an unknown field": (
         "steps:\n  - {id: a, run: x}\n  - id: b\n    tool: files.write\n    with:\n      path: x\n      content:\n"
         "        text: '{{ steps.a.stdout }}' #!\n",
-        "`with.content.text` looks at `steps.a.stdout`, but a step has only output, status, error, id",
+        "`with.content.text` looks at `steps.a.stdout`, but a step has only output, status, error, errors, id",
         "`steps.a.output.stdout`",
     ),
     "a look at a misspelt field": (

@@ -163,7 +163,7 @@ BAD = {
     "an unknown step, read twice": (step("code: |", "  f(steps.nix) //!", "  g(steps.nix)"), "looks at `steps.nix`"),
     "an unknown part of a step": (
         step("code: |", "  return steps.build.stdout //!"),
-        "looks at `steps.build.stdout`, but a step has only output, status, error, id",
+        "looks at `steps.build.stdout`, but a step has only output, status, error, errors, id",
         "`steps.build.output.stdout`",
     ),
     "itself": (step("code: return steps.a.output #!"), "`code` looks at its own step, `steps.a`"),
@@ -220,7 +220,7 @@ BAD = {
     "a limit like nothing known": (
         step("code: return 1", "limits:", "  zzz: 1 #!"),
         "unknown key `zzz` in `limits`",
-        "known here: memory, cpu, wall, calls, output, log, processes",
+        "known here: memory, cpu, wall, calls, output, log, cpu_share, processes",
     ),
     "a limit of the plan": (
         step("code: return 1", "limits:", "  parallel: 1 #!"),
@@ -229,8 +229,8 @@ BAD = {
     ),
     "a timeout for a limit": (step("code: return 1", "limits:", "  timeout: 5s #!"), "unknown key `timeout`", "`wall`"),
     "a limit of a step in the plan's": (
-        "limits:\n  memory: 64mb #!\nsteps: [{id: a, run: x}]\n",
-        "unknown key `memory` in `limits`",
+        "limits:\n  calls: 6 #!\nsteps: [{id: a, run: x}]\n",
+        "unknown key `calls` in `limits`",
         "it belongs in a step's `limits`",
     ),
     "a wrong unit of size": (
