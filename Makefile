@@ -6,7 +6,7 @@ QUICKJS := src/windlass/sandbox/quickjs.wasm
 SOURCES := src tests benchmarks examples scripts hatch_build.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install dev demo test check format bench soak lock clean
+.PHONY: install dev demo test check format bench soak trust lock clean
 
 install: $(VENV)/.installed $(QUICKJS)
 
@@ -73,6 +73,10 @@ bench: dev
 
 soak: dev
 	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest -m soak --timeout 7200 tests
+
+# Runs what is tried under fault and attack, and writes the counts into docs/durability.md and docs/security.md.
+trust: dev
+	PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python scripts/trust.py
 
 # Names, versions and hashes only: no address of any registry ends up in the locks.
 lock: dev
