@@ -112,15 +112,25 @@ async def test_d5_changed_tools_are_refused_until_accepted(project: Project, pau
     error = await refusal(paused)
     assert len(error.reasons) == 1
     assert "tools.py have changed" in error.reasons[0]
-    result = await resume(paused, accept_changes=True)
+    await resume_with_changed_tools(paused)
+
+
+async def resume_with_changed_tools(execution: str) -> None:
+    """The approved step is asked about again, because its tool is another one."""
+    assert (await resume(execution, accept_changes=True))["reason"] == "approval"
+    async with engine_of() as engine:
+        question = (await engine.state(execution)).steps["gate"].approval
+        assert question is not None
+        assert "the Python code of the tool mark changed" in question.question
+        await engine.approve(execution, "gate")
+    result = await resume(execution, accept_changes=True)
     assert [s["output"] for s in result["steps"]] == ["first", "gate!", "old!"]
 
 
 async def test_d5_changed_tools_can_be_accepted_though_the_plan_file_is_gone(project: Project, paused: str) -> None:
     (project.path / "plan.yaml").unlink()
     project.file("tools.py", TOOLS.replace("return text", "return text + '!'"))
-    result = await resume(paused, accept_changes=True)
-    assert [s["output"] for s in result["steps"]] == ["first", "gate!", "old!"]
+    await resume_with_changed_tools(paused)
 
 
 async def test_d2_of_two_who_resume_at_once_one_gets_it(project: Project, paused: str) -> None:

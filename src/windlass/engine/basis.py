@@ -30,6 +30,9 @@ _PATHS = ("path", "file_path", "filePath", "filename", "notebook_path")
 _LISTS = ("attachments", "files")
 _COMMANDS = ("line", "command", "cmd")
 _JOINTS = re.compile(r"[;&|()\r\n]+")
+_INTERPRETER = re.compile(
+    r"(?:.*/)?(?:\.|source|(?:ba|da|z|k|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua|Rscript)"
+)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -87,9 +90,10 @@ def _named(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _scripts(given: Mapping[str, Any], base: Path) -> Iterator[str]:
-    """Of each simple command the program and its first argument, where they are files: `./deploy.sh`, `sh deploy.sh`.
+    """The files of a command that are run: `./deploy.sh`, `sh deploy.sh`, `sudo -u web ./deploy.sh`.
 
-    That is as far as a command can be read without running it: what a script itself starts is not seen.
+    A file that is only read or written (`tail app.log`) may change. That is as far as a command can be read without
+    running it: what a script itself starts is not seen.
     """
     argv = given.get("argv")
     commands = [[str(word) for word in argv]] if isinstance(argv, list) else []
@@ -98,7 +102,10 @@ def _scripts(given: Mapping[str, Any], base: Path) -> Iterator[str]:
             commands += [_words(part) for part in _JOINTS.split(given[key])]
     for words in commands:
         plain = [word for word in words if not word.startswith("-") and not _ASSIGNMENT.match(word)]
-        yield from (word for word in plain[:2] if (base / word).is_file())
+        for before, word in zip(["", *plain], plain, strict=False):
+            file = base / word
+            if file.is_file() and (not before or _INTERPRETER.fullmatch(before) or os.access(file, os.X_OK)):
+                yield word
 
 
 def _words(command: str) -> list[str]:
