@@ -61,7 +61,7 @@ def serve(windlass: Windlass, until: Callable[..., Any], port: int) -> Callable[
     def start() -> tuple[Background, str]:
         server: Background = windlass.background("serve", "--port", str(port), "--json")
         told = until(lambda: server.out.endswith("}\n") and json.loads(server.out), "the server says where it is")
-        return server, told["login"]
+        return server, Path(told["login_file"]).read_text().strip()
 
     return start
 
