@@ -73,7 +73,8 @@ def test_c7_estimate_says_what_it_knows_and_names_what_it_does_not(project: Proj
     assert unknown.out == ""
     assert "a, b" in unknown.err
     told = windlass("plan", "estimate", plan, "--json").json
-    assert told == {"expected_s": None, "low_s": None, "high_s": None, "samples": 0, "unknown": ["a", "b"]}
+    nothing = {"expected_s": None, "low_s": None, "high_s": None, "samples": 0, "by_tools": [], "usd": None}
+    assert told == {**nothing, "unknown": ["a", "b"]}
     assert not project.home.exists(), "looking makes no home"
     windlass("run", plan, code=1)
     told = windlass("plan", "estimate", plan, "--json").json

@@ -28,7 +28,7 @@ STEP = {
     "duration_s",
     "cost_usd",
 }
-COST = {"usd", "known", "tokens_in", "tokens_out"}
+COST = {"usd", "known", "tokens_in", "tokens_out", "text"}
 ERROR = {"category", "message", "where", "advice"}
 
 GOOD = """

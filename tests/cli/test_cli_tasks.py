@@ -149,7 +149,7 @@ def test_a5_a_plan_without_agents_has_told_nobody_anything(project: Project, win
 def test_the_json_of_steps_that_are_no_agents_says_so(project: Project, windlass: Windlass) -> None:
     view = windlass("run", project.plan("steps: [{id: a, run: 'true'}]"), "--json").json
     assert view["delegation"] == []
-    assert view["cost"] == {"usd": 0.0, "known": True, "tokens_in": 0, "tokens_out": 0}
+    assert view["cost"] == {"usd": 0.0, "known": True, "tokens_in": 0, "tokens_out": 0, "text": "$0.00"}
     assert view["steps"][0]["agent"] is None
     assert view["steps"][0]["cost_usd"] == 0.0
 

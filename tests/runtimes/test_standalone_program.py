@@ -77,7 +77,10 @@ def test_a4_kill_9_in_the_middle_of_a_tool_loses_no_turn(
 
 
 def test_a4_a_key_that_is_missing_is_said_at_once_with_what_to_set(project: Any, windlass: Any) -> None:
-    failed = windlass("run", project.plan(PLAN % "allow"), code=1)
+    refused = windlass("run", project.plan(PLAN % "allow"), code=2)
+    assert "ANTHROPIC_API_KEY" in refused.err
+    assert project.ids() == []
+    failed = windlass("run", "plan.yaml", "--anyway", code=1)
     assert "ANTHROPIC_API_KEY" in failed.err + failed.out
 
 

@@ -190,6 +190,7 @@ class Engine(Control):
         With `anyway` that is a warning, too: the step will fail or fall back in its turn.
         """
         sourced = Sourced.of(plan)
+        self._check(sourced, workdir)
         if not any(step.is_agent or step.tool_name == "shell" for step in sourced.plan.steps):
             return []
         runners = self.agents.runners if self.agents is not None else {}
@@ -481,14 +482,8 @@ class Engine(Control):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _created(
-        self,
-        sourced: Sourced,
-        inputs: Mapping[str, Any] | None,
-        workdir: Path | str | None,
-        on_overrun: Literal["", "ask", "proceed"],
-        id: str | None,
-    ) -> ev.ExecutionCreated:
+    def _check(self, sourced: Sourced, workdir: Path | str | None) -> None:
+        """Refuse a plan with problems of its own; one from a file was checked when it was read."""
         plan = sourced.plan
         if sourced.source.path is None and plan.digest not in self._checked:
             problems = check_plan(plan, self._workshop.catalog(sourced.tools, Path(workdir or os.getcwd())))
@@ -497,6 +492,17 @@ class Engine(Control):
             self._checked.add(plan.digest)
         if self.agents is not None and (strange := self.agents.strange_runtimes(plan)):
             raise UsageError("; ".join(strange))
+
+    def _created(
+        self,
+        sourced: Sourced,
+        inputs: Mapping[str, Any] | None,
+        workdir: Path | str | None,
+        on_overrun: Literal["", "ask", "proceed"],
+        id: str | None,
+    ) -> ev.ExecutionCreated:
+        self._check(sourced, workdir)
+        plan = sourced.plan
         folder = os.path.abspath(workdir or os.getcwd())
         if not os.path.isdir(folder):
             raise UsageError(f"the working directory {folder} does not exist")
