@@ -228,7 +228,7 @@ async def test_d2_of_two_engines_that_take_up_one_execution_one_completes_it_and
         execution = await first.create(PLAN)
         ended = await asyncio.gather(take_up(first, execution), take_up(second, execution))
         assert "completed" in ended, ended
-        refused += "Conflict" in ended
+        refused += len(set(ended)) == 2
         state = await first.state(execution)
         assert state.status == "completed"
         events = [entry.event for entry in await first.journal.read(execution)]
