@@ -103,8 +103,8 @@ def _scripts(given: Mapping[str, Any], base: Path) -> Iterator[str]:
     for words in commands:
         plain = [word for word in words if not word.startswith("-") and not _ASSIGNMENT.match(word)]
         for before, word in zip(["", *plain], plain, strict=False):
-            file = base / word
-            if file.is_file() and (not before or _INTERPRETER.fullmatch(before) or os.access(file, os.X_OK)):
+            file = os.path.join(base, word)
+            if os.path.isfile(file) and (not before or _INTERPRETER.fullmatch(before) or os.access(file, os.X_OK)):
                 yield word
 
 
