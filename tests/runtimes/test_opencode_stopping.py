@@ -104,7 +104,7 @@ async def test_a3_after_kill_9_of_the_server_the_conversation_goes_on_with_a_new
         os.kill(server, signal.SIGKILL)
         first = await running
         assert first.failure is not None
-        assert first.failure.category is Category.TRANSIENT
+        assert first.failure.category is Category.RESOURCE
         assert first.failure.elsewhere
         assert "died in the middle of the turn" in first.failure.message
         assert first.output == "Noted."
