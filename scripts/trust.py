@@ -1,5 +1,7 @@
 """`make trust`: run the tests behind the promises under fault and attack, and write the counts into the docs.
 
+    python scripts/trust.py [--only TEXT] [option of pytest …]     --only: rows with a test whose path holds the text
+
 The rows are in `trust.toml`: what is tried, and the tests that try it. A test counts as one case; one that tries many
 in a loop says how many with `record_property("tried", n)`. The tables stand in docs/durability.md and docs/security.md
 between two comments; everything else on these pages is left as it is.
@@ -39,10 +41,15 @@ class Counts:
         self.held[report.nodeid] += cases if report.passed else 0
 
 
-def table(kind: str, counts: Counts) -> str:
+def table(kind: str, counts: Counts, before: str) -> str:
+    """The table with the new counts; a row whose tests did not run stays as it was before."""
     lines = [f"| {kind[:-1]} | tried | held | by |", "|---|---|---|---|"]
+    known = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines() if line.startswith("| ")}
     for row in rows()[kind]:
         chosen = [node for node in counts.tried if any(_belongs(node, test) for test in row["tests"])]
+        if not chosen and row["what"] in known:
+            lines.append(known[row["what"]])
+            continue
         tried, held = (sum(found[node] for node in chosen) for found in (counts.tried, counts.held))
         tests = ", ".join(f"`{test.removeprefix('tests/')}`" for test in row["tests"])
         lines.append(f"| {row['what']} | {tried:,} | {held:,} | {tests} |")
@@ -53,22 +60,26 @@ def _belongs(node: str, test: str) -> bool:
     return node == test or node.startswith((f"{test}::", f"{test}["))
 
 
-def write(kind: str, text: str) -> None:
+def write(kind: str, counts: Counts) -> None:
     page = PAGES[kind]
     before, begin, rest = page.read_text().partition(BEGIN.format(kind))
-    _old, end, after = rest.partition(END)
+    old, end, after = rest.partition(END)
     if not begin or not end:
         raise SystemExit(f"{page} has no place for the table of {kind}")
-    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    page.write_text(f"{before}{begin}\n{table(kind, counts, old)}\n{end}{after}")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests of all rows (or of those named) and write the tables; pytest's exit code."""
+    """Run the tests of all rows (or of those chosen) and write the tables; pytest's exit code."""
+    only = ""
+    if arguments[:1] == ["--only"]:
+        only, arguments = arguments[1], arguments[2:]
     counts = Counts()
-    tests = sorted({test for found in rows().values() for row in found for test in row["tests"]})
+    tried = [row["tests"] for found in rows().values() for row in found]
+    tests = sorted({test for row in tried if any(only in test for test in row) for test in row})
     code = pytest.main([*(arguments or ["-n", "2", "--dist", "worksteal", "-q"]), *tests], plugins=[counts])
     for kind in PAGES:
-        write(kind, table(kind, counts))
+        write(kind, counts)
     return int(code)
 
 

@@ -52,8 +52,8 @@ def test_a7_a_key_that_one_runtime_is_refused_does_not_stop_the_other(
     assert (fell.runtime, fell.instead, fell.final) == (named, instead, True)
     assert "401" in fell.because
     assert f"{instead} takes over from {named}: " in ran.err
-    assert [event.failure.category for event in told(project, ev.AttemptFailed)] == ["permission", "permission"]
-    assert len(first.requests) == 2, "refused credentials are worth one retry"
+    assert [event.failure.category for event in told(project, ev.AttemptFailed)] == ["permission"]
+    assert len(first.requests) == 1, "no retry mends credentials that nothing can refresh"
     assert "do it for me" in second.requests[0].last_user_text
 
 
