@@ -40,7 +40,8 @@ def test_a2_a3_a_task_is_done_for_real_and_all_of_it_is_accounted_for(
     assert (step["output"], step["attempts"]) == ("It is written.", 1)
     assert (who["role"], who["runtime"]) == ("developer", runtime)
     assert who["model"] == (MODEL if runtime == CLAUDE else "scripted/scripted")
-    assert who["cost"] == {"usd": pytest.approx(price(2850, 62)), "known": True, "tokens_in": 2850, "tokens_out": 62}
+    usd = pytest.approx(price(2850, 62))
+    assert who["cost"] == {"usd": usd, "known": True, "tokens_in": 2850, "tokens_out": 62, "text": "$0.0095"}
     assert ran.json["cost"] == who["cost"]
 
     (began,) = told(project, ev.AgentBegan)

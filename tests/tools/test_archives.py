@@ -214,7 +214,8 @@ def test_trust_no_module_of_windlass_unpacks_archives() -> None:
         f"{file.relative_to(SOURCES)}: {name}" for file in files for name in unpacking(ast.parse(file.read_bytes()))
     ]
     assert files
-    assert found == []
+    # A backup is one: its members are read by name, each within its stated size (tests/crash/test_backup.py).
+    assert found == ["journal/backup.py: zipfile", "journal/restore.py: zipfile"]
 
 
 @pytest.mark.parametrize(
