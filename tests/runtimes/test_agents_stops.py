@@ -138,7 +138,7 @@ def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes
     step, who = agent(ran, 1)
     assert (step["output"], step["attempts"], who["runtime"]) == ("I went on.", 2, runtime)
     (failed,) = told(project, ev.AttemptFailed)
-    assert failed.failure.category == ("resource" if runtime == CLAUDE else "transient")
+    assert failed.failure.category == "resource"
     assert failed.output == "I wait."
     assert failed.failure.advice
     assert "SIGKILL" in failed.failure.message or "signal 9" in failed.failure.message
