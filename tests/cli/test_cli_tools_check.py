@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from conftest import wait_until
 from server_process import serve
 
 import windlass as library
@@ -42,13 +41,13 @@ def test_c4_a_breaker_that_is_open_is_shown_with_its_last_failure(windlass: Any,
 
 
 def test_c8_what_holds_new_attempts_back_is_said_by_status_and_by_the_server(
-    windlass: Any, project: Any, serve: Any
+    windlass: Any, project: Any, serve: Any, until: Any
 ) -> None:
     project.user_file("config.toml", '[load]\ndisk_floor = "900000gb"\n')
     held = windlass("run", project.plan("steps: [{id: a, run: echo hi}]"), "--detach", "--json").json
     assert "! new attempts are held back: only " in windlass("status", held["id"]).out
     windlass("cancel", held["id"])
-    wait_until(lambda: project.state(held["id"]).status == "cancelled")
+    until(lambda: project.state(held["id"]).status == "cancelled")
     assert "held back" not in windlass("status", held["id"]).out, "it is finished"
     (why,) = serve().api.get("/api/health").json["intake"]["held_back"]
     assert "must stay free" in why

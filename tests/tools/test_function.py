@@ -153,7 +153,6 @@ class Found:
         (Colour.RED, "red"),
         (Found("x", date(2026, 1, 2)), {"path": "x", "on": "2026-01-02"}),
         (2**70, 2**70),
-        ([float("nan")], [None]),
     ],
     ids=repr,
 )
@@ -211,12 +210,10 @@ async def test_c3_a_tool_error_says_category_advice_and_what_there_was(project: 
         raise ToolError("half done", category="configuration", advice=["set X"], output={"rows": 2})
 
     step = await run(give_up)
-    assert step["error"] == {
-        "category": "configuration",
-        "message": "half done",
-        "where": "a",
-        "advice": ["set X"],
-    }
+    advice = step["error"].pop("advice")
+    assert step["error"] == {"category": "configuration", "message": "half done", "where": "a"}
+    assert advice[0] == "set X"
+    assert any("windlass retry" in line for line in advice)
     assert step["output"] == {"rows": 2}
 
 

@@ -294,4 +294,4 @@ async def test_d3_a_command_killed_from_outside_is_taken_for_one_that_ran_out_of
         os.kill(int(project.lines("pid")[0]), signal.SIGKILL)
         error = (await execution.result())["steps"][0]["error"]
     assert error["category"] == "resource"
-    assert error["advice"] == ["the system may have run out of memory"]
+    assert error["advice"][0] == "the system may have run out of memory"

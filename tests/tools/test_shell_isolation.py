@@ -216,6 +216,6 @@ async def test_c8_bubblewrap_that_cannot_do_it_is_an_honest_no(tmp_path: Path) -
 
 def test_c8_every_layer_is_named_whether_it_is_there_or_not() -> None:
     names = [layer.name for layer in layers()]
-    kernel = ["cgroups", "resource limits", "Landlock", "network namespace"]
+    kernel = ["cgroups", "processors", "resource limits", "Landlock", "network namespace"]
     assert names == ["process tree", "limits", *kernel, "bubblewrap"]
     assert all(layer.detail for layer in layers())

@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass import ToolError
 from windlass.engine.gates import Gates
-from windlass.ports import Call, Tool
+from windlass.ports import Call, Tool, Toolbox
 
 __all__ = ["Faults", "FaultyGates"]
 
@@ -67,9 +67,9 @@ class FaultyGates(Gates):
         self._faults, self._spoil = faults, spoil
         return self
 
-    async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+    async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox | None) -> Any:
         # A program is a use of nothing but the sandbox: its calls of tools pass here one by one.
         struck = not getattr(tool, "is_program", False) and self._faults.strikes_use(tool.name)
         if tool.name.startswith("mcp.") and not struck and self._faults.strikes():
             self._spoil()
-        return await super()._use(_Struck(tool) if struck else tool, arguments, call)  # type: ignore[arg-type]
+        return await super()._use(_Struck(tool) if struck else tool, arguments, call, tools)  # type: ignore[arg-type]
