@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +89,13 @@ async def test_d4_a_manual_one_can_be_had_at_any_time(project: Project, eventual
     assert running[-1] in ("attempt.started", "output.written")
 
 
-def waiting_for_checkpoints(project: Project, eventually: Any) -> tuple[Any, Plan, list[int]]:
-    """A plan whose steps each wait until the automatic file has the step before it, and the sizes that it had then."""
+def waiting_for_checkpoints(
+    project: Project, eventually: Any, harm: Mapping[int, Callable[[Path], object]] | None = None
+) -> tuple[Any, Plan, list[int]]:
+    """A plan whose steps each wait until the automatic file has the step before it, and the sizes that it had then.
+
+    `harm` is done to the file by the step of that number, after it has waited.
+    """
     sizes: list[int] = []
 
     @tool
@@ -104,6 +109,8 @@ def waiting_for_checkpoints(project: Project, eventually: Any) -> tuple[Any, Pla
             return len(lines) if any("attempt.finished" in line and before in line for line in lines) else 0
 
         sizes.append(await eventually(size_with_the_step_before))
+        if harm and len(sizes) in harm:
+            harm[len(sizes)](path)
 
     steps = [Step(id="s0", run="true")]
     steps += [Step(id=f"s{n}", tool="wait_for_checkpoint", needs=[f"s{n - 1}"]) for n in range(1, 7)]
@@ -129,15 +136,13 @@ async def test_d4_a_file_that_is_deleted_or_spoilt_meanwhile_is_written_anew(
     project: Project, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass.engine.checkpoints.INTERVAL", 0.0)
-    function, plan, sizes = waiting_for_checkpoints(project, eventually)
+    harm = {2: Path.unlink, 4: lambda path: path.write_text("not a checkpoint")}
+    function, plan, sizes = waiting_for_checkpoints(project, eventually, harm)
     async with windlass.open(tools=[function]) as engine:
         execution = await engine.start(plan)
-        path = automatic(project, execution.id)
-        await eventually(lambda: len(sizes) >= 1)
-        path.unlink(missing_ok=True)
-        await eventually(lambda: len(sizes) >= 3)
-        path.write_text("not a checkpoint")
         assert (await execution.result())["status"] == "completed"
+    assert len(sizes) == 6
+    path = automatic(project, execution.id)
     assert whole(path)["seq"] == len(project.events(execution.id))
 
 
