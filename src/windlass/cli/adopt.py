@@ -34,7 +34,7 @@ LONGEST = 2000
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a home has in it."""
+    """The contents of a home."""
 
     executions: list[dict[str, Any]]
     settings: str

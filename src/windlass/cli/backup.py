@@ -75,7 +75,7 @@ def _counted(checked: Checked) -> str:
 
 
 def _warn(checked: Checked) -> None:
-    """What was damaged before is damaged in the copy, too."""
+    """Name the executions that were damaged before, and so are in the copy."""
     for fault in checked.faults[:20]:
         place = f"event {fault.seq}: " if fault.seq is not None else ""
         say(f"warning: {fault.where} is damaged: {place}{fault.reason}")

@@ -144,7 +144,7 @@ def who() -> str:
 
 
 def attended() -> bool:
-    """Whether a person can be asked; a terminal that a step has made has nobody at it."""
+    """Tell whether a person can be asked; a terminal that a step has made has nobody at it."""
     return sys.stdin.isatty() and sys.stderr.isatty() and attempt_above() is None
 
 

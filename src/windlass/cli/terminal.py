@@ -21,7 +21,7 @@ __all__ = ["as_message", "coloured", "protect_streams", "write_output"]
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _BUT_COLOURS = re.compile(f"({_COLOUR})|[{UNSAFE}]")
 _BUT_DRAWING = re.compile(rf"({_COLOUR}|\x1b\[[0-9]*[A-GJK]|\x1b\[\?25[hl]|\r)|[{UNSAFE}]")
-"""What Rich writes to draw a live view: colours, cursor moves, erasing, hiding the cursor."""
+"""Sequences that Rich writes to draw a live view: colours, cursor moves, erasing, hiding the cursor."""
 CONTINUED = "\n  | "
 """Begins every line of a message but its first: a line that a name or an error brings cannot look like one of ours."""
 

@@ -166,14 +166,14 @@ def _in_queue(seconds: float) -> str:
 
 
 def time_text(step: StepState) -> str:
-    """Where a step's time went, when it was not all work."""
+    """Tell a step's time in the queue and waiting, when it was not all work."""
     parts = [(step.queued, "in the queue"), (step.waited, "waiting")]
     told = [f"{duration(seconds)} {what}" for seconds, what in parts if seconds >= 0.05]
     return f"  worked {duration(step.worked)}, {', '.join(told)}" if told else ""
 
 
 def items_text(step: StepState) -> str:
-    """How far a foreach is: `39 of 40 items`."""
+    """Tell the progress of a foreach: `39 of 40 items`."""
     if not step.children:
         return ""
     count = items_of(step)
