@@ -8,8 +8,8 @@ import pytest
 from agent_worlds import AgentWorld, agent, done, occurred, plan
 
 from windlass.core import events as ev
-from windlass.errors import Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Host, Usage
+from windlass.errors import CannotResume, Category, Failure
+from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -68,6 +68,31 @@ async def test_d6_cut_off_before_there_was_a_conversation_it_is_told_everything_
     assert (await cut.resume(execution.id)).status == "completed"
     assert runner.requests[1].session is None
     assert TASK in runner.requests[1].brief.prompt
+
+
+@pytest.mark.parametrize(("here", "refused"), [("2.1.9", True), ("2.1.10", False), ("2.2", False), ("", False)])
+async def test_d5_an_older_runtime_does_not_go_on_with_a_newer_ones_conversation_unasked(
+    project: Project, here: str, refused: bool
+) -> None:
+    runner = ScriptedRunner(
+        (Turn(session="s1").say("half").hang(), done("whole")), name="cli", health=Health(True, version="2.1.10")
+    )
+    world = AgentWorld(project, runner)
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await runner.wait_for(1)
+        await execution.interrupt()
+        runner.health = Health(True, version=here)
+        if refused:
+            with pytest.raises(
+                CannotResume, match=r"cli 2\.1\.10 wrote the conversation of step work.*here is 2\.1\.9"
+            ):
+                await engine.resume(execution.id)
+        state = await (await engine.resume(execution.id, accept_changes=refused)).wait()
+    assert state.status == "completed"
+    assert [request.session for request in runner.requests] == [None, "s1"]
+    began = [event for event in await world.events(state.id) if isinstance(event, ev.AgentBegan)]
+    assert [event.version for event in began] == ["2.1.10", here]
 
 
 async def test_a_transient_failure_goes_on_and_says_why(project: Project) -> None:

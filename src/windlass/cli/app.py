@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Annotated
 
+import click
 import typer
 
 from windlass.cli import (
@@ -95,8 +96,20 @@ def run_app() -> None:
     except Stop as stop:
         sys.exit(stop.code)
     except WindlassError as error:
-        sys.exit(report_error(error, "--json" in sys.argv))
+        sys.exit(report_error(error, "--json" in sys.argv, _command_in(sys.argv[1:])))
     except BrokenPipeError:
         # The reader of our output went away (`windlass list | head`): nothing to say, nowhere to say it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _command_in(words: list[str]) -> str:
+    """The command among what was typed, like `tools show`."""
+    group, found = typer.main.get_command(app), list[str]()
+    for word in words:
+        if isinstance(group, click.Group) and word in group.commands:
+            group = group.commands[word]
+            found.append(word)
+        elif found:
+            break
+    return " ".join(found)

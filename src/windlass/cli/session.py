@@ -20,7 +20,7 @@ from windlass.cli.terminal import as_message
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
-from windlass.errors import CannotResume, PlanInvalid, WindlassError
+from windlass.errors import CannotResume, Conflict, PlanInvalid, UsageError, WindlassError
 from windlass.process import attempt_above
 from windlass.visible import one_line
 
@@ -206,14 +206,16 @@ def exit_code(state: State) -> int:
             return 1
 
 
-def report_error(error: WindlassError, as_json: bool) -> int:
+def report_error(error: WindlassError, as_json: bool, command: str = "") -> int:
+    """Say it with what to do about it. `command` is the one that was typed, like `tools show`."""
     failure = error.failure
+    advice = [as_typed(line) for line in failure.advice or _usual_advice(error, command)]
     if as_json:
         told: dict[str, Any] = {
             "category": str(failure.category),
             "message": failure.message,
             "where": failure.where,
-            "advice": [as_typed(line) for line in failure.advice],
+            "advice": advice,
         }
         if isinstance(error, PlanInvalid):
             told["problems"] = [msgspec.to_builtins(problem) for problem in error.problems]
@@ -221,6 +223,20 @@ def report_error(error: WindlassError, as_json: bool) -> int:
     listed = isinstance(error, PlanInvalid | CannotResume)  # their lines are ours, an item each
     for line in f"windlass: {error.message}".split("\n") if listed else [f"windlass: {error.message}"]:
         _write(line)
-    for line in error.advice:
-        _write(as_typed(f"  → {line}"))
+    for line in advice:
+        _write(f"  → {line}")
     return error.exit_code
+
+
+def _usual_advice(error: WindlassError, command: str) -> tuple[str, ...]:
+    """A command that helps with an error that brings no advice of its own."""
+    match error:
+        case PlanInvalid():
+            file = next((problem.file for problem in error.problems if problem.file), "FILE")
+            return (f"correct it, then look again: windlass plan check {shlex.quote(file)}",)
+        case UsageError():
+            return (f"see what it takes: windlass {command} --help".replace("  ", " "),)
+        case Conflict():
+            return ("see how it stands, then type it again: windlass list",)
+        case _:
+            return ("see what is wrong here: windlass doctor",)

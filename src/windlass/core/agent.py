@@ -19,11 +19,15 @@ class AgentState:
 
     runtime: str = ""
     """What the last attempt ran on."""
+    version: str = ""
+    """The version of that runtime's program."""
     role: str = ""
     model: str = ""
     session: str | None = None
     """The conversation that a further attempt goes on with."""
     session_runtime: str = ""
+    session_version: str = ""
+    """The version of the program that wrote the conversation last."""
     instead: str | None = None
     """The runtime that took over, once another one failed."""
     given_up: tuple[str, ...] = ()

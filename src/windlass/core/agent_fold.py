@@ -25,6 +25,7 @@ def _agent(step: StepState) -> AgentState:
 def _began(state: State, event: ev.AgentBegan) -> None:
     agent = _agent(state.steps[event.step])
     agent.runtime, agent.role, agent.model = event.runtime, event.role, event.model
+    agent.version = event.version
     agent.attempt = event.attempt
     agent.waits = (0, "")
 
@@ -32,6 +33,7 @@ def _began(state: State, event: ev.AgentBegan) -> None:
 def _session(state: State, event: ev.AgentSession) -> None:
     agent = _agent(state.steps[event.step])
     agent.session, agent.session_runtime = event.session, event.runtime
+    agent.session_version = agent.version if event.runtime == agent.runtime else ""
 
 
 def _acted(state: State, event: ev.AgentActed) -> None:

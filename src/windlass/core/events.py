@@ -333,6 +333,8 @@ class AgentBegan(_Event, frozen=True, tag="agent.began"):
     """The conversation it goes on with; None is a new one."""
     notes: tuple[str, ...] = ()
     """What was left out of the prompt, and why."""
+    version: str = ""
+    """The version of the runtime's program."""
 
 
 class AgentSession(_Event, frozen=True, tag="agent.session"):

@@ -551,6 +551,7 @@ class Engine(Control):
         findings.tools += unloadable
         if self.agents is not None:
             findings.tools += await self.agents.missing(state)
+            findings.changed += await self.agents.outdated(state)
         return tools, findings
 
     def _check_free(self, state: State, take_over: bool) -> None:

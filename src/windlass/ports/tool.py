@@ -29,6 +29,8 @@ class Health:
     """Seconds after which it may be well again by itself."""
     unset: bool = False
     """It is not set up, or nobody is logged in. A runtime may be `ok` all the same: a step can bring a key."""
+    version: str = ""
+    """The version of its program, where it has one of its own."""
 
 
 class Answer(NamedTuple):

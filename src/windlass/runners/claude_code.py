@@ -52,10 +52,11 @@ class ClaudeCodeRunner:
             return found
         old = ("it expands @paths in prompts: claude update",) if found.version < VERBATIM else ()
         if credentials(self._env) or await self._binaries.logged_in(found):
-            return Health(True, "; ".join((found.detail, *old)))
+            return Health(True, "; ".join((found.detail, *old)), version=found.label)
         program = found.path if found.origin != ON_PATH else "claude"
         advice = f"log in with: {shlex.quote(program)} auth login; or set ANTHROPIC_API_KEY"
-        return Health(True, "; ".join((found.detail, "installed, not logged in", *old)), advice, unset=True)
+        detail = "; ".join((found.detail, "installed, not logged in", *old))
+        return Health(True, detail, advice, unset=True, version=found.label)
 
     def installed(self) -> Health:
         return self._binaries.installed()

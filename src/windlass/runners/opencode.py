@@ -80,7 +80,7 @@ class OpenCodeRunner:
         found = await self._probe.program()
         if isinstance(found, Health):
             return found
-        return Health(True, f"OpenCode {found.version} ({found.path}, by {found.contract})")
+        return Health(True, f"OpenCode {found.version} ({found.path}, by {found.contract})", version=found.version)
 
     def installed(self) -> Health:
         return self._probe.installed()

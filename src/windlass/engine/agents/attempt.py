@@ -58,11 +58,12 @@ class AgentAttempt:
         self._role = str(arguments["role"])
         self._id = f"{call.execution}:{call.step}:{call.attempt}"
         self._account = ""
+        self._version = ""
 
     async def perform(self) -> str:
         role = await asyncio.to_thread(self._desk.briefing.role, self._role, self._call.workdir)
         chosen = await self._choose(role)
-        runner = chosen.runner
+        runner, self._version = chosen.runner, chosen.version
         model, notes = self._model(runner.name, role)
         self._account = account_of(runner, model, self._call.variables)
         self._check_quota(runner.name)
@@ -263,6 +264,7 @@ class AgentAttempt:
             request.model or "",
             request.session,
             (*notes, *brief.notes),
+            self._version,
         )
 
     async def _see_through(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:

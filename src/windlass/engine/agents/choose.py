@@ -19,6 +19,8 @@ class Chosen(NamedTuple):
     instead_of: str = ""
     """The runtime that was named and cannot be used."""
     because: str = ""
+    version: str = ""
+    """The version of the runner's program."""
 
 
 def any_account(runner: Runner) -> str:
@@ -45,7 +47,7 @@ async def choose(
         raise ToolError(f"there is no runtime {named!r}; {hint}", category=Category.CONFIGURATION)
     health = await _health(runner, account(runner))
     if health.ok:
-        return Chosen(runner)
+        return Chosen(runner, version=health.version)
     other = next_in_family(named, given_up) if fallback else None
     instead = runners.get(other) if other is not None else None
     if instead is None and given_up:
@@ -57,7 +59,7 @@ async def choose(
     if not second.ok:
         why = f"{instead.name} cannot take over: {second.detail}"
         raise _nobody(f"{named} cannot be used: {health.detail}; {why}", health, second.advice)
-    return Chosen(instead, named, health.detail)
+    return Chosen(instead, named, health.detail, second.version)
 
 
 async def _health(runner: Runner, account: str) -> Health:

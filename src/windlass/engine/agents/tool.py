@@ -5,6 +5,7 @@ What can be said about its arguments before anything runs is said here; `attempt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,22 @@ class AgentTool:
                     found[named] = f"step {step.id}: {error.failure.message}{advice}"
         return list(found.values())
 
+    async def outdated(self, state: State) -> list[str]:
+        """Conversations of unfinished steps that a newer version of their runtime wrote than the one here (D5)."""
+        found: list[str] = []
+        for step in state.steps.values():
+            agent = step.agent
+            if agent is None or step.settled or agent.session is None or not agent.session_version:
+                continue
+            runner = self.runners.get(agent.session_runtime)
+            here = (await runner.available()).version if runner is not None else ""
+            if here and _numbers(here) < _numbers(agent.session_version):
+                wrote = f"{agent.session_runtime} {agent.session_version}"
+                found.append(
+                    f"{wrote} wrote the conversation of step {step.id}, and here is {here}: it may not read it"
+                )
+        return found
+
     async def close(self) -> None:
         """Let go of what runtimes keep warm."""
         if isinstance(self.runners, Closable):
@@ -122,3 +139,7 @@ class AgentTool:
         if call.contact is None:
             raise ToolError("an agent needs an execution to work for", category=Category.LOGIC)
         return await AgentAttempt(self, arguments, call, call.contact).perform()
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
