@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
+from typer.core import TyperGroup
 
 from windlass.cli import (
     adopt,
@@ -107,7 +107,7 @@ def _command_in(words: list[str]) -> str:
     """The command among what was typed, like `tools show`."""
     group, found = typer.main.get_command(app), list[str]()
     for word in words:
-        if isinstance(group, click.Group) and word in group.commands:
+        if isinstance(group, TyperGroup) and word in group.commands:
             group = group.commands[word]
             found.append(word)
         elif found:
