@@ -103,7 +103,7 @@ async def engine(project: Project) -> AsyncIterator[Engine]:
 
 async def found(engine: Engine, name: str) -> Tool:
     if name.startswith("mcp."):
-        await engine.bench.mcp.discover(60)
+        await engine.built_in.mcp.discover(60)
     tool = engine.performer.tools.get(name)
     assert tool is not None, f"there is no tool {name}"
     return tool

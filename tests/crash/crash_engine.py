@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from windlass.assembly.workshop import Workshop
+from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import Clock, SystemClock
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
@@ -28,7 +28,7 @@ def engine_on(journal: Journal, home: Path, tools: Iterable[Tool] = (), clock: C
         performer,
         clock or SystemClock(),
         home=home,
-        workshop=Workshop(registry, Trust(home / "user")),
+        workshop=PlanLoader(registry, Trust(home / "user")),
         archive=CheckpointFolder(home / "executions"),
         ledger=MemoryLedger(),
     )

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 import windlass
 from windlass import errors
-from windlass.assembly import Workshop
+from windlass.assembly import PlanLoader
 from windlass.assembly.code import programs
-from windlass.assembly.workbench import Workbench
 from windlass.cli.app import app
 from windlass.cli.session import exit_code
 from windlass.core.decide import Policy
@@ -29,6 +28,7 @@ from windlass.plan.model import Approve, Effect, Importance, Limits, Plan, Retry
 from windlass.plan.template import _env
 from windlass.process import Supervisor
 from windlass.settings import Settings
+from windlass.tools.built_in import BuiltInTools, ToolSetup
 from windlass.trust import Trust
 
 PAGES = pages()
@@ -86,9 +86,9 @@ def test_every_plan_in_the_docs_passes_the_checks(block: Block, project: Any) ->
             project.file(other.file, other.text)
     plan = project.file("plan.yaml", block.text)
     trust = Trust(plan.parent / "user", lambda _folder, _files: True)
-    bench = Workbench(Settings(), plan.parent, Supervisor(), {}, lambda _folder: False)
-    tools = programs(Policy(), plan.parent, Supervisor(), bench.tools).registry
-    workshop = Workshop(tools, trust)
+    built_in = BuiltInTools(ToolSetup(Settings(), plan.parent, Supervisor(), {}), lambda _folder: False)
+    tools = programs(Policy(), plan.parent, Supervisor(), built_in).registry
+    workshop = PlanLoader(tools, trust)
     assert workshop.read(plan, plan.parent).warnings == ()
 
 

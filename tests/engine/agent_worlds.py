@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from windlass import Execution, Plan, Step
 from windlass.agents import Briefing
-from windlass.assembly import built_in_tools, child_environment
+from windlass.assembly import child_environment
 from windlass.assembly.agents import policy_of
-from windlass.assembly.workshop import Workshop
+from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import Clock, SystemClock
 from windlass.core import events as ev
 from windlass.core.state import State, fold
@@ -24,7 +24,9 @@ from windlass.ports import Health, Journal, Ledger, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings
 from windlass.testing import MemoryJournal, ScriptedRunner, Turn
+from windlass.tools.files import file_tools
 from windlass.tools.registry import Registry
+from windlass.tools.shell import Shell
 from windlass.trust import Trust
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class AgentWorld:
             trusted=trust.has,
             bury=_nobody_is_dead,
         )
-        registry = Registry([*built_in_tools(), agents, *self.tools])
+        registry = Registry([Shell(), *file_tools(), agents, *self.tools])
         performer = Performer(registry, supervisor, child_environment(known), home / "executions", known.grace)
         return Engine(
             self.journal,
@@ -98,7 +100,7 @@ class AgentWorld:
             settings=known,
             policy=policy_of(known),
             agents=agents,
-            workshop=Workshop(registry, trust),
+            workshop=PlanLoader(registry, trust),
             archive=CheckpointFolder(home / "executions"),
         )
 

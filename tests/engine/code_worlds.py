@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import windlass
 from windlass import Execution, Plan, Step
-from windlass.assembly import built_in_tools, child_environment
+from windlass.assembly import child_environment
 from windlass.assembly.agents import policy_of
-from windlass.assembly.workshop import Workshop
+from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import SystemClock
 from windlass.core import events as ev
 from windlass.core.questions import QuestionChanges
@@ -35,7 +35,9 @@ from windlass.process import Supervisor
 from windlass.settings import load_settings
 from windlass.testing import MemoryJournal
 from windlass.tools.composed import ComposedShelf
+from windlass.tools.files import file_tools
 from windlass.tools.registry import Registry
+from windlass.tools.shell import Shell
 from windlass.trust import Trust
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ class CodeWorld:
         self._known = load_settings(project.home, {**self.settings, "tools": self._terms})
         clock = SystemClock()
         desk, policy = Desk(sandbox, clock), policy_of(self._known)
-        fixed: list[Tool] = [*built_in_tools(), *self.tools, CodeTool(desk, policy), CodeSearch()]
+        fixed: list[Tool] = [Shell(), *file_tools(), *self.tools, CodeTool(desk, policy), CodeSearch()]
         folders = project.home / "composed-tools", user_folder() / "composed-tools"
         self.shelf = ComposedShelf(*folders, lambda: [tool.name for tool in fixed])
         self.registry = Registry(fixed, ComposedTools(self.shelf, desk, policy))
@@ -131,7 +133,7 @@ class CodeWorld:
             settings=known,
             policy=policy_of(known),
             shelf=self.shelf,
-            workshop=Workshop(self.registry, Trust(user_folder())),
+            workshop=PlanLoader(self.registry, Trust(user_folder())),
             archive=CheckpointFolder(home / "executions"),
         )
 

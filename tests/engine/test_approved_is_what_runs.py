@@ -308,8 +308,8 @@ async def test_c6_a_tool_of_an_mcp_server_that_is_described_otherwise_is_asked_a
     mcp = {"post": {"command": sys.executable, "args": [str(server)]}}
     plan = asking("mcp.post.send", {"text": "hello"})
     async with windlass.open(mcp=mcp) as engine:
-        assert engine.bench is not None
-        await engine.bench.check()
+        assert engine.built_in is not None
+        await engine.built_in.check()
         execution = (await paused(engine, plan)).id
     words.write_text("Send a text to everyone")
     async with windlass.open(mcp=mcp) as engine:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from windlass.assembly import built_in_tools
 from windlass.engine.code.search import search
+from windlass.tools.files import file_tools
+from windlass.tools.shell import Shell
 
 
 @dataclass
@@ -81,7 +82,7 @@ def test_g2_no_more_than_asked_for_are_given() -> None:
     ],
 )
 def test_g2_the_built_in_tools_are_found_by_what_one_would_ask_for(query: str, first: str) -> None:
-    assert search(built_in_tools(), query)[0].name == first
+    assert search([Shell(), *file_tools()], query)[0].name == first
 
 
 def test_g2_a_tool_with_an_odd_schema_is_found_all_the_same() -> None:

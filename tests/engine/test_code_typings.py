@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.assembly import built_in_tools
 from windlass.engine.code.typings import declarations
+from windlass.tools.files import file_tools
+from windlass.tools.shell import Shell
 
 
 @dataclass
@@ -177,7 +178,7 @@ def test_g2_names_with_dots_are_nested_and_descriptions_are_comments() -> None:
 
 
 def test_g2_the_built_in_tools_are_declared_with_what_they_return() -> None:
-    text = declarations(built_in_tools())
+    text = declarations([Shell(), *file_tools()])
     tokens(text)
     assert "Promise<any>" not in text
     shell = re.search(r"  shell: (.*)", text)

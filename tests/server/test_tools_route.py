@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import windlass as library
-from windlass.assembly.showing import every_tool, tool_data
+from windlass.assembly.tool_catalog import every_tool, tool_data
 from windlass.core.breaker import Breaker
 from windlass.journal.gatebook import SqliteGateBook
 from windlass.plan.model import Effect

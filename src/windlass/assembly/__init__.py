@@ -9,9 +9,7 @@ from typing import Any
 
 from windlass.assembly.agents import agent_tool, policy_of, runtimes
 from windlass.assembly.code import programs
-from windlass.assembly.nature import Nature
-from windlass.assembly.workbench import Workbench, built_in_tools
-from windlass.assembly.workshop import Workshop
+from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import SystemClock
 from windlass.engine.engine import Engine
 from windlass.engine.gates import Gates
@@ -29,9 +27,10 @@ from windlass.journal.sqlite import SqliteJournal
 from windlass.ports import Runner, Tool
 from windlass.process import Supervisor
 from windlass.settings import Settings, load_settings
+from windlass.tools.built_in import TABLE, BuiltInTools, ToolSetup
 from windlass.trust import Ask, Trust
 
-__all__ = ["Workshop", "built_in_tools", "child_environment", "open_engine"]
+__all__ = ["PlanLoader", "child_environment", "open_engine"]
 
 _CHILDREN_SEE = [
     "PATH",
@@ -87,20 +86,22 @@ def open_engine(
     ledger = SqliteLedger(file) if kept else MemoryLedger()
     trust = Trust(user_folder(), ask)
     terms = TermsOfUse(chosen.tools)
-    nature = Nature(terms)
-    policy = policy_of(chosen, nature)
+
+    def is_sensitive(name: str) -> bool:
+        tool = code.registry.get(name)
+        return tool is not None and terms.of(tool).sensitive
+
+    policy = policy_of(chosen, is_sensitive)
     book = SqliteGateBook(folder / "gates.db") if kept else None
     gates = Gates(book, terms, folder / "places" if kept else None)
     available = runtimes(chosen, folder, supervisor, runners, gates.book)
     agents = agent_tool(chosen, policy, available, ledger, trust)
-    bench = Workbench(chosen, folder, supervisor, env, trust.has)
     own = list(tools)
-    taken = {tool.name for tool in own} - {tool.name for tool in built_in_tools()}
-    fixed = [tool for tool in (*bench.tools, agents, *own) if tool in own or tool.name not in taken]
-    code = programs(policy, folder, supervisor, fixed, terms.enabled, bench.more, bench.mcp.find)
-    registry = nature.tools = code.registry
+    replaced = {tool.name for tool in own if tool.name in TABLE and TABLE[tool.name].replaceable}
+    built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)
+    code = programs(policy, folder, supervisor, built_in, [agents, *own], terms.enabled)
     intake = Intake(chosen.load, folder)
-    performer = Performer(registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
+    performer = Performer(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
     return Engine(
         journal,
         performer,
@@ -112,8 +113,8 @@ def open_engine(
         agents=agents,
         sandbox=code.sandbox,
         shelf=code.shelf,
-        bench=bench,
-        workshop=Workshop(registry, trust),
+        built_in=built_in,
+        workshop=PlanLoader(code.registry, trust),
         archive=CheckpointFolder(folder / "executions"),
     )
 

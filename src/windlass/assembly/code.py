@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from windlass.homes import user_folder
 from windlass.ports import Sandbox, Shelf, Tool
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
+from windlass.tools.built_in import TABLE, BuiltInTools
 from windlass.tools.composed import ComposedShelf
 from windlass.tools.registry import Registry
 
@@ -39,24 +40,28 @@ def programs(
     policy: Policy,
     home: Path,
     supervisor: Supervisor,
-    tools: Iterable[Tool],
+    built_in: BuiltInTools,
+    tools: Iterable[Tool] = (),
     enabled: Callable[[str], bool] = lambda name: True,
-    more: Callable[[], Sequence[Tool]] = tuple,
-    unlisted: Callable[[str], Tool | None] = lambda name: None,
 ) -> Programs:
-    """No worker is started before a program needs one. What is not `enabled` nobody has; the rest: see the registry."""
+    """The registry of all tools: the built-in ones, `tools`, those that run programs, and those that come and go.
+
+    A tool that is not `enabled` is left out. No worker of the sandbox is started before a program needs one."""
     sandbox = WasmSandbox(supervisor, cache_folder())
     desk = Desk(sandbox, SystemClock())
     fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
     folder = "composed-tools"
-    shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: [*(tool.name for tool in fixed), "mcp"])
+    taken = [*TABLE, *(tool.name for tool in fixed), "mcp"]
+    shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: taken)
     composed = ComposedTools(shelf, desk, policy)
 
     def come_and_go() -> list[Tool]:
-        return [tool for tool in (*composed(), *more()) if enabled(tool.name)]
+        return [tool for tool in (*composed(), *built_in.more()) if enabled(tool.name)]
 
-    def by_name(name: str) -> Tool | None:
-        return unlisted(name) if enabled(name) else None
+    def find(name: str) -> Tool | None:
+        if not enabled(name):
+            return None
+        return built_in.find(name) or next((tool for tool in composed() if tool.name == name), None)
 
     kept = [tool for tool in fixed if enabled(tool.name)]
-    return Programs(sandbox, shelf, Registry(kept, come_and_go, by_name))
+    return Programs(sandbox, shelf, Registry(kept, come_and_go, find, built_in))

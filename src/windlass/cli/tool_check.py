@@ -15,7 +15,7 @@ MOST_LINES = 20
 
 
 async def checked(engine: Engine) -> dict[str, Any]:
-    health = await engine.bench.check() if engine.bench is not None else {}
+    health = await engine.built_in.check() if engine.built_in is not None else {}
     known = breakers(engine.performer.gates)
     tools = {
         name: {"ok": found.ok, "set_up": not found.unset, "detail": found.detail, "advice": found.advice}

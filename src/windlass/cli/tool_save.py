@@ -79,7 +79,7 @@ async def keep(
 ) -> dict[str, Any]:
     """Save it. Nothing is written, and no home is made, before the program was looked at."""
     from windlass.assembly import make_home
-    from windlass.assembly.showing import file_of, whole_data
+    from windlass.assembly.tool_catalog import file_of, whole_data
     from windlass.engine.single import tool_named
 
     assert engine.shelf is not None

@@ -53,7 +53,7 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
         return
 
     async def work(engine: Engine) -> int:
-        from windlass.assembly.showing import every_tool, tool_data
+        from windlass.assembly.tool_catalog import every_tool, tool_data
         from windlass.cli.tool_text import tool_table
         from windlass.engine.gates.view import manner
 
@@ -64,7 +64,7 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
         else:
             sys.stdout.write(tool_table(told))
         shelf = engine.shelf.problems() if engine.shelf is not None else []
-        bench = engine.bench.problems() if engine.bench is not None else []
+        bench = engine.built_in.problems() if engine.built_in is not None else []
         for problem in (*shelf, *bench):
             say(f"warning: {problem}")
         return 0
@@ -96,7 +96,7 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False, home: Home
     """One tool: what it takes and returns, how a program calls it; of a composed one also its source."""
 
     async def work(engine: Engine) -> int:
-        from windlass.assembly.showing import whole_data
+        from windlass.assembly.tool_catalog import whole_data
         from windlass.cli.tool_text import tool_page
         from windlass.engine.gates.view import manner
         from windlass.engine.single import tool_named
@@ -122,7 +122,7 @@ def types(
     """TypeScript declarations of the tools that a program can call: of all, or of those that fit."""
 
     async def work(engine: Engine) -> int:
-        from windlass.assembly.showing import fitting
+        from windlass.assembly.tool_catalog import fitting
         from windlass.engine.code.typings import declarations
 
         found = fitting(engine, query, EVERY)
@@ -256,7 +256,7 @@ def delete(
 
 def _look_for(engine: Engine, name: str, everywhere: bool) -> None:
     """Nobody is asked about a tool that cannot be deleted, or that is in the other place."""
-    from windlass.assembly.showing import kind_of
+    from windlass.assembly.tool_catalog import kind_of
     from windlass.engine.code.composed import Composed
 
     tool = engine.performer.tools.get(name)

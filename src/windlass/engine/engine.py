@@ -60,10 +60,10 @@ QUICKLY_RECLAIMED = 256 * 1024 * 1024
 """Bytes in use up to which the journal's file is written anew while executions are running."""
 
 
-class Bench(Protocol):
-    """The tools that come with the engine, as far as they can be ill or have to be let go of."""
+class ToolHealth(Protocol):
+    """The tools that come with the engine, as far as they have a health or have to be closed."""
 
-    def names(self) -> frozenset[str]: ...
+    def __contains__(self, name: object) -> bool: ...
 
     def problems(self) -> list[str]: ...
 
@@ -100,7 +100,7 @@ class Engine(Control):
         agents: AgentTool | None = None,
         sandbox: Sandbox | None = None,
         shelf: Shelf | None = None,
-        bench: Bench | None = None,
+        built_in: ToolHealth | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class Engine(Control):
         self.sandbox = sandbox
         self.shelf = shelf
         """The composed tools."""
-        self.bench = bench
+        self.built_in = built_in
         """The tools that come with the engine."""
         if agents is not None:
             agents.bury = self.bury_the_dead
@@ -160,7 +160,7 @@ class Engine(Control):
         await self._checkpoints.close()
         if self.agents is not None:
             await self.agents.close()
-        for part in (self.sandbox, self.bench):
+        for part in (self.sandbox, self.built_in):
             if part is not None:
                 await part.close()
         await self.performer.processes.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -118,7 +119,6 @@ class _Meaning:
         self._inputs = None if inputs is None else frozenset(inputs)
         self._report = report
         self._tools = tools
-        self._tool_names = frozenset(tools.names()) if tools is not None else frozenset()
         self._flawed = flawed
         """Indexes of steps that lack some of what the plan says of them."""
         self._waits: dict[str, Sequence[str]] = {}
@@ -283,6 +283,11 @@ class _Meaning:
             return f"did you mean `inputs.{root}`?"
         return self._report.did_you_mean(root, _ROOTS) or f"known: {', '.join(_ROOTS)}"
 
+    @cached_property
+    def _tool_names(self) -> frozenset[str]:
+        """Every tool there is: to list them all takes longer than to look for the few that a plan names."""
+        return frozenset(self._tools.names()) if self._tools is not None else frozenset()
+
     def _check_tool(self, index: int, step: Step) -> None:
         if self._tools is None or step.tool == STAND_IN:
             return
@@ -291,7 +296,7 @@ class _Meaning:
             self._check_agent(index, step)
         elif name == CODE and step.is_code:
             self._check_code(index, step)
-        elif name not in self._tool_names and not self._tools.knows(name):
+        elif not self._tools.knows(name):
             hint = self._report.did_you_mean(name, self._tool_names)
             field = "run" if step.run is not None else "tool"
             self._problem(index, f"there is no tool `{name}`", (field,), hint)
@@ -306,7 +311,7 @@ class _Meaning:
     def _check_agent(self, index: int, step: Step) -> None:
         """The role, skills and runtime of an agent. What it is to do may be known only later."""
         assert self._tools is not None
-        if AGENT in self._tool_names and index not in self._flawed:
+        if self._tools.knows(AGENT) and index not in self._flawed:
             told = {name: step.arguments[name] for name in _KNOWN_BEFORE if name in step.arguments}
             for message in self._tools.validate(AGENT, {"prompt": "…", **told}):
                 field = next((name for name in _KNOWN_BEFORE if f"`{name}`" in message), "role")
@@ -315,7 +320,7 @@ class _Meaning:
     def _check_code(self, index: int, step: Step) -> None:
         """A program, as far as its tool can tell. Its `args` may be known only later."""
         assert self._tools is not None
-        if CODE not in self._tool_names:
+        if not self._tools.knows(CODE):
             self._problem(index, "code steps need the sandbox: pip install 'windlass[code]'", ("code",))
         elif index not in self._flawed:
             left_out = ("args",) if _holds_template(step) else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from windlass.errors import UsageError
@@ -16,26 +17,24 @@ def _no_more() -> Sequence[Tool]:
     return ()
 
 
-def _nobody(name: str) -> Tool | None:
-    return None
-
-
 class Registry:
     def __init__(
         self,
         tools: Iterable[Tool] = (),
         more: Callable[[], Sequence[Tool]] = _no_more,
-        unlisted: Callable[[str], Tool | None] = _nobody,
+        find: Callable[[str], Tool | None] | None = None,
+        built_in: Mapping[str, Tool] = MappingProxyType({}),
     ) -> None:
-        """`more` gives tools that come and go while the engine is open; none of them takes the name of another.
-        `unlisted` finds one by a name that nobody lists."""
+        """`built_in` builds each tool when it is asked for by name. `more` lists tools that come and go while the
+        engine is open, and `find` finds one of them by name, or one that is not listed; none takes another's name."""
         self._tools: dict[str, Tool] = {}
-        self._more, self._unlisted = more, unlisted
+        self._built_in, self._more, self._find = built_in, more, find
         for tool in tools:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
-        if tool.name in self._tools and self._tools[tool.name] is not tool:
+        known = self._tools.get(tool.name)
+        if tool.name in self._built_in or (known is not None and known is not tool):
             raise UsageError(
                 f"there are two tools named {tool.name!r}",
                 advice=("give one of them another name: @tool(name=...)",),
@@ -44,20 +43,25 @@ class Registry:
 
     def extended(self, tools: Iterable[Tool]) -> Registry:
         """These tools and some more, for one execution."""
-        return Registry([*self._tools.values(), *tools], self._more, self._unlisted)
+        return Registry([*self._tools.values(), *tools], self._more, self._find, self._built_in)
 
     def get(self, name: str) -> Tool | None:
-        found = self._tools.get(name) or next((tool for tool in self._more() if tool.name == name), None)
-        return found if found is not None else self._unlisted(name)
+        found = self._tools.get(name) or self._built_in.get(name)
+        if found is not None:
+            return found
+        if self._find is not None:
+            return self._find(name)
+        return next((tool for tool in self._more() if tool.name == name), None)
 
     def knows(self, name: str) -> bool:
-        return self.get(name) is not None
+        """True if there is a tool of that name; a built-in one is not built for that."""
+        return name in self._tools or name in self._built_in or self.get(name) is not None
 
     def nearest(self, name: str) -> str | None:
         return next(iter(difflib.get_close_matches(name, self.names(), 1)), None)
 
     def names(self) -> list[str]:
-        return sorted({*self._tools, *(tool.name for tool in self._more())})
+        return sorted({*self._tools, *self._built_in, *(tool.name for tool in self._more())})
 
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """What the named tool finds wrong with the arguments."""

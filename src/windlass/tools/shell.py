@@ -21,7 +21,7 @@ from windlass.errors import Category, ToolError
 from windlass.plan.limits import CommandLimits
 from windlass.plan.model import Effect
 from windlass.plan.quantities import MB
-from windlass.ports import Call
+from windlass.ports import Call, Tool
 from windlass.process import (
     Exit,
     Isolation,
@@ -34,9 +34,10 @@ from windlass.process import (
     refusal,
 )
 from windlass.tools.arguments import Arguments, complaints
+from windlass.tools.built_in import ToolSetup
 from windlass.tools.captured import CapturedStream
 
-__all__ = ["Shell"]
+__all__ = ["Shell", "build_tools"]
 
 EX_TEMPFAIL = 75
 _NEAR = 0.9
@@ -167,6 +168,10 @@ class Shell:
         if limits is not None and (near := _near(limits, ended)):
             call.output("note", near)
         return result
+
+
+def build_tools(setup: ToolSetup) -> list[Tool]:
+    return [Shell()]
 
 
 def _measure(ended: Exit, call: Call) -> None:

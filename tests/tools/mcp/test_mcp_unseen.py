@@ -99,8 +99,8 @@ async def test_c6_a_person_is_asked_before_a_tool_that_nobody_knows_and_never_ag
         first = await (await engine.start(plan, workdir=project.path, hold=False)).result()
         assert first["steps"][0]["waiting_for"] == "approval"
         assert not (project.path / "starts").exists(), "no server runs for a plan that nobody has approved"
-        assert engine.bench is not None
-        assert (await engine.bench.check())["mcp.ill"].ok
+        assert engine.built_in is not None
+        assert (await engine.built_in.check())["mcp.ill"].ok
         assert (project.path / "starts").exists()
         second = await (await engine.start(plan, workdir=project.path, hold=False)).result()
         assert second["status"] == "completed"

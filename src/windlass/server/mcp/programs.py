@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from windlass.assembly.showing import callable_tools, fitting
+from windlass.assembly.tool_catalog import callable_tools, fitting
 from windlass.engine.code.tool import WHAT_CODE_IS
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from windlass.agents.catalogue import Catalogue
 from windlass.agents.listing import catalogue_data
-from windlass.assembly.showing import every_tool, tool_data, whole_data
+from windlass.assembly.tool_catalog import every_tool, tool_data, whole_data
 from windlass.engine.gates.view import manner
 from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json

@@ -6,6 +6,12 @@ reaches goes through the execution's `door.py`, which asks the guard. `acts.py`,
 tools are asked for, `failures.py` says what went wrong, and `tools.py` puts it together.
 """
 
+from windlass.ports import Tool
 from windlass.tools.browser.tools import BrowserTools
+from windlass.tools.built_in import ToolSetup
 
-__all__ = ["BrowserTools"]
+__all__ = ["BrowserTools", "build_tools"]
+
+
+def build_tools(setup: ToolSetup) -> list[Tool]:
+    return BrowserTools(setup.settings.browser, setup.settings.network, setup.supervisor, setup.env).tools()

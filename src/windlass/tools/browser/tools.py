@@ -25,7 +25,7 @@ from windlass.tools.browser import results as given
 from windlass.tools.browser.pool import Pool
 from windlass.tools.browser.session import Tab
 from windlass.tools.browser.sessions import IDLE, LINGER, Sessions
-from windlass.tools.crafted import Crafted
+from windlass.tools.functional import FunctionalTool
 from windlass.tools.net.guard import Guard, Resolver, system_resolver
 from windlass.tools.net.names import read_address
 
@@ -60,7 +60,7 @@ class BrowserTools:
 
     def tools(self) -> list[Tool]:
         none, again, once = Effect.NONE, Effect.REPEATABLE, Effect.ONCE
-        opening = Crafted(
+        opening = FunctionalTool(
             "browser.open",
             "Open a web page in a browser; the other browser tools then work on it",
             told.Open,
@@ -69,9 +69,10 @@ class BrowserTools:
             stateful=True,
             result=given.Opened,
             health=self.health,
+            close=self.close,
             circuit=_host,
         )
-        closing = Crafted(
+        closing = FunctionalTool(
             "browser.close",
             "Close a page, or all pages of this execution",
             told.Close,
@@ -80,6 +81,7 @@ class BrowserTools:
             stateful=True,
             result=given.Closed,
             health=self.health,
+            close=self.close,
             circuit=_nothing,
         )
         return [
@@ -134,7 +136,7 @@ class BrowserTools:
                         await asyncio.shield(asyncio.ensure_future(tab.close()))
                     raise
 
-        return Crafted(
+        return FunctionalTool(
             f"browser.{name}",
             description,
             model,
@@ -143,6 +145,7 @@ class BrowserTools:
             stateful=True,
             result=result,
             health=self.health,
+            close=self.close,
             circuit=_nothing,
         )
 

@@ -10,8 +10,14 @@ hard links between files that are copied to another device. Replaced and deleted
 execution is cleaned, up to `kept.MOST_KEPT` for each step.
 """
 
+from windlass.ports import Tool
+from windlass.tools.built_in import ToolSetup
 from windlass.tools.files.retrace import undo_steps
 from windlass.tools.files.rollback import roll_back, seal
 from windlass.tools.files.tools import file_tools
 
-__all__ = ["file_tools", "roll_back", "seal", "undo_steps"]
+__all__ = ["build_tools", "file_tools", "roll_back", "seal", "undo_steps"]
+
+
+def build_tools(setup: ToolSetup) -> list[Tool]:
+    return file_tools(disk_floor=setup.settings.load.disk_floor)

@@ -10,7 +10,7 @@ from windlass.plan.model import Effect
 from windlass.ports import Call, Tool
 from windlass.settings import NetworkSettings
 from windlass.tools.arguments import Arguments
-from windlass.tools.crafted import Act, Crafted
+from windlass.tools.functional import Act, FunctionalTool
 from windlass.tools.http.arguments import Download, Fetch, Send
 from windlass.tools.http.download import keep
 from windlass.tools.http.requests import ask_of, secrets_of
@@ -63,7 +63,7 @@ def http_tools(
     ]
 
 
-class HttpTool(Crafted):
+class HttpTool(FunctionalTool):
     """A tool that shares a line with others."""
 
     def __init__(

@@ -9,6 +9,12 @@
 A message names a service, never an address with a secret in it; secrets stay in the environment.
 """
 
+from windlass.ports import Tool
+from windlass.tools.built_in import ToolSetup
 from windlass.tools.message.tools import message_tools
 
-__all__ = ["message_tools"]
+__all__ = ["build_tools", "message_tools"]
+
+
+def build_tools(setup: ToolSetup) -> list[Tool]:
+    return message_tools(setup.settings.messages, setup.environ, setup.clock.now, book=setup.home / "messages.db")

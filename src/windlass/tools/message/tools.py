@@ -13,7 +13,7 @@ from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Terms, Tool
 from windlass.settings.tools import MessageSettings
-from windlass.tools.crafted import Crafted
+from windlass.tools.functional import FunctionalTool
 from windlass.tools.message import chat, health, smtp, webhook
 from windlass.tools.message.addresses import Recipients, address_problem, sender_of
 from windlass.tools.message.arguments import Email, EmailSent, Send, Sent, Webhook, WebhookSent
@@ -38,7 +38,7 @@ def message_tools(
     work = _Messages(settings, env, now or SystemClock().now, Book(book))
     terms = Terms(timeout=TIMEOUT, rate=settings.rate, sensitive=True)
     return [
-        Crafted(
+        FunctionalTool(
             "message.email",
             "Send a mail to people whom the settings allow",
             Email,
@@ -50,7 +50,7 @@ def message_tools(
             check=work.email_problems,
             circuit=lambda given: work.circuit(given.service, "smtp"),
         ),
-        Crafted(
+        FunctionalTool(
             "message.send",
             "Send a message to a chat or push service of the settings",
             Send,
@@ -62,7 +62,7 @@ def message_tools(
             check=work.send_problems,
             circuit=lambda given: work.circuit(given.service, "url"),
         ),
-        Crafted(
+        FunctionalTool(
             "message.webhook",
             "Post JSON to a webhook of the settings",
             Webhook,

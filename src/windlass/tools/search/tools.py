@@ -14,7 +14,7 @@ from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Meter, Rate, Terms, Tool
 from windlass.settings import NetworkSettings, SearchSettings
 from windlass.settings.tools import SearchProvider
-from windlass.tools.crafted import Crafted
+from windlass.tools.functional import FunctionalTool
 from windlass.tools.net.exchange import Ask, exchange
 from windlass.tools.net.failures import TooMuch, category_of_status, in_time, wait_of
 from windlass.tools.net.guard import Guard, Resolver, system_resolver
@@ -53,7 +53,7 @@ def search_tools(
     return [SearchTool(search, Line(Guard(network, resolve), tls=tls), env, now)]
 
 
-class SearchTool(Crafted):
+class SearchTool(FunctionalTool):
     def __init__(self, search: SearchSettings, line: Line, env: Mapping[str, str], now: Callable[[], float]) -> None:
         super().__init__(
             "search",

@@ -30,8 +30,8 @@ def kind_of(engine: Engine, tool: Tool) -> Kind:
         return "composed"
     if tool.name.startswith("mcp."):
         return "mcp"
-    ours = engine.bench.names() if engine.bench is not None else frozenset()
-    return "built-in" if tool.name in (AGENT, CODE, CodeSearch().name) or tool.name in ours else "own"
+    ours = engine.built_in is not None and tool.name in engine.built_in
+    return "built-in" if ours or tool.name in (AGENT, CODE, CodeSearch().name) else "own"
 
 
 def tool_data(engine: Engine, tool: Tool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A tool from a model of its arguments and a function: what most built-in tools are made with.
 
-Crafted("http.get", "Fetch a page or an API", Get, get, effect=Effect.NONE, result=Response)
+FunctionalTool("http.get", "Fetch a page or an API", Get, get, effect=Effect.NONE, result=Response)
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from windlass.plan.model import Effect
 from windlass.ports import Call, Estimate, Health, Terms
 from windlass.tools.arguments import Arguments, complaints
 
-__all__ = ["Crafted"]
+__all__ = ["FunctionalTool"]
 
 Act = Callable[[Any, Call], Awaitable[Any]]
 """Given the checked arguments and the call; returns plain data, or raises ToolError."""
 
 
-class Crafted:
+class FunctionalTool:
     def __init__(
         self,
         name: str,
@@ -36,15 +36,17 @@ class Crafted:
         check: Callable[[Any], list[str]] | None = None,
         circuit: Callable[[Any], str | None] | None = None,
         stateful: bool = False,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`effect` may depend on the arguments; `check` finds what a schema cannot say; `circuit`: see `circuit_of`.
-        What is `stateful` answers by what was done before, and is never answered from a cache."""
+        What is `stateful` answers by what was done before, and is never answered from a cache. `close` may be called
+        once for each tool that shares it."""
         self.name, self.description = name, description
         self.terms = terms or Terms()
         self._model, self._act = model, act
         self._effect, self._result = effect, result
         self._health, self._estimate, self._check = health, estimate, check
-        self._circuit = circuit
+        self._circuit, self._close = circuit, close
         self.stateful = stateful
 
     @cached_property
@@ -74,6 +76,10 @@ class Crafted:
 
     async def health(self) -> Health:
         return await self._health() if self._health is not None else Health(True)
+
+    async def close(self) -> None:
+        if self._close is not None:
+            await self._close()
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         if wrong := self.validate(arguments):

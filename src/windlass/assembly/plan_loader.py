@@ -15,14 +15,13 @@ from windlass.plan.check import ToolCatalog
 from windlass.plan.load import load_plan, load_text, peek_tools
 from windlass.plan.model import AGENT
 from windlass.ports import Tool
-from windlass.tools.pyfiles import tools_in
 from windlass.tools.registry import Registry
 from windlass.trust import Trust
 
-__all__ = ["Workshop"]
+__all__ = ["PlanLoader"]
 
 
-class Workshop:
+class PlanLoader:
     """Reads plan files and brings their tools, asking for trust where it must."""
 
     def __init__(self, registry: Registry, trust: Trust) -> None:
@@ -64,6 +63,10 @@ class Workshop:
             names = ", ".join(str(file) for file in missing)
             raise UsageError(f"the plan names tools that are not there: {names}")
         self._trust.require(files)
+        if not files:
+            return []
+        from windlass.tools.pyfiles import tools_in  # most plans name none
+
         return [found for file in files for found in tools_in(file)]
 
 
