@@ -142,6 +142,10 @@ def test_c6_no_command_lets_a_sequence_through_or_a_line_pose_as_ours(project: P
     role = f"---\nname: odd\ndescription: {json.dumps('x' + HOSTILE.replace(chr(0), ''))}\n---\nDo it.\n"
     project.file(".claude/agents/odd.md", role)
     broken = project.plan(json.dumps({"name": "x", "steps": [{"id": "a", "run": "true", HOSTILE: 1}]}), "broken.json")
+    program = project.file("odd.js", "return 1")
+    windlass("tools", "save", "odd.tool", program, "--description", "plain words")
+    (saved,) = [file for file in project.home.rglob("*") if file.is_file() and b"plain words" in file.read_bytes()]
+    saved.write_text(saved.read_text().replace("plain words", json.dumps(HOSTILE)[1:-1]))
     commands = [
         ["status"],
         ["status", execution],
@@ -160,6 +164,15 @@ def test_c6_no_command_lets_a_sequence_through_or_a_line_pose_as_ours(project: P
         ["status", HOSTILE],
         ["run", HOSTILE],
         ["no such command" + HOSTILE],
+        ["tools"],
+        ["tools", "show", "odd.tool"],
+        ["tools", "show", HOSTILE],
+        ["budget"],
+        ["budget", "--by", HOSTILE],
+        ["doctor"],
+        ["doctor", "--json"],
+        ["retry", execution, HOSTILE],
+        ["--home", "other" + HOSTILE.replace(chr(0), "")[:40], "list"],
     ]
     for arguments, told in zip(commands, _told(project, commands), strict=True):
         assert told.strip(), arguments
