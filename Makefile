@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 install: $(VENV)/.installed $(QUICKJS)
 
-dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.debian $(VENV)/.mcp-servers
+dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.debian $(VENV)/.mcp-servers $(VENV)/.json-schema-suite
 
 $(VENV)/.installed: requirements/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Windlass needs Python 3.11 or newer; set PYTHON=python3.12 or the like") if sys.version_info < (3, 11) else None'
@@ -50,6 +50,13 @@ $(VENV)/.mcp-servers: tests/tools/mcp/package.json tests/tools/mcp/requirements.
 	cd $(VENV)/mcp-servers && PATH="$$PATH:$(abspath $(BIN))" npm install --ignore-scripts --no-audit --no-fund --loglevel=error
 	test -x $(VENV)/mcp-servers/python/bin/pip || $(PYTHON) -m venv $(VENV)/mcp-servers/python
 	$(VENV)/mcp-servers/python/bin/python -m pip --disable-pip-version-check --quiet install -r tests/tools/mcp/requirements.txt
+	touch $@
+
+# JSON Schema's own test suite. It is in the source archive of jsonschema, pinned by its hash; npm has a pointer to git only.
+$(VENV)/.json-schema-suite: tests/json-schema-suite.txt | $(VENV)/.installed
+	rm -rf $(VENV)/json-schema-suite && mkdir $(VENV)/json-schema-suite
+	$(PIP) download --no-deps --no-binary jsonschema --require-hashes -r tests/json-schema-suite.txt -d $(VENV)/json-schema-suite
+	cd $(VENV)/json-schema-suite && tar xzf *.tar.gz && mv jsonschema-*/json/tests . && rm -rf jsonschema-*
 	touch $@
 
 demo: install

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -269,6 +270,9 @@ PATTERNS = [
     r"\x61[b]",
     "a||b",
     "()",
+    "(" * 50 + "a" + ")" * 50,
+    "[:a[]",
+    "(?:a{1,1000}){1}",
 ]
 
 
@@ -276,7 +280,7 @@ PATTERNS = [
 @settings(max_examples=600, deadline=None)
 def test_g3_a_pattern_finds_what_it_finds_elsewhere(pattern: str, text: str) -> None:
     theirs = re.search(pattern.replace("$", r"\Z"), text, re.ASCII) is not None
-    assert read_pattern(pattern).found_in(text, lambda _: None) is theirs
+    assert read_pattern(pattern).found_in(text) is theirs
 
 
 @pytest.mark.parametrize(
@@ -297,8 +301,9 @@ def test_g3_a_pattern_finds_what_it_finds_elsewhere(pattern: str, text: str) -> 
         "a{99999}",
         "a{x}",
         "((a{1000}){1000}){1000}",
-        "(" * 50 + ")" * 50,
-        r"\p{L}",
+        r"\p{Letter}",
+        "[]",
+        r"[a-\d]",
         "\\",
         r"\u12",
         "[z-a]",
@@ -311,6 +316,66 @@ def test_g3_a_pattern_that_is_none_or_asks_too_much_is_refused(pattern: str) -> 
         read_pattern(pattern)
     (said,) = unusable({"type": "object", "properties": {"a": {"pattern": pattern}}})
     assert "pattern" in said
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "missed"),
+    [
+        (r"^\s$", "\u2003", "\u2013"),
+        (r"^[\s-]$", "-", "a"),
+        (r"^[\S]$", "\u2013", "\u00a0"),
+        (r"^\cC$", "\x03", "C"),
+        (r"^[\b]$", "\b", "b"),
+        (r"^\uD83D\uDE00$", "\U0001f600", "\ud83d"),
+        (r"^\u{1F600}$", "\U0001f600", "u"),
+        (r"^\p{Lu}\P{Lu}$", "Éa", "éa"),
+        (r"^\p{Script=Greek}$", "α", "a"),
+        ("^.$", "\U0001f600", "\u2028"),
+        ("^(?<year>[0-9]{4})$", "2026", "202"),
+        ("^a{1,2500}$", "a" * 2500, "a" * 2501),
+    ],
+)
+def test_g3_patterns_are_read_as_javascript_reads_them(pattern: str, found: str, missed: str) -> None:
+    assert misfits({"pattern": pattern}, found) == []
+    assert misfits({"pattern": pattern}, missed)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [("a(?!b)", "lookahead, lookbehind and flags"), (r"(a)\1", "backreferences are not supported")],
+)
+def test_g3_what_a_linear_matcher_cannot_do_is_refused_by_name(pattern: str, said: str) -> None:
+    (reason,) = unusable({"type": "object", "properties": {"a": {"pattern": pattern}}})
+    assert said in reason
+
+
+# ── JSON Schema's own test suite ─────────────────────────────────────────────────────────────────────
+
+SUITE = Path(sys.prefix) / "json-schema-suite" / "tests" / "draft2020-12"
+"""Comes with `make dev`. Without it, these tests fail."""
+
+
+@pytest.mark.parametrize(
+    ("files", "least_right"),
+    [("*.json", 926), ("optional/ecmascript-regex.json", 52), ("optional/non-bmp-regex.json", 12)],
+)
+def test_g3_every_answer_to_the_official_suite_is_right_or_the_schema_is_refused_by_name(
+    files: str, least_right: int
+) -> None:
+    right, refused, wrong = 0, 0, []
+    for file in sorted(SUITE.glob(files)):
+        for case in json.loads(file.read_text()):
+            reasons = unusable(case["schema"], of_arguments=False)
+            for test in case["tests"]:
+                if reasons:
+                    refused += 1
+                elif (not misfits(case["schema"], test["data"])) is test["valid"]:
+                    right += 1
+                else:
+                    wrong.append((file.name, case["description"], test["description"]))
+    print(f"{files}: {right} right, {refused} refused by name, {len(wrong)} wrong")
+    assert wrong == []
+    assert right >= least_right, "install the suite with: make dev"
 
 
 # ── schemas ──────────────────────────────────────────────────────────────────────────────────────────
@@ -348,6 +413,8 @@ def deep_schema(levels: int) -> dict[str, Any]:
         (with_a({"$ref": "#/$defs/none"}), "where there is no schema"),
         (with_a({"$ref": "#/x-mine", "default": 1}, **{"x-mine": 5}), "where there is no schema"),
         (with_a({"$dynamicRef": "#a"}), "not supported"),
+        (with_a({"dependencies": {"a": ["b"]}}), "use dependentRequired"),
+        (with_a({}, **{"$schema": "https://example.com/dialect"}), "`$schema`"),
         (with_a({"$id": "https://example.com/x", "type": "string"}), "not supported"),
         ({"type": "object", "unevaluatedProperties": False}, "use additionalProperties"),
         ({"type": "object", "$ref": "#"}, "circle"),

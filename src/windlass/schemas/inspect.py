@@ -18,12 +18,18 @@ _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _SAME_VALUE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
 """Rules that look at the same value again, not at a part of it."""
+_COUNTS = frozenset({"minContains", "maxContains"})
+"""Read by the rule `contains`, and no rules of their own."""
 _REFUSED = {
     "$dynamicRef": "use $ref",
+    "$recursiveRef": "use $ref",
+    "dependencies": "use dependentRequired or dependentSchemas",
     "$id": "refs are read from the schema's own beginning",
     "unevaluatedProperties": "use additionalProperties",
     "unevaluatedItems": "use items",
 }
+_DIALECTS = "http://json-schema.org/"
+"""Where JSON Schema's own dialects are; older ones are read as draft 2020-12. What others mean is not known."""
 _Place = tuple[str, ...]
 
 
@@ -50,7 +56,7 @@ def cleaned(schema: Any) -> Any:
             kept[key] = [cleaned(inner) for inner in value]
         elif key in _ONE:
             kept[key] = cleaned(value)
-        elif key in validator_class().VALIDATORS:
+        elif key in _COUNTS or key in validator_class().VALIDATORS:
             kept[key] = value
     return kept
 
@@ -76,6 +82,9 @@ def _refused(places: dict[_Place, Any]) -> Iterator[str]:
         for word, instead in _REFUSED.items():
             if isinstance(schema, dict) and word in schema and not (word == "$id" and schema is places[()]):
                 yield f"`{word}` is not supported: {instead}"
+    dialect = places[()].get("$schema", _DIALECTS)
+    if not dialect.replace("https:", "http:", 1).startswith(_DIALECTS):
+        yield f"its `$schema`, {dialect[:80]!r}, is not supported: use https://json-schema.org/draft/2020-12/schema"
 
 
 def _patterns(places: dict[_Place, Any]) -> Iterator[str]:

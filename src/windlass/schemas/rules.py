@@ -89,8 +89,14 @@ def _error(message: str = "", path: tuple[str, ...] = ()) -> Any:
     return library().ValidationError(message, path=path)
 
 
+def _found(pattern: str, text: str) -> bool:
+    ready = read_pattern(pattern)
+    purse.get().spend(ready.cost(text))
+    return ready.found_in(text)
+
+
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
-    if isinstance(instance, str) and not read_pattern(pattern).found_in(instance, purse.get().spend):
+    if isinstance(instance, str) and not _found(pattern, instance):
         yield _error()
 
 
@@ -99,7 +105,7 @@ def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any,
         return
     for pattern, inner in patterns.items():
         for name, value in instance.items():
-            if read_pattern(pattern).found_in(name, purse.get().spend):
+            if _found(pattern, name):
                 yield from validator.descend(value, inner, path=name, schema_path=pattern)
 
 
@@ -107,9 +113,9 @@ def _additional_properties(validator: Any, inner: Any, instance: Any, schema: An
     if not isinstance(instance, dict):
         return
     known = schema.get("properties", {})
-    patterns = [read_pattern(pattern) for pattern in schema.get("patternProperties", {})]
+    patterns = schema.get("patternProperties", {})
     for name, value in instance.items():
-        if name in known or any(pattern.found_in(name, purse.get().spend) for pattern in patterns):
+        if name in known or any(_found(pattern, name) for pattern in patterns):
             continue
         if inner == NOTHING:
             yield _error(name)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from typing import Any
 
 import pytest
-from file_world import SECRET, TOOLS, World
-from hypothesis import given, settings
+from file_world import SECRET, World
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.errors import Category, ToolError
-from windlass.tools.files import match, search
-from windlass.tools.files.match import finder
+from windlass.errors import Category
+from windlass.schemas.patterns import BadPattern, line_pattern
+from windlass.tools.files import search
+from windlass.tools.files.arguments import Search
+from windlass.tools.files.safe_path import Root
 
 
 async def found(world: World, pattern: str, **more: Any) -> list[tuple[str, int, str]]:
@@ -126,7 +129,7 @@ async def test_h2_every_limit_holds_and_is_named(world: World, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "a)", "[", "*", "(?=a)", r"(a)\1", r"\p{L}", "(?i)a", "a{1,2", "(a{999}){999}"]
+    "pattern", ["(", "a)", "[", "*", "(?=a)", r"(a)\1", r"\p{Letter}", "(?i)a", "a{1,2", "(a{999}){999}"]
 )
 async def test_h2_a_pattern_that_cannot_be_matched_in_time_is_refused_in_words(world: World, pattern: str) -> None:
     failure = await world.fail("search", {"pattern": pattern})
@@ -147,38 +150,56 @@ CATASTROPHIC = ["(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*)*x", "a*a*a*a*a*a*a*b", "(
 
 
 @pytest.mark.parametrize("pattern", CATASTROPHIC)
-def test_h2_a_catastrophic_pattern_costs_no_more_looks_than_the_text_is_long(pattern: str) -> None:
+async def test_h2_a_catastrophic_pattern_is_searched_for_in_no_time(world: World, pattern: str) -> None:
+    world.write("long", "a" * 200_000 + "!" + "x" * 200_000)
+    began = time.process_time()
+    told = await world.do("search", {"pattern": pattern, "path": "long"})
+    assert told["files"] == 1
+    assert time.process_time() - began < 5
+
+
+async def test_h2_a_line_too_long_for_its_pattern_is_passed_over_and_counted(world: World) -> None:
+    """What RE2 began cannot be stopped, so it is not begun when it could take long."""
+    world.write("t/long", "ab" * 2_000_000)
+    world.write("t/lines", "ab\n" * 1_000_000 + "abc")
+    told = await world.do("search", {"pattern": "(a|b){900}.{900}c", "path": "t"})
+    assert (told["files"], told["skipped"]["large"], told["matches"]) == (1, 1, [])
+
+
+async def test_h2_a_search_of_many_lines_is_stopped_between_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MOST_STEPS", 10_000)
+    world.write("many", "ab\n" * 100_000)
     looks = 0
 
-    def count() -> None:
+    def stop_soon() -> None:
         nonlocal looks
         looks += 1
+        if looks > 50:
+            raise InterruptedError
 
-    find = finder(pattern, plain=False, ignore_case=False, check=count)
-    find("a" * 2_000 + "!" + "x" * 2_000)
-    assert looks <= 4_001
+    with Root(world.root) as root, pytest.raises(InterruptedError):
+        search.search(root, Search(pattern="(a|b){90}c"), stop_soon)
 
 
-async def test_h2_a_search_that_is_told_to_stop_stops_in_the_middle_of_a_line(world: World) -> None:
-    """Each character meets a set of states that was never seen, so nothing but the check can end it."""
-    world.write("long", "ab" * 200_000)
-    call = world.call()
-    seen = 0
-    stop = call.stopping
-
-    class Stops:
-        def is_set(self) -> bool:
-            nonlocal seen
-            seen += 1
-            return seen > 50 or stop.is_set()
-
-        def set(self) -> None:
-            stop.set()
-
-    call._stopping = Stops()  # type: ignore[assignment]
-    with pytest.raises(ToolError, match="stopped"):
-        await TOOLS["files.search"].execute({"pattern": "(a|b){900}c"}, call)
-    assert seen < 200
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(alphabet="ab\r\n\u00e9", max_size=30),
+    st.sampled_from(["a", "b$", "^a", "^$", "", "ab", "a\\s", "[^a]", "\u00e9"]),
+    st.integers(1, 40),
+)
+def test_h2_lines_are_the_same_however_many_are_searched_at_once(
+    world: World, text: str, pattern: str, steps: int
+) -> None:
+    (world.root / "t").write_bytes(text.encode())
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+    wanted = [(n, line) for n, line in enumerate(lines, 1) if re.search(pattern, line)]
+    longest = max(map(len, text.encode().split(b"\n")))
+    instructions = line_pattern(pattern, plain=False, ignore_case=False).instructions
+    for most in (search.MOST_STEPS, (longest + steps) * instructions):
+        with Root(world.root) as root, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search, "MOST_STEPS", most)
+            told = search.search(root, Search(pattern=pattern or "(?:)", path="t"), lambda: None)
+        assert [(one["line"], one["text"]) for one in told["matches"]] == wanted
 
 
 async def test_h2_a_cancelled_search_ends(world: World) -> None:
@@ -188,15 +209,6 @@ async def test_h2_a_cancelled_search_ends(world: World) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-def test_h2_what_is_remembered_of_a_pattern_is_bounded_and_forgetting_changes_no_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = "abcabdabe" * 50
-    expected = finder("(ab.){9,}e$", plain=False, ignore_case=False, check=lambda: None)(text)
-    monkeypatch.setattr(match, "MOST_REMEMBERED", 10)
-    assert finder("(ab.){9,}e$", plain=False, ignore_case=False, check=lambda: None)(text) == expected
 
 
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", r"\s", r"\b", "^", "$", "(a|b)", "(ab|c)", "(?:a*)", "x?"]
@@ -211,8 +223,8 @@ ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", r"\s", r"\b", "^", "$", "(
 def test_h2_it_finds_what_re_finds(parts: list[tuple[str, str]], text: str, ignore_case: bool) -> None:
     pattern = "".join(atom + more for atom, more in parts)
     try:
-        find = finder(pattern, plain=False, ignore_case=ignore_case, check=lambda: None)
+        ours = line_pattern(pattern, plain=False, ignore_case=ignore_case)
         theirs = re.compile(pattern, re.ASCII | (re.IGNORECASE if ignore_case else 0))
-    except (ToolError, re.error):
+    except (BadPattern, re.error):
         return
-    assert (find(text) >= 0) == (theirs.search(text) is not None)
+    assert (ours.span(text.encode()) is not None) == (theirs.search(text) is not None)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
+from windlass.errors import Category, ToolError
+from windlass.schemas.patterns import BadPattern, Pattern, line_pattern
 from windlass.tools.files.arguments import Search
-from windlass.tools.files.failures import Missing, unusable
+from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.glob import glob_filter
-from windlass.tools.files.match import Find, finder
 from windlass.tools.files.place import Place, kind, walk
 from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.tally import count_read
@@ -23,6 +23,8 @@ LARGEST = 16 << 20
 """Bytes of a file that is read; a larger one is counted as skipped."""
 MOST_TEXT = 4 << 20
 """Characters of all lines that are given back."""
+MOST_STEPS = 5_000_000_000
+"""Of RE2 at worst, for the longest line of a file: a few seconds, in which the search cannot be stopped."""
 _SAMPLE = 8192
 """Bytes in which a binary file shows itself by a NUL."""
 
@@ -32,8 +34,15 @@ class _Enough(Exception):
 
 
 def search(root: Root, arguments: Search, check: Callable[[], None], reduced: int = 0) -> dict[str, Any]:
-    find = finder(arguments.pattern, plain=arguments.plain, ignore_case=arguments.ignore_case, check=check)
-    hunt = _Hunt(arguments, find, check, reduced)
+    try:
+        pattern = line_pattern(arguments.pattern, plain=arguments.plain, ignore_case=arguments.ignore_case)
+    except BadPattern as error:
+        raise ToolError(
+            f"{shown(arguments.pattern)} cannot be searched for: {error}",
+            category=Category.CONFIGURATION,
+            advice=("correct the pattern, or search for text as it stands with plain: true",),
+        ) from None
+    hunt = _Hunt(arguments, pattern, check, reduced)
     with root.locate(arguments.path) as top:
         found = top.stat()
         if found is None:
@@ -72,18 +81,11 @@ def _files(root: Root, top: Place, arguments: Search, check: Callable[[], None])
             yield place
 
 
-def _lines(text: str, start: int) -> Iterator[tuple[str, int]]:
-    """One line after the other, each with where the next begins: a list of all would be larger than the text."""
-    while start < len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        yield text[start:end].removesuffix("\r"), end + 1
-        start = end + 1
-
-
 class _Hunt:
-    def __init__(self, arguments: Search, find: Find, check: Callable[[], None], reduced: int) -> None:
-        self._arguments, self._find, self._check = arguments, find, check
+    def __init__(self, arguments: Search, pattern: Pattern, check: Callable[[], None], reduced: int) -> None:
+        self._arguments, self._pattern, self._check = arguments, pattern, check
+        self._stretch = MOST_STEPS // pattern.instructions
+        """Bytes that are searched at once."""
         self._most = max(1, arguments.max_matches >> reduced)
         self._bytes = max(1, arguments.max_bytes >> reduced)
         self._text = MOST_TEXT >> reduced
@@ -98,23 +100,30 @@ class _Hunt:
         data = self._read(place)
         if data is None:
             return
-        self.files += 1
-        if not data or (self._arguments.plain and not self._arguments.ignore_case and not self._worth(data)):
+        # What is not UTF-8 becomes U+FFFD, for the pattern as in the result.
+        text = data.decode("utf-8", "replace").encode().replace(b"\r\n", b"\n").removesuffix(b"\r")
+        if len(text) > self._stretch and any(len(line) > self._stretch for line in text.split(b"\n")):
+            self.skipped["large"] += 1
             return
-        text = data.decode("utf-8", "replace")
-        before: deque[str] = deque(maxlen=self._arguments.context)
-        for number, (line, behind) in enumerate(_lines(text, 0), 1):
-            if number % 1000 == 0:
-                self._check()
-            end = self._find(line)
-            if end >= 0:
-                after = [follows for follows, _ in islice(_lines(text, behind), self._arguments.context)]
-                self._note(place, number, line, end, list(before), after)
-            before.append(line)
+        self.files += 1
+        number, counted = 1, 0
+        for start, end, match in self._lines(text) if data else ():
+            number, counted = number + text.count(b"\n", counted, start), start
+            self._note(place, number, text, start, end, match)
 
-    def _worth(self, data: bytes) -> bool:
-        """Whether a plain text is in the file at all: one look instead of one a line."""
-        return self._arguments.pattern.encode("utf-8", "replace") in data or b"\xef\xbf\xbd" in data
+    def _lines(self, text: bytes) -> Iterator[tuple[int, int, tuple[int, int]]]:
+        """Each line with a match: where the line starts and ends, and the match. Many lines are searched at once."""
+        at, last = 0, len(text) - text.endswith(b"\n")
+        while at <= last:
+            self._check()
+            stop = last if last - at <= self._stretch else text.rfind(b"\n", at, at + self._stretch + 1)
+            while at <= stop and (match := self._pattern.span(text, at, stop)):
+                start = max(at, text.rfind(b"\n", at, match[0]) + 1)
+                end = text.find(b"\n", match[1], last)
+                end = last if end < 0 else end
+                yield start, end, match
+                at = end + 1
+            at = max(at, stop + 1)
 
     def _read(self, place: Place) -> bytes | None:
         """The content, if it is text of a bearable size."""
@@ -147,11 +156,13 @@ class _Hunt:
         self._bytes -= len(data)
         return data
 
-    def _note(self, place: Place, number: int, line: str, end: int, before: list[str], after: list[str]) -> None:
+    def _note(self, place: Place, number: int, text: bytes, start: int, end: int, match: tuple[int, int]) -> None:
         longest = self._arguments.max_line
-        start = max(0, min(end, len(line)) - longest)
-        shown = line[start : start + longest]
-        before, after = ([text[:longest] for text in lines] for lines in (before, after))
+        line = text[start:end].decode()
+        began, ended = (len(text[start:at].decode()) for at in match)
+        first = min(began, max(0, ended - longest))
+        shown = line[first : first + longest]
+        before, after = self._around(text, start, end)
         self._text -= len(shown) + sum(map(len, before)) + sum(map(len, after)) + len(place.path)
         if len(self.matches) >= self._most:
             raise _Enough("max_matches")
@@ -167,3 +178,18 @@ class _Hunt:
                 "after": after,
             }
         )
+
+    def _around(self, text: bytes, start: int, end: int) -> tuple[list[str], list[str]]:
+        """The lines before and after a line."""
+        before: list[str] = []
+        after: list[str] = []
+        longest = self._arguments.max_line
+        for _ in range(self._arguments.context):
+            if start:
+                end_before, start = start - 1, text.rfind(b"\n", 0, start - 1) + 1
+                before.insert(0, text[start:end_before].decode()[:longest])
+            if end + 1 < len(text):
+                start_after, end = end + 1, text.find(b"\n", end + 1)
+                end = len(text) if end < 0 else end
+                after.append(text[start_after:end].decode()[:longest])
+        return before, after
