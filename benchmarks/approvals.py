@@ -104,7 +104,7 @@ async def approval_costs(count: int = COUNT) -> Cost:
             await fill(engine, count, Path(folder))
             service = Service(engine)
             asking = Asking(create_app(service), service.access.token)
-            await service.keys.forget_old(0.0)  # what a server does when it starts: its table and index are there
+            await service.keys.forget_old(0.0)  # what a server does when it starts: its table is there
             found: list[dict[str, Any]] = []
 
             async def page() -> None:

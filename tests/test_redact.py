@@ -281,3 +281,13 @@ def test_c6_the_names_of_hidden_secrets_are_told_each_once() -> None:
         "A_TOKEN",
         "github token",
     )
+
+
+def test_hundreds_of_secrets_and_texts_with_half_characters_are_searched_one_by_one() -> None:
+    env = {f"N{number}_TOKEN": f"canary-number-{number:04}" for number in range(300)}
+    assert Redactor(env).text("a canary-number-0123 b") == "a [N123_TOKEN] b"
+    odd = {"ODD_TOKEN": "canary-\udc80-half", "LONG_TOKEN": "canary" * 50}
+    redactor = Redactor(odd)
+    assert redactor.text(f"\udcff {odd['ODD_TOKEN']} {odd['LONG_TOKEN']}") == "\udcff [ODD_TOKEN] [LONG_TOKEN]"
+    assert redactor.text(f"ü {odd['LONG_TOKEN']}") == "ü [LONG_TOKEN]"
+    assert redactor.bytes(b"\xff canary-\x80-half") == b"\xff [ODD_TOKEN]"

@@ -1,6 +1,6 @@
 """Run by a test: round after round, eight processes open one journal that is not there yet, all at one moment.
 
-With `old` as the last argument, the journal is there, as a release before the checksum made it.
+With `old` as the last argument, the journal is there, as a release before the checksum and the counts made it.
 
 Prints what went wrong, and nothing if nothing did.
 """
@@ -29,9 +29,12 @@ def open_and_close(path: Path, moment: float) -> int:
 
 
 def make_old(path: Path) -> None:
-    """A database from before events had a checksum, with one event in it."""
+    """A database from before events had a checksum and executions were counted, with one event in it."""
     db = open_database(path)
     db.execute("ALTER TABLE events DROP COLUMN checksum")
+    for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        db.execute(f"DROP TRIGGER {name}")
+    db.execute("DROP TABLE status_counts")
     db.execute("INSERT INTO events (execution, seq, body) VALUES (1, 1, ?)", (b"{}",))
     db.close()
 

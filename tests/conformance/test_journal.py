@@ -382,6 +382,28 @@ async def test_executions_are_counted_by_status(journal: Journal) -> None:
     (head,) = await journal.heads(prefix="x")
     await journal.append("x", 1, [note("n")], head=head._replace(status="completed"))
     assert await journal.counts() == {head.status: 2, "completed": 1}
+    await journal.append("x", 2, [note("m")], head=head._replace(status="completed"))
+    await journal.remove("y", "none")
+    assert await journal.counts() == {head.status: 1, "completed": 1}
+    await journal.remove("x", "z")
+    assert await journal.counts() == {}
+
+
+async def test_a_refused_append_changes_no_count(journal: Journal) -> None:
+    await begin(journal, "x")
+    (head,) = await journal.heads(prefix="x")
+    assert await raises_conflict(journal.append("x", 5, [note("n")], head=head._replace(status="completed")))
+    assert await journal.counts() == {head.status: 1}
+
+
+async def test_short_reads_on_the_loop_and_those_in_a_thread_find_the_same(journal: Journal) -> None:
+    for name in ("x", "y", "z"):
+        await begin(journal, name)
+    for _ in range(50):  # far more than it takes to trust the disk
+        assert [head.id for head in await journal.heads(limit=2)] == ["z", "y"]
+        assert await journal.counts() == {"running": 3}
+    listed = await asyncio.gather(*(journal.heads(limit=1) for _ in range(20)), *(journal.heads() for _ in range(20)))
+    assert [len(found) for found in listed] == [1] * 20 + [3] * 20
 
 
 # -- drivers -------------------------------------------------------------------------------------
@@ -494,6 +516,31 @@ def test_d9_an_old_file_gains_the_checksum_when_many_processes_open_it_at_the_sa
             with closing(sqlite3.connect(home / "windlass.db")) as db:
                 assert db.execute("SELECT seq, body, checksum FROM events").fetchall() == [(1, b"{}", None)]
     assert done.stdout == ""
+
+
+async def test_d9_the_counts_of_an_old_file_are_made_and_stay_right_when_an_older_release_writes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "windlass.db"
+    journal = SqliteJournal(path)
+    for name in ("x", "y"):
+        await begin(journal, name)
+    await journal.close()
+    with closing(sqlite3.connect(path)) as db:
+        for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {row[0]}")
+        db.execute("DROP TABLE status_counts")
+        db.execute("DROP INDEX executions_by_name")
+        db.execute("UPDATE executions SET status = 'completed' WHERE id = 'x'")
+        db.commit()
+    journal = SqliteJournal(path)
+    assert await journal.counts() == {"running": 1, "completed": 1}
+    with closing(sqlite3.connect(path)) as db:  # as a release that knows nothing of the counts
+        db.execute("UPDATE executions SET status = 'failed', detail = 'd' WHERE id = 'y'")
+        db.commit()
+        assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'executions_by_name'").fetchone()
+    assert await journal.counts() == {"failed": 1, "completed": 1}
+    await journal.close()
 
 
 async def test_d9_events_without_a_checksum_are_read_and_those_after_them_have_one(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _read(home: Path) -> _Content:
 def _copied(home: Path) -> Iterator[sqlite3.Connection]:
     """A copy of the database, open for reading. Raises if it is not one of Windlass."""
     from windlass.homes import database_of
-    from windlass.journal.schema import close_database, open_database, translate
+    from windlass.journal.schema import TRIGGERS, close_database, open_database, translate
 
     with tempfile.TemporaryDirectory(prefix="windlass-") as aside, translate(home / "windlass.db"):
         for file in database_of(home):
@@ -151,13 +151,14 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
         except WindlassError as error:
             raise type(error)(error.message.replace(aside, str(home)), advice=error.advice) from error
         try:
-            strange = db.execute(
-                "SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index')"
+            found = db.execute(
+                "SELECT type, name, sql FROM sqlite_master WHERE type NOT IN ('table', 'index')"
                 " OR sql LIKE 'CREATE VIRTUAL%'"
             ).fetchall()
+            strange = [(kind, name) for kind, name, sql in found if sql not in TRIGGERS]
             if strange:
                 kind, name = strange[0]
-                raise NotPermitted(f"the database of {home} has a {kind} ({name}): Windlass makes none")
+                raise NotPermitted(f"the database of {home} has a {kind} ({name}): Windlass makes no such one")
             yield db
         finally:
             close_database(db, path)

@@ -16,8 +16,12 @@ DISTRUST_FOR = 30
 
 
 class Pace:
-    def __init__(self) -> None:
-        self._needed = TRUST_AFTER
+    def __init__(
+        self, short: float = SHORT, long: float = LONG, trust_after: int = TRUST_AFTER, distrust_for: int = DISTRUST_FOR
+    ) -> None:
+        self._short, self._long = short, long
+        self._trust_after, self._distrust_for = trust_after, distrust_for
+        self._needed = trust_after
         """Short commits in a row that are still wanted before the loop is used."""
 
     @property
@@ -25,9 +29,9 @@ class Pace:
         return self._needed <= 0
 
     def took(self, seconds: float) -> None:
-        if seconds >= LONG:
-            self._needed = DISTRUST_FOR
-        elif seconds <= SHORT:
+        if seconds >= self._long:
+            self._needed = self._distrust_for
+        elif seconds <= self._short:
             self._needed -= 1
         elif self._needed > 0:
-            self._needed = max(self._needed, TRUST_AFTER)
+            self._needed = max(self._needed, self._trust_after)

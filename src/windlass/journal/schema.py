@@ -16,7 +16,16 @@ from windlass.errors import Conflict, JournalError, NotPermitted
 from windlass.homes import check_database, home_id, write_home_id
 from windlass.journal.questions import ensure_index
 
-__all__ = ["close_database", "is_damage", "meaning", "open_database", "reclaim_space", "table_columns", "translate"]
+__all__ = [
+    "TRIGGERS",
+    "close_database",
+    "is_damage",
+    "meaning",
+    "open_database",
+    "reclaim_space",
+    "table_columns",
+    "translate",
+]
 
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL` in the file's header: how we know our own database from anybody else's."""
@@ -40,14 +49,36 @@ PRAGMA user_version = {FORMAT};
 """
 
 
-_ADDED: tuple[tuple[str, str], ...] = (
+_COUNT = "INSERT INTO status_counts VALUES ({0}.status, {1}) ON CONFLICT DO UPDATE SET count = count + {1};"
+TRIGGERS = (
+    f"CREATE TRIGGER count_created AFTER INSERT ON executions BEGIN {_COUNT.format('new', '1')} END",
+    "CREATE TRIGGER count_changed AFTER UPDATE OF status ON executions WHEN old.status <> new.status "
+    f"BEGIN {_COUNT.format('old', '-1')} {_COUNT.format('new', '1')} END",
+    f"CREATE TRIGGER count_removed AFTER DELETE ON executions BEGIN {_COUNT.format('old', '-1')} END",
+)
+"""Count executions by status in the transaction that changes them. Triggers, so that the counts stay right when an
+older release, which knows nothing of them, writes to the file."""
+
+_ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "SELECT 1 FROM pragma_table_info('events') WHERE name = 'checksum'",
-        "ALTER TABLE events ADD COLUMN checksum INTEGER",
+        ("ALTER TABLE events ADD COLUMN checksum INTEGER",),
+    ),
+    (
+        "SELECT 1 FROM sqlite_master WHERE name = 'executions_by_name'",
+        ("CREATE INDEX executions_by_name ON executions (name, id)",),
+    ),
+    (
+        "SELECT 1 FROM sqlite_master WHERE name = 'status_counts'",
+        (
+            "CREATE TABLE status_counts (status TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
+            "INSERT INTO status_counts SELECT status, count(*) FROM executions GROUP BY status",
+            *TRIGGERS,
+        ),
     ),
 )
-"""What releases have added since, in order: a query that finds it where it is there, and the statement that adds it.
-An older release does not mind any of it."""
+"""Additions of later releases, in order: a query that finds one where it is there, and the statements that add it.
+An older release does not mind any of them."""
 
 _open: Counter[str] = Counter()
 """Connections of this process, by file."""
@@ -83,9 +114,7 @@ def table_columns(db: sqlite3.Connection | None = None) -> dict[str, list[tuple[
     if db is None:
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
             made.executescript(_TABLES)
-            for found, statement in _ADDED:
-                if made.execute(found).fetchone() is None:
-                    made.execute(statement)
+            _add_missing(made)
             return table_columns(made)
     sql = "SELECT name, type FROM pragma_table_info(?) ORDER BY name"
     return {table: db.execute(sql, (table,)).fetchall() for table in ("executions", "events", "inbox")}
@@ -169,26 +198,27 @@ def _prepare(db: sqlite3.Connection, home: str | None) -> None:
         if not _has_tables(db):  # another process may have been faster
             for statement in _TABLES.split(";"):
                 db.execute(statement)
+            _add_missing(db)
             if home is not None:
                 write_home_id(db, home)
         db.execute("COMMIT")
-    for found, statement in _ADDED:
-        if db.execute(found).fetchone() is None:
-            _add(db, found, statement)
+    if any(db.execute(found).fetchone() is None for found, _statements in _ADDED):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            _add_missing(db)  # looked for again with the write lock held: another process may have been faster
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
     ensure_index(db)
 
 
-def _add(db: sqlite3.Connection, found: str, statement: str) -> None:
-    """Add it, unless another process does so first: looked for again with the write lock held."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
+def _add_missing(db: sqlite3.Connection) -> None:
+    for found, statements in _ADDED:
         if db.execute(found).fetchone() is None:
-            db.execute(statement)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
+            for statement in statements:
+                db.execute(statement)
 
 
 def _has_tables(db: sqlite3.Connection) -> bool:

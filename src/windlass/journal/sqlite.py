@@ -2,9 +2,9 @@
 
 Appends of one turn of the event loop, from however many executions, share one commit (group commit). The commit
 runs on the loop while the disk is fast and in a writer thread otherwise (see `pace.py`), so that a slow disk holds
-up only those who wait for it. Reads go through a second connection in a thread of their own. Several processes may
-use the file at once: SQLite serialises their commits, and `UNIQUE (execution, seq)` refuses whoever writes from a
-stale view.
+up only those who wait for it. Reads go through a second connection: a page of a list likewise on the
+loop, the rest in a thread. Several processes may use the file at once: SQLite serialises their commits, and
+`UNIQUE (execution, seq)` refuses whoever writes from a stale view.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ _Outcomes = list[tuple["asyncio.Future[None]", Exception | None]]
 
 MOST_ON_LOOP = 200
 """Appends that may be written on the loop together; more of them are work enough for the thread."""
+MOST_HEADS_ON_LOOP = 101
+"""Heads that may be read on the loop: a page of a list, which an index finds."""
+LONG_READ = 0.05
+"""Seconds of such a read, from which on those after it are left to the thread for a while."""
 PATIENCE = 10.0
 """Seconds to wait for another process that is writing."""
 
@@ -88,6 +92,8 @@ class SqliteJournal:
         self._turn = threading.Lock()
         """Held by whoever uses the writing connection: the loop or the writer thread."""
         self._pace = Pace()
+        # A read mostly finds its pages in memory: it is trusted at once, until one has to wait for the disk.
+        self._read_pace = Pace(short=LONG_READ, long=LONG_READ, trust_after=0, distrust_for=100)
         self._last = ""
         """The execution that appended last."""
         self._known: dict[str, tuple[int, int]] = {}
@@ -160,11 +166,12 @@ class SqliteJournal:
         sql += " ORDER BY id DESC" + (" LIMIT ?" if limit else "")
         if limit:
             parameters.append(limit)
-        return await self._reading(lambda db: [_head(row) for row in db.execute(sql, parameters)])
+        quick = 0 < limit <= MOST_HEADS_ON_LOOP
+        return await self._reading(lambda db: [_head(row) for row in db.execute(sql, parameters)], quick=quick)
 
     async def counts(self) -> dict[str, int]:
-        sql = "SELECT status, count(*) FROM executions GROUP BY status"
-        return await self._reading(lambda db: dict(db.execute(sql)))
+        sql = "SELECT status, count FROM status_counts WHERE count > 0"
+        return await self._reading(lambda db: dict(db.execute(sql)), quick=True)
 
     async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:
         encoded = msgspec.json.encode(body)
@@ -215,13 +222,28 @@ class SqliteJournal:
 
     # -- reading -------------------------------------------------------------------------------
 
-    async def _reading(self, fetch: Callable[[sqlite3.Connection], T]) -> T:
+    async def _reading(self, fetch: Callable[[sqlite3.Connection], T], *, quick: bool = False) -> T:
+        """Read in a thread, or a `quick` read on the loop, while those before it were short and nobody else reads."""
+        if quick and self._read_pace.fast and self._read_lock.acquire(blocking=False):
+            try:
+                return self._fetch(fetch, self._read_pace)
+            finally:
+                self._read_lock.release()
+
         def locked() -> T:
-            with self._read_lock, translate(self._path):
-                self._file.check()
-                return fetch(self._reader)
+            with self._read_lock:
+                return self._fetch(fetch, self._read_pace if quick else None)
 
         return await asyncio.to_thread(locked)
+
+    def _fetch(self, fetch: Callable[[sqlite3.Connection], T], pace: Pace | None) -> T:
+        with translate(self._path):
+            self._file.check()
+            began = time.perf_counter()
+            found = fetch(self._reader)
+            if pace is not None:
+                pace.took(time.perf_counter() - began)
+            return found
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -435,16 +457,11 @@ def _read_all(db: sqlite3.Connection, after: int, limit: int) -> list[Entry]:
 def _head(row: tuple[Any, ...]) -> Head:
     """An execution's line. A damaged one may hold any number for a time, which would break every list it is in."""
     head = Head(*row)
-    expires = head.expires_at
-    return head._replace(
-        created_at=_time(head.created_at),
-        updated_at=_time(head.updated_at),
-        expires_at=None if expires is None else _time(expires),
-    )
-
-
-def _time(stored: Any) -> float:
-    return stored if isinstance(stored, float) and 0.0 <= stored < _END_OF_TIME else 0.0
+    times = {"created_at": head.created_at, "updated_at": head.updated_at, "expires_at": head.expires_at or 0.0}
+    wrong: dict[str, Any] = {
+        name: 0.0 for name, at in times.items() if not (isinstance(at, float) and 0.0 <= at < _END_OF_TIME)
+    }
+    return head._replace(**wrong) if wrong else head
 
 
 def _message(id: int, execution: str, at: float, body: Any) -> Message | None:

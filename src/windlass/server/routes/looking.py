@@ -68,9 +68,10 @@ def looking_routes(service: Service) -> APIRouter:
     @router.get("/stats", responses=problems())
     async def stats() -> Response:
         """How many executions there are of each status, and what was spent, by day, model and runtime."""
+        headings = ("day", "model", "runtime")
+        found = await asyncio.gather(*(engine.ledger.spent(by) for by in headings))
         spent = {
-            by: [{by: row.heading, **row_json(row)} for row in await engine.ledger.spent(by)]
-            for by in ("day", "model", "runtime")
+            by: [{by: row.heading, **row_json(row)} for row in rows] for by, rows in zip(headings, found, strict=True)
         }
         return answer({"executions": await engine.counts(), "spent": spent})
 
