@@ -19,7 +19,7 @@ from windlass.tools.shell import Shell
 if TYPE_CHECKING:
     from conftest import Project
 
-RETURNS: dict[str, Any] = {built_in.name: getattr(built_in, "returns", None) for built_in in [Shell(), *file_tools()]}
+RETURNS: dict[str, Any] = {built_in.name: built_in.returns for built_in in [Shell(), *file_tools()]}
 
 
 async def outputs(*steps: Step, tools: tuple[FunctionTool, ...] = ()) -> list[Any]:

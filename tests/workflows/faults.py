@@ -69,7 +69,7 @@ class FaultyGates(Gates):
 
     async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox | None) -> Any:
         # A program is a use of nothing but the sandbox: its calls of tools pass here one by one.
-        struck = not getattr(tool, "is_program", False) and self._faults.strikes_use(tool.name)
+        struck = not tool.is_program and self._faults.strikes_use(tool.name)
         if tool.name.startswith("mcp.") and not struck and self._faults.strikes():
             self._spoil()
         return await super()._use(_Struck(tool) if struck else tool, arguments, call, tools)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +25,7 @@ FOLDER = "composed-tools"
 
 def kind_of(engine: Engine, tool: Tool) -> Kind:
     """Ours, an MCP server's, one that was composed here, or one that whoever opened the engine has brought along."""
-    if isinstance(tool, Composed):
+    if tool.composed is not None:
         return "composed"
     if tool.name.startswith("mcp."):
         return "mcp"
@@ -41,12 +40,13 @@ def tool_data(engine: Engine, tool: Tool) -> dict[str, Any]:
         "description": tool.description,
         "effect": _effect(tool),
         "schema": tool.schema,
-        "returns": getattr(tool, "returns", None),
+        "returns": tool.returns,
     }
-    if isinstance(tool, Composed) and engine.shelf is not None:
-        uses = engine.shelf.uses(tool.kept)
-        told["grants"] = list(tool.kept.grants)
-        told["scope"] = "user" if tool.kept.everywhere else "project"
+    saved = tool.composed
+    if saved is not None and engine.shelf is not None:
+        uses = engine.shelf.uses(saved)
+        told["grants"] = list(saved.grants)
+        told["scope"] = "user" if saved.everywhere else "project"
         told["uses"] = {"times": uses.times, "failed": uses.failed, "last_at": _when(uses.last_at)}
     return told
 
@@ -63,9 +63,9 @@ def whole_data(engine: Engine, tool: Tool) -> dict[str, Any]:
     """The same with its declaration for programs, where they can call it, and the source of a composed one."""
     told = tool_data(engine, tool)
     told["declaration"] = declarations([tool]) if callable_names([tool.name]) else None
-    if isinstance(tool, Composed):
-        told["file"] = str(file_of(engine, tool.kept))
-        told["source"] = tool.kept.source
+    if tool.composed is not None:
+        told["file"] = str(file_of(engine, tool.composed))
+        told["source"] = tool.composed.source
     return told
 
 
@@ -81,7 +81,7 @@ def every_tool(engine: Engine) -> list[Tool]:
     found = {name: tool for name in box.names() if name not in kept and (tool := box.get(name)) is not None}
     one = next((tool for name in kept if isinstance(tool := box.get(name), Composed)), None)
     if one is not None:
-        found |= {name: replace(one, kept=tool) for name, tool in kept.items()}
+        found |= {name: Composed(tool, one.desk, one.policy, one.shelf) for name, tool in kept.items()}
     return [found[name] for name in sorted(found)]
 
 

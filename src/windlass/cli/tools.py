@@ -257,12 +257,11 @@ def delete(
 def _look_for(engine: Engine, name: str, everywhere: bool) -> None:
     """Nobody is asked about a tool that cannot be deleted, or that is in the other place."""
     from windlass.assembly.tool_catalog import kind_of
-    from windlass.engine.code.composed import Composed
 
     tool = engine.performer.tools.get(name)
     if tool is not None and kind_of(engine, tool) != "composed":
         raise UsageError(f"{name} is not a composed tool: it cannot be deleted")
-    if not everywhere and isinstance(tool, Composed) and tool.kept.everywhere:
+    if not everywhere and tool is not None and tool.composed is not None and tool.composed.everywhere:
         raise UsageError(
             f"{name} is among your own tools, for all your projects",
             advice=(f"delete it for all of them: windlass tools delete {name} --global",),

@@ -1,7 +1,7 @@
 """Everything beside the arguments that decides what a use of a tool will do, as hashes: what an approval rests on (C6).
 
 `basis_of` is asked when a person is asked, and again in the moment of acting; `outdated` compares the two. Tools tell
-what they know of themselves (`ports.RestsOn`). Beside that the shapes of arguments are read, ours and the runtimes':
+what they know of themselves (`Tool.basis`). Beside that the shapes of arguments are read, ours and the runtimes':
 paths of files, and the words of a command that name a file in the working directory.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 from windlass.core.approval import ABSENT, Basis, changes, hash_of
 from windlass.errors import ApprovalOutdated
 from windlass.plan.model import Step
-from windlass.ports import RestsOn, Tool, Toolbox
+from windlass.ports import Tool, Toolbox
 
 __all__ = ["basis_of", "compare", "definition", "step_hash"]
 
@@ -49,7 +49,7 @@ def basis_of(
         if stand_in is not None:
             basis[f"substitute {stand_in.name}"] = definition(stand_in)
     given = arguments if isinstance(arguments, Mapping) else {}
-    if isinstance(tool, RestsOn):
+    if tool is not None:
         basis |= tool.basis(given, workdir, tools)
         if tool.compares_files:
             return basis
@@ -68,7 +68,7 @@ def definition(tool: Tool) -> str:
 
 def compare(approved: Basis, now: Basis, tool: Tool) -> None:
     """Raises ApprovalOutdated if it is not the same. Files are left to a tool that compares them itself."""
-    if isinstance(tool, RestsOn) and tool.compares_files and approved:
+    if tool.compares_files and approved:
         approved, now = ({k: v for k, v in each.items() if not k.startswith("file ")} for each in (approved, now))
     if found := changes(approved, now):
         raise ApprovalOutdated(found)

@@ -160,7 +160,7 @@ class Engine(Control):
         await self._checkpoints.close()
         if self.agents is not None:
             await self.agents.close()
-        for part in (self.sandbox, self.built_in):
+        for part in (self.sandbox, self.built_in, self.performer.tools):
             if part is not None:
                 await part.close()
         await self.performer.processes.close()

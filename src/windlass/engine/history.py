@@ -17,7 +17,7 @@ from windlass.errors import Damaged
 from windlass.plan.graph import Graph
 from windlass.plan.model import Plan, Step
 from windlass.ports import Estimate as ToolEstimate
-from windlass.ports import Journal, Toolbox, estimate_of
+from windlass.ports import Journal, Toolbox
 
 __all__ = ["Estimate", "estimate"]
 
@@ -77,7 +77,7 @@ def _of_tool(tools: Toolbox, step: Step) -> ToolEstimate:
     tool = tools.get(step.tool_name)
     if tool is None or tool.validate(step.arguments):
         return ToolEstimate()
-    return estimate_of(tool, step.arguments)
+    return tool.estimate(step.arguments)
 
 
 async def _records(journal: Journal, plan_name: str) -> tuple[dict[str, list[float]], dict[str, list[float]]]:

@@ -179,7 +179,7 @@ class Performer:
         )
         try:
             if step.failures and Category.PERMISSION in step.failures:
-                await _refresh(tool)
+                await tool.refresh()
             if not self.intake.enter():
                 with _queued(call.meter):
                     await self.intake.wait(call.output)
@@ -202,7 +202,7 @@ class Performer:
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from error  # told to stop, it did: that is no failure of the step
             failure = classify(error)
-            if failure.category is Category.PERMISSION and getattr(tool, "refresh", None) is None:
+            if failure.category is Category.PERMISSION and not tool.can_refresh:
                 failure = msgspec.structs.replace(failure, final=True)  # nothing would be different the second time
             told = _as_failure(failure, getattr(error, "output", None) if type(error) is ToolError else None)
             return replace(told, cut_off=failure.kind == CUT_OFF)
@@ -240,13 +240,6 @@ def _queued(meter: Meter) -> Iterator[None]:
 
 class _TooSlow(Exception):
     """The attempt's own limit was reached, as opposed to a TimeoutError from inside the tool."""
-
-
-async def _refresh(tool: Tool) -> None:
-    """Let the tool renew its credentials before the one retry after a permission failure (C3)."""
-    refresh = getattr(tool, "refresh", None)
-    if refresh is not None:
-        await refresh()
 
 
 def _checked(tool: Tool, step: StepState, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:

@@ -1,25 +1,21 @@
 """Taking back what a finished step changed, because a person wants it.
 
 The engine knows when that makes sense: nobody drives the execution, and the step will not go on. How it is done is the
-tools' business: one that can take back what it changed has `take_back`, as the file tools do. The files come first and
-the journal's word for it second: killed in between, the same request finds it done, and writes it down.
+tools' business: one that can take back what it changed overrides `Tool.take_back`, as the file tools do. The files come
+first and the journal's word for it second: killed in between, the same request finds it done, and writes it down.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
 from pathlib import Path
 
 from windlass.core import events as ev
 from windlass.core.state import State, StepState
 from windlass.errors import ToolError, UsageError, WindlassError
-from windlass.ports import Toolbox
+from windlass.ports import Tool, Toolbox
 
 __all__ = ["take_back"]
-
-TakeBack = Callable[[Path, Collection[str], Path], list[dict[str, str]]]
-"""The execution's folder, the steps, the working directory: what was put back, newest first. Safe to be repeated."""
 
 
 async def take_back(
@@ -29,9 +25,9 @@ async def take_back(
     _refuse_untimely(state, step, driven)
     names = [step.id, *(child.id for child in step.children or ())]
     changes: list[dict[str, str]] = []
-    for way in _ways(tools):
+    for tool in _one_of_each_class(tools):
         try:
-            changes += await asyncio.to_thread(way, folder, names, Path(state.workdir))
+            changes += await asyncio.to_thread(tool.take_back, folder, names, Path(state.workdir))
         except ToolError as error:
             raise _Refused(f"step {step.id}: {error.failure.message}", error) from error
     if not changes:
@@ -57,10 +53,10 @@ def _refuse_untimely(state: State, step: StepState, driven: bool) -> None:
         )
 
 
-def _ways(tools: Toolbox) -> list[TakeBack]:
-    """How the tools here take back what they changed; tools that share a way are asked once."""
-    found = (getattr(tools.get(name), "take_back", None) for name in tools.names())
-    return list(dict.fromkeys(way for way in found if way is not None))
+def _one_of_each_class(tools: Toolbox) -> list[Tool]:
+    """One tool of each class that can take back changes: those of a class share the record of them."""
+    found = (tool for name in tools.names() if (tool := tools.get(name)) is not None)
+    return list({type(tool).take_back: tool for tool in found}.values())
 
 
 class _Refused(WindlassError):

@@ -39,8 +39,8 @@ from windlass.ports.sandbox import (
     Trouble,
     Turn,
 )
-from windlass.ports.terms import Estimate, Rate, Terms, circuit_of, estimate_of, health_of, returns_of, terms_of
-from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, RestsOn, Tool, Toolbox
+from windlass.ports.terms import Estimate, Rate, Terms
+from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, Tool, Toolbox, ToolLike, as_tool, health_of
 
 __all__ = [
     "OVER_BUDGET",
@@ -78,7 +78,6 @@ __all__ = [
     "ProgramRun",
     "Rate",
     "Refusal",
-    "RestsOn",
     "Runner",
     "Sandbox",
     "Scope",
@@ -86,6 +85,7 @@ __all__ = [
     "Spending",
     "Terms",
     "Tool",
+    "ToolLike",
     "ToolReturn",
     "ToolSpec",
     "Toolbox",
@@ -95,10 +95,7 @@ __all__ = [
     "Uses",
     "account_name",
     "account_of",
-    "circuit_of",
-    "estimate_of",
+    "as_tool",
     "health_of",
     "installation_of",
-    "returns_of",
-    "terms_of",
 ]

@@ -1,19 +1,16 @@
-"""What a tool may say of itself besides its work: on which terms it is used, and how it is (H1, H3, C4, C8).
+"""The terms on which a tool is used, and its estimate of a use (H1, C8).
 
-None of it has to be there: a tool that says nothing is used at once, for as long as it takes, as often as one likes.
-The user's settings come before what a tool says.
+A tool without terms is used at once, for as long as it takes and as often as it is asked for. The user's settings come
+before what a tool says.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from windlass.ports.tool import Health, Tool
-
-__all__ = ["Estimate", "Rate", "Terms", "circuit_of", "estimate_of", "health_of", "returns_of", "terms_of"]
+__all__ = ["Estimate", "Rate", "Terms"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smhd])")
@@ -52,7 +49,7 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms a tool is used."""
+    """Limits and rules for every use of a tool."""
 
     timeout: float | None = None
     """Seconds that one use may take."""
@@ -68,50 +65,7 @@ class Terms:
 
 
 class Estimate(NamedTuple):
-    """What a use will probably take."""
+    """The time and money that a use will probably take."""
 
     seconds: float | None = None
     usd: float | None = None
-
-
-_PLAIN = Terms()
-
-
-def terms_of(tool: Tool) -> Terms:
-    """What the tool itself says: its attribute `terms`."""
-    found = getattr(tool, "terms", None)
-    return found if isinstance(found, Terms) else _PLAIN
-
-
-def circuit_of(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
-    """What a failure would say something about, for the breaker: the tool, unless its method `circuit(arguments)` names
-    something else (one host of many), or nothing: who runs any command is not broken because one of them fails."""
-    circuit = getattr(tool, "circuit", None)
-    if circuit is None:
-        return tool.name
-    found = circuit(arguments)
-    return str(found) if found is not None else None
-
-
-def returns_of(tool: Tool) -> Mapping[str, Any] | None:
-    """JSON Schema of its result, where it has one: its attribute `returns`."""
-    found = getattr(tool, "returns", None)
-    return found if isinstance(found, Mapping) else None
-
-
-def estimate_of(tool: Tool, arguments: Mapping[str, Any]) -> Estimate:
-    """Its method `estimate(arguments)`, where it has one."""
-    estimate = getattr(tool, "estimate", None)
-    return estimate(arguments) if estimate is not None else Estimate()
-
-
-async def health_of(tool: Tool) -> Health:
-    """Its async method `health()`, where it has one; a tool without one is well. One that breaks is not."""
-    health = getattr(tool, "health", None)
-    if health is None:
-        return Health(True)
-    try:
-        found = await health()
-    except Exception as error:  # whatever it stumbles over is how it is
-        return Health(False, f"its health cannot be told: {error}")
-    return found if isinstance(found, Health) else Health(bool(found))

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from windlass.core.events import Event
 from windlass.core.state import State, StepState
 from windlass.plan.model import Effect
+from windlass.ports.composed import ComposedTool
 from windlass.ports.meter import Meter
+from windlass.ports.terms import Estimate, Terms
 from windlass.process import MemoryPool, Supervisor
 
-__all__ = ["Answer", "Call", "Contact", "Health", "PersonAnswer", "RestsOn", "Tool", "Toolbox"]
+__all__ = [
+    "Answer",
+    "Call",
+    "Contact",
+    "Health",
+    "PersonAnswer",
+    "Tool",
+    "ToolLike",
+    "Toolbox",
+    "as_tool",
+    "health_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +39,7 @@ class Health:
     ok: bool
     detail: str = ""
     advice: str = ""
-    """The command that mends it."""
+    """How to fix it."""
     back_in: float | None = None
     """Seconds after which it may be well again by itself."""
     unset: bool = False
@@ -241,8 +256,99 @@ class Call:
         }
 
 
-class Tool(Protocol):
-    """Something a step can use."""
+class Tool(ABC):
+    """Something a step, an agent or a program can use. Derive from it, and override what applies.
+
+    `name`, `description` and `execute` are needed. Everything else is a hook, whose default does nothing or is safe.
+    `schema` and `returns` may be attributes of the class or of the instance, too.
+    """
+
+    name: str
+    description: str
+    """One line, for people and models."""
+    terms: Terms = Terms()
+    """Time limit, rate, cache and the like; the user's settings come first."""
+    stateful: bool = False
+    """True if a result depends on what was done before: it is never taken from a cache."""
+    is_program: bool = False
+    """True if it runs a program, whose calls pass the gates one by one."""
+    composed: ComposedTool | None = None
+    """The saved program that it runs, if it is one."""
+    compares_files: bool = False
+    """True if it compares files with `Call.approved` itself, in the moment of the change."""
+    can_refresh: bool = False
+    """True if `refresh` can renew its credentials, so that it is worth trying again after a permission failure."""
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the arguments: an object."""
+        return {"type": "object"}
+
+    @cached_property
+    def returns(self) -> Mapping[str, Any] | None:
+        """JSON Schema of the result, where it has one."""
+        return None
+
+    @abstractmethod
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        """Do the work. The result must be plain JSON data. Raise `ToolError` to say how it failed.
+
+        Cancellation of the awaiting task means stop: clean up, then let it through.
+        """
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Everything wrong with the arguments, by the schema; empty when they are fine."""
+        from windlass.schemas import misfits  # takes a while to import, and most tools check with pydantic
+
+        return misfits(self.schema, dict(arguments))
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        """The effect of a use with these arguments, which says what recovery may repeat."""
+        return Effect.ONCE
+
+    def circuit(self, arguments: Mapping[str, Any]) -> str | None:
+        """The circuit breaker that a failure counts for: the tool's own, or one for each host or server.
+
+        None for a tool whose failures say nothing about the next use, such as one that runs any command.
+        """
+        return self.name
+
+    def estimate(self, arguments: Mapping[str, Any]) -> Estimate:
+        """The time and money that a use will probably take."""
+        return Estimate()
+
+    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
+        """Hashes of everything besides arguments and files that decides what will happen: a program, a role."""
+        return {}
+
+    def take_back(self, folder: Path, steps: Collection[str], workdir: Path) -> list[dict[str, str]]:
+        """Undo the changes of these steps of the execution that keeps its files in `folder`.
+
+        Returns the changes, newest first. It may be called again, and is called once for all tools of a class.
+        """
+        return []
+
+    async def health(self) -> Health | None:
+        """The state of whatever it depends on; None if it depends on nothing."""
+        return None
+
+    async def refresh(self) -> None:  # noqa: B027 - a hook
+        """Renew credentials, before the one retry after a permission failure."""
+
+    async def close(self) -> None:  # noqa: B027 - a hook
+        """Release connections and processes when the engine closes. A later use opens new ones."""
+
+
+async def health_of(tool: Tool) -> Health | None:
+    """The tool's health; one whose `health` raises is not well."""
+    try:
+        return await tool.health()
+    except Exception as error:  # the tool may be anybody's
+        return Health(False, f"its health cannot be told: {error}")
+
+
+class ToolLike(Protocol):
+    """A tool whose class does not derive from `Tool`: the members that it must have. See `as_tool`."""
 
     @property
     def name(self) -> str: ...
@@ -251,36 +357,32 @@ class Tool(Protocol):
     def description(self) -> str: ...
 
     @property
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments."""
-        ...
+    def schema(self) -> Mapping[str, Any]: ...
 
-    def effect(self, arguments: Mapping[str, Any]) -> Effect:
-        """What recovery may repeat, for these arguments."""
-        ...
+    def effect(self, arguments: Mapping[str, Any]) -> Effect: ...
 
-    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Everything wrong with the arguments; empty when they are fine."""
-        ...
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]: ...
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any: ...
+
+
+def as_tool(tool: Tool | ToolLike) -> Tool:
+    """The tool itself, or a `Tool` that does the same as an object whose class does not derive from it."""
+    return tool if isinstance(tool, Tool) else _Adapted(tool)
+
+
+class _Adapted(Tool):
+    """Takes over every member of another object that has the name of one of `Tool`."""
+
+    def __init__(self, tool: ToolLike) -> None:
+        members = [name for name in dir(Tool) if not name.startswith("_") and name != "close"]  # who made it closes it
+        for name in ("name", "description", *members):
+            if hasattr(tool, name):
+                setattr(self, name, getattr(tool, name))
+        self.can_refresh = getattr(tool, "refresh", None) is not None
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
-        """Do it. The result must be plain JSON data. Raise `ToolError` to say how it failed.
-
-        Cancellation of the awaiting task means stop: clean up, then let it through.
-        """
-        ...
-
-
-@runtime_checkable
-class RestsOn(Protocol):
-    """A tool that does more than its arguments say: with files, with a program, with a role."""
-
-    compares_files: bool
-    """Whether it compares the files with `Call.approved` itself, in the moment of the change."""
-
-    def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
-        """Everything beside the arguments that decides what will happen, with its hash. It only looks."""
-        ...
+        raise NotImplementedError  # `__init__` has replaced it
 
 
 class Toolbox(Protocol):
@@ -296,6 +398,10 @@ class Toolbox(Protocol):
 
     def misnamed(self, name: str, given: Iterable[str]) -> list[str]: ...
 
-    def extended(self, tools: Iterable[Tool]) -> Toolbox:
+    def extended(self, tools: Iterable[Tool | ToolLike]) -> Toolbox:
         """These and some more, for one execution."""
+        ...
+
+    async def close(self) -> None:
+        """Close every tool that was given to it."""
         ...

@@ -20,8 +20,7 @@ from windlass.engine.code.types import key
 from windlass.engine.code.typings import declarations
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Health, Meter, Terms, Tool, circuit_of, estimate_of, health_of, returns_of, terms_of
-from windlass.ports.terms import Estimate
+from windlass.ports import Estimate, Health, Meter, Terms, Tool, ToolLike, as_tool, health_of
 from windlass.schemas import misfits, unusable
 from windlass.testing.tool_place import Prepare, ToolPlace
 
@@ -57,7 +56,7 @@ _short = reprlib.Repr().repr
 
 
 async def exercise_tool(
-    tool: Tool,
+    given: Tool | ToolLike,
     good: Mapping[str, Any] | None = None,
     *,
     prepare: Prepare | None = None,
@@ -68,13 +67,14 @@ async def exercise_tool(
     `good` are arguments that work with nothing but a working directory, which `prepare` furnishes. With `lasting` it
     works until it is stopped. Without these two, it is not used: only what it says is looked at, and what it refuses.
     """
+    tool = as_tool(given)
     found = [*_said(tool), *_declared(tool)]
     found += [wrong for arguments in hostile_arguments(tool, good) for wrong in _answers(tool, arguments, valid=None)]
     if good is not None:
         found += _answers(tool, good, valid=True)
         found += [f"its schema refuses good arguments: {wrong}" for wrong in misfits(tool.schema, good)]
     health: Any = await health_of(tool)
-    if not isinstance(health, Health) or (not health.ok and not health.detail):
+    if health is not None and (not isinstance(health, Health) or (not health.ok and not health.detail)):
         found.append(f"`health()` gives {health!r}, which does not say how it is")
     found += await _refuses(tool, good, prepare)
     if good is not None:
@@ -112,9 +112,9 @@ def _said(tool: Tool) -> Iterator[str]:
     if not text.strip() or len(text) > MOST_DESCRIPTION or not text.isprintable():
         yield f"its description {text[:100]!r} is not one printable line of 1 to {MOST_DESCRIPTION} characters"
     yield from (f"its schema cannot be used: {wrong}" for wrong in unusable(tool.schema))
-    returns: Any = getattr(tool, "returns", None)
+    returns: Any = tool.returns
     if returns is not None:
-        if returns_of(tool) is None:
+        if not isinstance(returns, Mapping):
             yield f"`returns` is {type(returns).__name__}, not a JSON Schema"
         yield from (f"`returns` cannot be used: {wrong}" for wrong in unusable(returns, of_arguments=False))
     for words in (tool.schema, returns):
@@ -122,8 +122,8 @@ def _said(tool: Tool) -> Iterator[str]:
             json.dumps(words, allow_nan=False).encode()
         except (TypeError, ValueError) as error:
             yield f"a schema of it cannot be written as JSON: {error}"
-    terms: Any = getattr(tool, "terms", None)
-    if terms is not None and terms_of(tool) is not terms:
+    terms: Any = tool.terms
+    if not isinstance(terms, Terms):
         yield f"`terms` is {type(terms).__name__}, not {Terms.__name__}"
 
 
@@ -162,7 +162,7 @@ def _answers(tool: Tool, arguments: Mapping[str, Any], *, valid: bool | None) ->
     if wrong:
         return  # nobody asks further about arguments that were refused
     try:
-        circuit, estimate = circuit_of(tool, arguments), estimate_of(tool, arguments)
+        circuit, estimate = tool.circuit(arguments), tool.estimate(arguments)
     except Exception as error:
         yield f"`circuit` or `estimate` raises {type(error).__name__} {about}"
         return
@@ -213,7 +213,7 @@ async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -
         plain = json.loads(json.dumps(result, allow_nan=False))
     except (TypeError, ValueError) as error:
         return [*found, f"its result is not plain data: {error}"]
-    returns = returns_of(tool)
+    returns = tool.returns
     wrong = misfits(returns, plain) if returns else []
     return [*found, *(f"its result does not fit `returns`: {one}" for one in wrong)]
 

@@ -175,7 +175,7 @@ class BuiltInTools(Mapping[str, Tool]):
 
     async def check(self) -> dict[str, Health]:
         """The health of each tool and MCP server that has one, by name; starts what has to be started."""
-        found = {name: await health_of(tool) for name, tool in self.items() if hasattr(tool, "health")}
+        found = {name: health for name, tool in self.items() if (health := await health_of(tool)) is not None}
         return found | {f"mcp.{name}": health for name, health in (await self.mcp.check()).items()}
 
     async def close(self) -> None:
@@ -184,6 +184,4 @@ class BuiltInTools(Mapping[str, Tool]):
             await self.mcp.close()
         for group in self._built.values():
             for tool in group.values():
-                close = getattr(tool, "close", None)
-                if close is not None:
-                    await close()
+                await tool.close()

@@ -17,7 +17,7 @@ import inspect
 import time
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar, overload
@@ -27,7 +27,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from windlass.errors import Category, ToolError, UsageError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Meter, Toolbox
+from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.tools.arguments import complaints
 from windlass.tools.threads import in_thread
 
@@ -37,7 +37,7 @@ Refresh = Callable[[], Awaitable[None] | None]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class FunctionTool:
+class FunctionTool(Tool):
     """A Python function behind the `Tool` port. Calling it calls the function."""
 
     def __init__(
@@ -55,8 +55,8 @@ class FunctionTool:
         self.file_hash = ""
         """SHA-256 of the file it was loaded from, when a plan names that."""
         self._effect = Effect(effect)
-        self.refresh = None if refresh is None else partial(_renew, refresh)
-        """Called before the one retry after a permission failure; None where nothing can be renewed."""
+        self._refresh = refresh
+        self.can_refresh = refresh is not None
         self._is_async = inspect.iscoroutinefunction(function)
         self._model, self._call_name = _model_of(function, self.name)
         self._check = self._model.__pydantic_validator__.validate_python
@@ -64,7 +64,7 @@ class FunctionTool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         return self._model.model_json_schema()
 
@@ -81,14 +81,17 @@ class FunctionTool:
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return self._effect
 
-    compares_files = False
-
     def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
         """The function itself: by its file where a plan names one, else by its compiled code."""
         return {f"code {self.name}": self.file_hash or _code_hash(self.function)}
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
         return complaints(self._model, arguments)
+
+    async def refresh(self) -> None:
+        waiting = self._refresh() if self._refresh is not None else None
+        if waiting is not None:
+            await waiting
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         try:
@@ -177,9 +180,3 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     if function is not None:
         return FunctionTool(function)
     return lambda decorated: FunctionTool(decorated, **options)
-
-
-async def _renew(refresh: Refresh) -> None:
-    waiting = refresh()
-    if waiting is not None:
-        await waiting

@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Estimate, Health, Terms
+from windlass.ports import Call, Estimate, Health, Terms, Tool
 from windlass.tools.arguments import Arguments, complaints
 
 __all__ = ["FunctionalTool"]
@@ -20,7 +20,7 @@ Act = Callable[[Any, Call], Awaitable[Any]]
 """Given the checked arguments and the call; returns plain data, or raises ToolError."""
 
 
-class FunctionalTool:
+class FunctionalTool(Tool):
     def __init__(
         self,
         name: str,
@@ -38,7 +38,7 @@ class FunctionalTool:
         stateful: bool = False,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`effect` may depend on the arguments; `check` finds what a schema cannot say; `circuit`: see `circuit_of`.
+        """`effect` may depend on the arguments; `check` finds what a schema cannot say; `circuit`: see `Tool.circuit`.
         What is `stateful` answers by what was done before, and is never answered from a cache. `close` may be called
         once for each tool that shares it."""
         self.name, self.description = name, description
@@ -74,8 +74,8 @@ class FunctionalTool:
     def estimate(self, arguments: Mapping[str, Any]) -> Estimate:
         return self._estimate(self._given(arguments)) if self._estimate is not None else Estimate()
 
-    async def health(self) -> Health:
-        return await self._health() if self._health is not None else Health(True)
+    async def health(self) -> Health | None:
+        return await self._health() if self._health is not None else None
 
     async def close(self) -> None:
         if self._close is not None:

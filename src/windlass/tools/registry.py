@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from windlass.errors import UsageError
-from windlass.ports import Tool
+from windlass.ports import Tool, ToolLike, as_tool
 
 __all__ = ["Registry"]
 
@@ -20,7 +20,7 @@ def _no_more() -> Sequence[Tool]:
 class Registry:
     def __init__(
         self,
-        tools: Iterable[Tool] = (),
+        tools: Iterable[Tool | ToolLike] = (),
         more: Callable[[], Sequence[Tool]] = _no_more,
         find: Callable[[str], Tool | None] | None = None,
         built_in: Mapping[str, Tool] = MappingProxyType({}),
@@ -32,7 +32,8 @@ class Registry:
         for tool in tools:
             self.add(tool)
 
-    def add(self, tool: Tool) -> None:
+    def add(self, given: Tool | ToolLike) -> None:
+        tool = as_tool(given)
         known = self._tools.get(tool.name)
         if tool.name in self._built_in or (known is not None and known is not tool):
             raise UsageError(
@@ -41,7 +42,7 @@ class Registry:
             )
         self._tools[tool.name] = tool
 
-    def extended(self, tools: Iterable[Tool]) -> Registry:
+    def extended(self, tools: Iterable[Tool | ToolLike]) -> Registry:
         """These tools and some more, for one execution."""
         return Registry([*self._tools.values(), *tools], self._more, self._find, self._built_in)
 
@@ -86,6 +87,11 @@ class Registry:
                 hint = f"did you mean {near[0]!r}?" if near else "there are: " + ", ".join(known)
                 found.append(f"{key!r} is not an argument; {hint}")
         return found
+
+    async def close(self) -> None:
+        """Close the tools that were given to it; the built-in ones close themselves."""
+        for tool in self._tools.values():
+            await tool.close()
 
     def __iter__(self) -> Iterator[Tool]:
         return iter([tool for name in self.names() if (tool := self.get(name)) is not None])

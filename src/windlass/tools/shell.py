@@ -13,6 +13,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -93,17 +94,16 @@ class ShellResult(Arguments):
     """Whether some of the output was left out."""
 
 
-class Shell:
+class Shell(Tool):
     name = "shell"
     description = "Run a command and keep its output"
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         return ShellArguments.model_json_schema()
 
-    @property
+    @cached_property
     def returns(self) -> dict[str, Any]:
-        """JSON Schema of the result."""
         return ShellResult.model_json_schema()
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:

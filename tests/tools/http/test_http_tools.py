@@ -19,7 +19,7 @@ from loopback import Asked, reply, serve
 import windlass
 from windlass import Effect, Plan, Step
 from windlass.errors import Category, ToolError
-from windlass.ports import circuit_of, health_of
+from windlass.ports import health_of
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -228,8 +228,8 @@ async def test_c3_retry_after_is_kept_to(web: Web, status: int, header: str, wai
 
 def test_c4_a_host_that_is_down_says_nothing_about_the_others(web: Web) -> None:
     for tool in web.tools.values():
-        assert circuit_of(tool, {"url": "https://Example.com./a"}) == "http:example.com:443"
-        assert circuit_of(tool, {"url": "http://example.com:8080"}) == "http:example.com:8080"
+        assert tool.circuit({"url": "https://Example.com./a"}) == "http:example.com:443"
+        assert tool.circuit({"url": "http://example.com:8080"}) == "http:example.com:8080"
 
 
 async def test_h1_effects_health_and_results_are_declared(web: Web) -> None:

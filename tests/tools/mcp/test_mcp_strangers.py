@@ -20,7 +20,6 @@ import windlass
 from windlass import Plan, Step
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
-from windlass.ports import terms_of
 from windlass.process import Supervisor
 from windlass.settings.tools import McpServerSettings
 from windlass.tools.mcp import Server
@@ -95,7 +94,7 @@ async def test_the_filesystem_server_from_npm_stays_in_its_folder_and_says_what_
     inside.mkdir()
     async with world(project.path, from_npm("filesystem", str(inside))) as mcp:
         write = mcp["mcp.filesystem.write_file"]
-        assert (write.effect({}), terms_of(write).sensitive) == (Effect.REPEATABLE, True)
+        assert (write.effect({}), write.terms.sensitive) == (Effect.REPEATABLE, True)
         assert mcp["mcp.filesystem.read_text_file"].effect({}) is Effect.NONE
         given = {"path": str(inside / "a.txt"), "content": "hello"}
         assert (await run(write, given, approve="never"))["status"] == "completed"

@@ -13,7 +13,7 @@ import windlass
 from windlass import Plan, Step
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Tool, circuit_of, terms_of
+from windlass.ports import Call, Tool
 from windlass.settings.tools import McpServerSettings
 from windlass.tools.mcp import Server
 
@@ -44,7 +44,7 @@ async def test_what_nobody_knows_is_sensitive_and_done_once_until_its_server_was
     async with world(tmp_path, raw("plain"), discover=False) as mcp:
         unseen = mcp.tools.find("mcp.plain.ok")
         assert unseen is not None
-        assert (terms_of(unseen).sensitive, unseen.effect({}), circuit_of(unseen, {})) == (
+        assert (unseen.terms.sensitive, unseen.effect({}), unseen.circuit({})) == (
             True,
             Effect.ONCE,
             "mcp.plain",
@@ -52,7 +52,7 @@ async def test_what_nobody_knows_is_sensitive_and_done_once_until_its_server_was
         assert await used(mcp, "mcp.plain.ok") == "ok"
         known = mcp.tools.find("mcp.plain.ok")
         assert known is not None
-        assert not terms_of(known).sensitive
+        assert not known.terms.sensitive
         assert len(started(tmp_path)) == 1
 
 

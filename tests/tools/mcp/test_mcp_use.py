@@ -17,7 +17,7 @@ import windlass
 from windlass import Plan, Step
 from windlass.errors import CUT_OFF, Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import circuit_of, health_of, terms_of
+from windlass.ports import health_of
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -40,8 +40,8 @@ async def test_every_tool_of_a_server_is_a_tool_with_its_schema_effect_and_terms
         assert add.validate({"a": 1}) == ["argument 'b' is missing"]
         effects = [mcp[f"mcp.odd.{name}"].effect({}) for name in ("add", "work", "die")]
         assert effects == [Effect.NONE, Effect.REPEATABLE, Effect.ONCE]
-        assert (terms_of(add).sensitive, terms_of(hang).sensitive, terms_of(add).timeout) == (False, True, 7.0)
-        assert circuit_of(add, {}) == circuit_of(hang, {}) == "mcp.odd"
+        assert (add.terms.sensitive, hang.terms.sensitive, add.terms.timeout) == (False, True, 7.0)
+        assert add.circuit({}) == hang.circuit({}) == "mcp.odd"
         assert await mcp.use("mcp.odd.add", a=2, b=3) == {"result": 5}
         assert (await health_of(add)).detail == "speaks MCP 2026-07-28"
 
@@ -196,10 +196,10 @@ async def test_a_question_to_a_person_is_not_passed_on_and_holds_nothing_up(tmp_
 async def test_h1_a_server_that_was_asked_once_is_not_started_to_know_its_tools(tmp_path: Path) -> None:
     cache = tmp_path / "home" / "mcp.json"
     async with world(tmp_path, odd(), cache=cache) as mcp:
-        before = {tool.name: (tool.schema, tool.effect({}), terms_of(tool)) for tool in mcp.tools()}
+        before = {tool.name: (tool.schema, tool.effect({}), tool.terms) for tool in mcp.tools()}
     assert cache.stat().st_mode & 0o777 == 0o600
     async with world(tmp_path, odd(), cache=cache) as mcp:
-        assert {tool.name: (tool.schema, tool.effect({}), terms_of(tool)) for tool in mcp.tools()} == before
+        assert {tool.name: (tool.schema, tool.effect({}), tool.terms) for tool in mcp.tools()} == before
         assert mcp.tools.running() == []
         assert len(started(tmp_path)) == 1
         assert await mcp.use("mcp.odd.add", a=1, b=1) == {"result": 2}

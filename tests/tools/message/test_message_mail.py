@@ -10,7 +10,7 @@ from message_world import NOW, MailServer, World, certificate
 
 from windlass.errors import Category
 from windlass.plan.model import Effect
-from windlass.ports import health_of, terms_of
+from windlass.ports import health_of
 from windlass.tools.message import smtp
 
 
@@ -185,7 +185,7 @@ async def test_h1_a_mail_that_is_stopped_while_it_is_handed_over_stays_unknown(
 def test_h1_messages_are_sensitive_rated_and_done_once(world: World) -> None:
     world.more = {"rate": "5/h"}
     for tool in world.tools().values():
-        terms = terms_of(tool)
+        terms = tool.terms
         assert (terms.sensitive, str(terms.rate), terms.timeout) == (True, "5/3600s", 60.0)
         assert tool.effect({}) is Effect.ONCE
 

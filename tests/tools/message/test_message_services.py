@@ -12,7 +12,7 @@ from apprise.plugins.ntfy import NotifyNtfy
 from message_world import WebServer, World
 
 from windlass.errors import Category
-from windlass.ports import circuit_of, health_of
+from windlass.ports import health_of
 
 
 def answer(status: str, body: str = "", header: str = "") -> str:
@@ -208,5 +208,5 @@ async def test_h1_health_reads_the_addresses_and_sends_nothing(world: World, web
 def test_h1_one_broken_service_is_not_all(world: World) -> None:
     world.services = {"a": {"url": "json://x"}, "b": {"url": "json://y"}}
     tool = world.tools()["message.send"]
-    assert [circuit_of(tool, {"service": name, "text": "x"}) for name in "ab"] == ["message.a", "message.b"]
-    assert circuit_of(tool, {"service": "none", "text": "x"}) is None
+    assert [tool.circuit({"service": name, "text": "x"}) for name in "ab"] == ["message.a", "message.b"]
+    assert tool.circuit({"service": "none", "text": "x"}) is None

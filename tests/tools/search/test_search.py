@@ -15,7 +15,7 @@ from search_world import KEYS, SHAPES, Hits, asks, duckduckgo, searxng, tool_for
 import windlass
 from windlass import Effect, Plan, Step
 from windlass.errors import Category, ToolError
-from windlass.ports import Rate, health_of, terms_of
+from windlass.ports import Rate, health_of
 from windlass.settings import NetworkSettings, SearchSettings
 from windlass.settings.tools import SearchProvider
 from windlass.tools.search import search_tools
@@ -271,7 +271,7 @@ async def test_h1_an_answer_is_good_for_a_while_and_everybody_shares_the_rate(pr
     async with serve({"*": searxng(PAGES)}) as server:
         project.user_file("config.toml", SETTINGS.format(url=server.url("")))
         tool = tool_for(("searxng", server))
-        terms = terms_of(tool)
+        terms = tool.terms
         assert (terms.timeout, terms.rate, terms.cache) == (20.0, Rate(30, 60.0), 3600.0)
         assert tool.effect({"query": "q"}) is Effect.NONE
         steps = [

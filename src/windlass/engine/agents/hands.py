@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.core.approval import Basis
 from windlass.engine.agents.permits import listed, offers, verdict
-from windlass.engine.code.caller import Origin, Permit, callable_names, is_program
+from windlass.engine.code.caller import Origin, Permit, callable_names
 from windlass.engine.code.tool import CodeTool
 from windlass.errors import ApprovalOutdated, Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
@@ -68,7 +68,7 @@ class Hands:
             permit = await self.allow(name, arguments)
             if permit.denied is not None:
                 return _failed(Category.PERMISSION, permit.denied)
-            inside = self._call.within(use, Origin(self, use), line=is_program(tool), approved=permit.basis)
+            inside = self._call.within(use, Origin(self, use), line=tool.is_program, approved=permit.basis)
             try:
                 return ToolReturn(await self._contact.use(tool, arguments, inside))
             except ApprovalOutdated as error:
@@ -98,7 +98,7 @@ class Hands:
     def _only_looks(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Nothing comes of it by itself; a program's calls are asked about one by one."""
         tool = self._tools.get(name)
-        harmless = (tool is not None and is_program(tool)) or self.effect(name, arguments) is Effect.NONE
+        harmless = (tool is not None and tool.is_program) or self.effect(name, arguments) is Effect.NONE
         return harmless and listed(self._permissions, name, arguments) is None
 
     def _at_hand(self) -> list[str]:

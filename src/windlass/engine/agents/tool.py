@@ -21,10 +21,29 @@ from windlass.engine.agents.desk import Briefing
 from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, Effect, Plan
 from windlass.plan.schema import kind_of, nearest
-from windlass.ports import Call, Ledger, Runner, Toolbox
+from windlass.ports import Call, Ledger, Runner, Tool, Toolbox
 from windlass.settings import Settings
 
 __all__ = ["AgentTool"]
+
+
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "role": {"type": "string"},
+        "prompt": {},
+        "runtime": {"type": "string"},
+        "model": {"type": "string"},
+        "skills": _TEXTS,
+        "files": _TEXTS,
+        "max_turns": {"type": "integer", "minimum": 1},
+        "permissions": {"type": "object"},
+        "handoff": {"type": "array"},
+    },
+    "required": ["role", "prompt"],
+    "additionalProperties": False,
+}
 
 
 @runtime_checkable
@@ -32,8 +51,8 @@ class Closable(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(slots=True)
-class AgentTool:
+@dataclass(eq=False)
+class AgentTool(Tool):
     """The tool that agent steps use."""
 
     runners: Mapping[str, Runner]
@@ -47,27 +66,7 @@ class AgentTool:
     """Gives up what dead processes have set aside, so that nobody waits for it."""
     name: str = AGENT
     description: str = "An agent works on a task."
-    compares_files: bool = False
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        texts = {"type": "array", "items": {"type": "string"}}
-        return {
-            "type": "object",
-            "properties": {
-                "role": {"type": "string"},
-                "prompt": {},
-                "runtime": {"type": "string"},
-                "model": {"type": "string"},
-                "skills": texts,
-                "files": texts,
-                "max_turns": {"type": "integer", "minimum": 1},
-                "permissions": {"type": "object"},
-                "handoff": {"type": "array"},
-            },
-            "required": ["role", "prompt"],
-            "additionalProperties": False,
-        }
+    schema = _SCHEMA
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return Effect.REPEATABLE

@@ -14,7 +14,7 @@ from windlass.core.program import CallRecord
 from windlass.plan.model import AGENT, CODE, Effect
 from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox
 
-__all__ = ["Caller", "Origin", "Permit", "StepCaller", "Tree", "callable_names", "is_program"]
+__all__ = ["Caller", "Origin", "Permit", "StepCaller", "Tree", "callable_names"]
 
 
 class Permit(NamedTuple):
@@ -53,11 +53,6 @@ class Caller(Protocol):
 def callable_names(names: list[str]) -> list[str]:
     """What a program can call of these: not an agent, whose work is a step of its own, and not a program's text."""
     return [name for name in names if name not in (AGENT, CODE)]
-
-
-def is_program(tool: Tool) -> bool:
-    """Whether the tool is a program itself: its calls pass the gates one by one."""
-    return bool(getattr(tool, "is_program", False))
 
 
 class StepCaller:

@@ -18,13 +18,13 @@ from windlass.core import events as ev
 from windlass.core.approval import Basis
 from windlass.core.program import CallRecord
 from windlass.core.resources import Resources
-from windlass.engine.code.caller import Origin, Tree, is_program
+from windlass.engine.code.caller import Origin, Tree
 from windlass.engine.code.failures import raised
 from windlass.engine.offclock import off_the_clock
 from windlass.engine.perform import storable
 from windlass.errors import ApprovalOutdated, Category, Failure
 from windlass.plan.model import Effect
-from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, Meter, ProgramRun, Tool, returns_of
+from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, Meter, ProgramRun, Tool
 from windlass.schemas import checker
 
 __all__ = ["Calls"]
@@ -102,7 +102,7 @@ class Calls:
             effect = self.origin.caller.effect(asked.tool, asked.arguments)
             basis = await self._approved(asked, effect, before)
             try:
-                if is_program(tool):
+                if tool.is_program:
                     return await self._act(tool, asked, effect, meter, basis), effect  # its calls pass by here, too
                 async with self.tree.working():
                     return await self._act(tool, asked, effect, meter, basis), effect
@@ -150,7 +150,7 @@ class Calls:
         else:
             await self.contact.record(started)
         origin = Origin(self.origin.caller, name, self.tree, self.origin.chain, self.granted)
-        inside = self.call.within(name.replace(".", "_"), origin, line=is_program(tool), meter=meter, approved=approved)
+        inside = self.call.within(name.replace(".", "_"), origin, line=tool.is_program, meter=meter, approved=approved)
         outcome = storable(await self.contact.use(tool, asked.arguments, inside), tool.name)
         if outcome.failure is not None:
             raise _Refused(outcome.failure)
@@ -161,7 +161,7 @@ class Calls:
     def _promised(self, tool: Tool) -> Callable[[Any], list[str]]:
         """What finds out whether a result is what the tool promises."""
         if tool.name not in self.promises:
-            returns = returns_of(tool)
+            returns = tool.returns
             self.promises[tool.name] = checker(returns) if returns else lambda value: []
         return self.promises[tool.name]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from windlass.engine.code.tool import limits_of
 from windlass.errors import Category, Failure, ToolError
 from windlass.plan.grants import granted_tools
 from windlass.plan.model import Effect
-from windlass.ports import Call, ComposedTool, ProgramError, Shelf, Toolbox
-from windlass.schemas import misfits
+from windlass.ports import Call, ComposedTool, ProgramError, Shelf, Tool, Toolbox
 
 __all__ = ["Composed", "ComposedTools"]
 
@@ -29,32 +28,17 @@ DEEPEST = 8
 """Composed tools that may be under way inside each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
+class Composed(Tool):
     """One composed tool behind the `Tool` port."""
 
-    kept: ComposedTool
-    desk: Desk
-    policy: Policy
-    shelf: Shelf
-    is_program: bool = True
-    compares_files: bool = False
+    composed: ComposedTool
+    is_program = True
 
-    @property
-    def name(self) -> str:
-        return self.kept.name
-
-    @property
-    def description(self) -> str:
-        return self.kept.description or f"The composed tool {self.kept.name}."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return dict(self.kept.schema)
-
-    @property
-    def returns(self) -> Mapping[str, Any] | None:
-        return self.kept.returns
+    def __init__(self, composed: ComposedTool, desk: Desk, policy: Policy, shelf: Shelf) -> None:
+        self.composed, self.desk, self.policy, self.shelf = composed, desk, policy, shelf
+        self.name = composed.name
+        self.description = composed.description or f"The composed tool {composed.name}."
+        self.schema, self.returns = dict(composed.schema), composed.returns
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         """As with every program: its calls are on record, each by itself."""
@@ -64,9 +48,6 @@ class Composed:
         """Its own program, and those of the composed tools that it may call."""
         return program_basis([self], tools)
 
-    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        return misfits(self.kept.schema, dict(arguments))
-
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         failed = True
         try:
@@ -74,7 +55,9 @@ class Composed:
             failed = False
             return value
         finally:
-            await asyncio.shield(asyncio.to_thread(self.shelf.used, self.kept, self.desk.clock.now(), failed=failed))
+            await asyncio.shield(
+                asyncio.to_thread(self.shelf.used, self.composed, self.desk.clock.now(), failed=failed)
+            )
 
     async def _run(self, arguments: Mapping[str, Any], call: Call) -> Any:
         if call.contact is None:
@@ -82,7 +65,7 @@ class Composed:
         spec = call.contact.step.spec
         origin = call.origin if isinstance(call.origin, Origin) else Origin(StepCaller(call.contact, self.policy))
         self._bounded(origin)
-        grants = self.kept.grants
+        grants = self.composed.grants
         if origin.tree is None and spec.tool == self.name and spec.grants is not None:
             grants = granted_tools(spec.grants, granted_tools(grants, origin.names()))
         own = spec.limits if spec.tool == self.name else None
@@ -90,12 +73,16 @@ class Composed:
             self.desk,
             call,
             replace(origin, chain=(*origin.chain, self.name)),
-            self.kept.source,
+            self.composed.source,
             {"args": dict(arguments)},
             grants=grants,
             limits=limits_of(own.model_dump(exclude_none=True) if own is not None else None),
         )
-        if self.kept.returns is not None and (wrong := misfits(self.kept.returns, value)):
+        if self.returns is None:
+            return value
+        from windlass.schemas import misfits
+
+        if wrong := misfits(self.returns, value):
             message = f"{self.name} returned what does not fit its `returns`: {'; '.join(wrong)}"
             raise ToolError.of(Failure(Category.LOGIC, message, kind="marshal"))
         return value

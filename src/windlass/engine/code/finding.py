@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from windlass.engine.code.caller import Origin, callable_names
@@ -12,7 +11,6 @@ from windlass.engine.code.typings import declarations
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Tool
-from windlass.schemas import misfits
 
 __all__ = ["CodeSearch"]
 
@@ -29,24 +27,17 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CodeSearch:
-    name: str = "code.search"
-    description: str = "Find tools to call from code, and get their TypeScript declarations."
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return _SCHEMA
-
-    @property
-    def returns(self) -> dict[str, Any]:
-        return {"type": "string", "description": "TypeScript declarations of what fits best, the best first."}
+class CodeSearch(Tool):
+    name = "code.search"
+    description = "Find tools to call from code, and get their TypeScript declarations."
+    schema = _SCHEMA
+    returns: Mapping[str, Any] = {
+        "type": "string",
+        "description": "TypeScript declarations of what fits best, the best first.",
+    }
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return Effect.NONE
-
-    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        return misfits(_SCHEMA, dict(arguments))
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
         found = search(_there(call), arguments["query"], arguments.get("limit", 10))

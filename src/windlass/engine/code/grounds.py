@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
 
 from windlass.core.approval import hash_of
 from windlass.plan.grants import granted_tools
-from windlass.ports import ComposedTool, Tool, Toolbox
+from windlass.ports import Tool, Toolbox
 
 __all__ = ["program_basis"]
-
-
-@runtime_checkable
-class _Saved(Protocol):
-    """A tool that is a saved program."""
-
-    @property
-    def kept(self) -> ComposedTool: ...
 
 
 def program_basis(first: Iterable[Tool | None], tools: Toolbox) -> dict[str, str]:
@@ -25,8 +16,8 @@ def program_basis(first: Iterable[Tool | None], tools: Toolbox) -> dict[str, str
     basis: dict[str, str] = {}
     todo = list(first)
     for tool in todo:  # which grows by what is found
-        if isinstance(tool, _Saved) and f"program {tool.kept.name}" not in basis:
-            kept = tool.kept
-            basis[f"program {kept.name}"] = hash_of([kept.source, kept.grants, kept.returns])
-            todo += [tools.get(name) for name in granted_tools(kept.grants, tools.names())]
+        saved = tool.composed if tool is not None else None
+        if saved is not None and f"program {saved.name}" not in basis:
+            basis[f"program {saved.name}"] = hash_of([saved.source, saved.grants, saved.returns])
+            todo += [tools.get(name) for name in granted_tools(saved.grants, tools.names())]
     return basis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from windlass.plan.limits import ProgramBounds, misfit
 from windlass.plan.model import CODE, Effect
 from windlass.plan.program import source_problem
 from windlass.ports import Call, Contact, ProgramLimits, Tool, Toolbox
-from windlass.schemas import misfits
 
 __all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of"]
 
@@ -48,20 +46,16 @@ what you need to see. There are console.log, JSON, Date, Math and the rest of th
 timers, no import: the world is reached by tools alone. A failed call throws a ToolError with `category`."""
 
 
-@dataclass(slots=True)
-class CodeTool:
+class CodeTool(Tool):
     """The tool that code steps use."""
 
-    desk: Desk
-    policy: Policy
-    name: str = CODE
-    description: str = "Run a JavaScript program in the sandbox, which calls tools."
-    is_program: bool = True
-    compares_files: bool = False
+    name = CODE
+    description = "Run a JavaScript program in the sandbox, which calls tools."
+    schema = _SCHEMA
+    is_program = True
 
-    @property
-    def schema(self) -> dict[str, Any]:
-        return _SCHEMA
+    def __init__(self, desk: Desk, policy: Policy) -> None:
+        self.desk, self.policy = desk, policy
 
     def briefed(self, tools: Iterable[Tool]) -> str:
         """What an agent is told of it that has these tools."""
@@ -86,7 +80,7 @@ class CodeTool:
         """A program that fails says nothing about the next one."""
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        problems = misfits(_SCHEMA, dict(arguments))
+        problems = super().validate(arguments)
         if problems:
             return problems
         wrong = source_problem(arguments["source"])

@@ -73,7 +73,7 @@ def _comment(text: str, indent: str) -> str:
 
 
 def _signature(tool: Tool, most: int) -> str:
-    schema, returns = tool.schema, getattr(tool, "returns", None)
+    schema, returns = tool.schema, tool.returns
     optional = "?" if _needs_nothing(schema) else ""
     for depth, told in _DETAIL:
         arguments = Typing(schema, depth, told).text()

@@ -26,7 +26,7 @@ from windlass.engine.gates.places import Places
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
 from windlass.plan.model import Effect, Step
-from windlass.ports import Call, GateBook, Rate, Terms, Tool, Toolbox, circuit_of
+from windlass.ports import Call, GateBook, Rate, Terms, Tool, Toolbox
 
 __all__ = ["Gates"]
 
@@ -85,7 +85,7 @@ class Gates:
 
     async def _use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox | None) -> Any:
         terms = self.terms.of(tool)
-        circuit = CircuitOfUse(self.book, circuit_of(tool, arguments), self.clock)
+        circuit = CircuitOfUse(self.book, tool.circuit(arguments), self.clock)
         # The step's own limit, if this is the step's own use: one of many uses within it is not to blame for it.
         limit = getattr(call.contact, "limit", None)
         if terms is PLAIN and limit is None and circuit.closed:
@@ -130,7 +130,7 @@ class Gates:
             await asyncio.sleep(min(wait, 5.0))
 
     def _cache_key(self, tool: Tool, arguments: Mapping[str, Any], call: Call, terms: Terms) -> str | None:
-        if terms.cache is None or tool.effect(arguments) is not Effect.NONE or getattr(tool, "stateful", False):
+        if terms.cache is None or tool.effect(arguments) is not Effect.NONE or tool.stateful:
             return None
         told = _key([tool.name, str(call.workdir), arguments])
         return hashlib.sha256(told).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 
-from windlass.ports import Terms, Tool, terms_of
+from windlass.ports import Terms, Tool
 from windlass.settings import ToolSettings
 
 __all__ = ["PLAIN", "TermsOfUse"]
@@ -36,7 +36,7 @@ class TermsOfUse:
         return told is None or told.enabled
 
     def _merged(self, tool: Tool) -> Terms:
-        terms = terms_of(tool)
+        terms = tool.terms
         for pattern, told in reversed(self._settings):  # the most exact last, so that it stands
             if fnmatchcase(tool.name, pattern):
                 terms = replace(terms, **{n: v for n in _NAMES if (v := getattr(told, n)) is not None})

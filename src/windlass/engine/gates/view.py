@@ -13,7 +13,7 @@ from windlass.core.breaker import Breaker, Circuit
 from windlass.core.state import State
 from windlass.core.view import snapshot
 from windlass.engine.gates.gates import Gates
-from windlass.ports import Terms, Tool, circuit_of
+from windlass.ports import Terms, Tool
 
 __all__ = ["breakers", "manner", "open_breakers", "standing", "told_line"]
 
@@ -52,7 +52,7 @@ def told_line(name: str, told: dict[str, Any]) -> str:
 def manner(gates: Gates, tool: Tool) -> dict[str, Any]:
     """On which terms the tool is used, and its breaker; null where it has none of its own."""
     try:
-        circuit = circuit_of(tool, {})
+        circuit = tool.circuit({})
     except Exception:  # which it is depends on the arguments, or the tool is anybody's
         circuit = None
     breaker = _told(gates.book.breaker(circuit), gates.clock.now()) if circuit is not None else None

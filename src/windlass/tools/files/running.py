@@ -11,15 +11,16 @@ import asyncio
 import hashlib
 import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from contextvars import copy_context
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Toolbox
+from windlass.ports import Call, Tool, Toolbox
 from windlass.tools.arguments import Arguments
 from windlass.tools.files.ahead import look_ahead
 from windlass.tools.files.arguments import problems
@@ -49,20 +50,19 @@ class _Stopped(ToolError):
         super().__init__("stopped before it was done", category=Category.TRANSIENT)
 
 
-class _FileTool(ABC):
+class _FileTool(Tool):
     def __init__(self, name: str, description: str, model: type[Arguments], result: type[Arguments]) -> None:
         self.name = name
         self.description = description
         self.model = model
         self.result = result
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         return self.model.model_json_schema()
 
-    @property
+    @cached_property
     def returns(self) -> dict[str, Any]:
-        """JSON Schema of the result."""
         return self.result.model_json_schema()
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -140,9 +140,6 @@ class Looking(_FileTool):
 class Changing(_FileTool):
     """A tool that changes files: all it does is done, or none of it."""
 
-    take_back = staticmethod(undo_steps)
-    """For the engine, when a person wants a step's changes taken back after its end. All file tools share it."""
-
     def __init__(
         self,
         name: str,
@@ -166,6 +163,9 @@ class Changing(_FileTool):
             return {}
         with Root(workdir) as root:
             return basis_in(root, self.model.model_validate(dict(arguments)))
+
+    def take_back(self, folder: Path, steps: Collection[str], workdir: Path) -> list[dict[str, str]]:
+        return undo_steps(folder, steps, workdir)
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return Effect.REPEATABLE

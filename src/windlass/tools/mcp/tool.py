@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from windlass.core.approval import changes
 from windlass.errors import ApprovalOutdated, Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Health, Terms
+from windlass.ports import Call, Health, Terms, Tool
 from windlass.redact import Redactor
-from windlass.schemas import misfits
 from windlass.tools.mcp.described import Described
 from windlass.tools.mcp.line import Line
 from windlass.tools.mcp.results import value_of
@@ -32,7 +31,7 @@ ROUND = 0.25
 """Seconds before it is asked again."""
 
 
-class McpTool:
+class McpTool(Tool):
     def __init__(self, name: str, tool: Described, line: Line) -> None:
         self.name, self._tool, self._line = name, tool, line
         self.description, self.schema, self.returns = tool.description, tool.schema, tool.returns
@@ -40,9 +39,6 @@ class McpTool:
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         return self._tool.effect
-
-    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        return misfits(self.schema, arguments)
 
     def circuit(self, arguments: Mapping[str, Any]) -> str:
         """A server that is down is down for all its tools."""

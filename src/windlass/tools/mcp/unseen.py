@@ -12,7 +12,7 @@ from windlass.ports import Call, Terms, Tool
 __all__ = ["Unseen"]
 
 
-class Unseen:
+class Unseen(Tool):
     """Starts its server on its first use, and is then what that says it is."""
 
     description = "A tool of an MCP server that was not asked yet."
