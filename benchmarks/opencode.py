@@ -38,16 +38,18 @@ def warm_turns(folder: Path, rounds: int = ROUNDS) -> WarmTurns | None:
 
 async def _measure(folder: Path, rounds: int) -> WarmTurns:
     from windlass.process import Supervisor
-    from windlass.runners.opencode import OpenCodeRunner
+    from windlass.runners import RunnerDeps
+    from windlass.runners.opencode.runner import OpenCodeRunner
+    from windlass.settings import RuntimeSettings
     from windlass.testing import Reply, ScriptedModel
 
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "work").mkdir(parents=True)
     async with Supervisor() as supervisor, ScriptedModel([Reply.say("done", repeat=True)]) as model:
         env = _user(folder / "user", model.openai_url)
-        words: dict[str, Any] = {"path": str(BINARY.absolute()), "env": env, "now": time.time, "home": folder / "ours"}
-        serving = OpenCodeRunner(supervisor, **words)
-        alone = OpenCodeRunner(supervisor, **words, contract="run")
+        settings = RuntimeSettings(path=str(BINARY.absolute()))
+        deps = RunnerDeps(supervisor, env, time.time, folder / "ours", settings)
+        serving, alone = OpenCodeRunner(deps), OpenCodeRunner(deps, contract="run")
         await _turn(serving, folder)
         await alone.available()
         pairs = [(await _turn(serving, folder), await _turn(alone, folder)) for _ in range(rounds)]

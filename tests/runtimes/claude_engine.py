@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 
 from claude_fixtures import ALLOW, MARK, MODEL, Home
-from hosts import FakeHost
+from hosts import FakeHost, deps
 
 from windlass.ports import AgentRequest, Brief
 from windlass.process import Supervisor
-from windlass.runners.claude_code import ClaudeCodeRunner
+from windlass.runners.claude.runner import ClaudeCodeRunner
 
 
 async def main(folder: Path, url: str) -> None:
     home = Home(folder)
     async with Supervisor() as supervisor:
-        runner = ClaudeCodeRunner(supervisor, env=home.engine(url), now=time.time)
+        runner = ClaudeCodeRunner(deps(supervisor, env=home.engine(url)))
         request = AgentRequest(
             id="run:step:1",
             task="wait",

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hosts import deps
+
 from windlass.ports import AgentRequest, Brief, Permissions
 from windlass.prices import Prices
 from windlass.process import Supervisor
-from windlass.runners.claude_code import ClaudeCodeRunner
+from windlass.runners.claude.runner import ClaudeCodeRunner
 from windlass.testing.scripted.desk import ReplyScript
 from windlass.testing.scripted_model import ScriptedModel
 
@@ -114,7 +116,7 @@ async def claude_world(
     home = Home(folder)
     async with ScriptedModel(script) as model, Supervisor() as supervisor:
         engine = {**home.engine(model.url), **(env or {})}
-        runner = ClaudeCodeRunner(supervisor, path=path, env=engine, now=time.time, prices=prices)
+        runner = ClaudeCodeRunner(deps(supervisor, path=path, env=engine, prices=prices))
         yield World(home, model, supervisor, runner)
 
 

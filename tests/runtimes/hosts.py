@@ -6,13 +6,39 @@ Tests wait for something to have been told with `until`, which ends the moment t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from windlass.plan.model import Effect
 from windlass.ports import Answer, Host, ToolReturn, ToolSpec, Usage
+from windlass.prices import Prices
+from windlass.process import Supervisor
+from windlass.runners import RunnerDeps
+from windlass.settings import RuntimeSettings
 
-__all__ = ["Acted", "Asked", "FakeHost", "Used"]
+__all__ = ["Acted", "Asked", "FakeHost", "Used", "deps"]
+
+
+class NoPrices(Prices):
+    """A list that knows no model."""
+
+    def cost(self, model: str, usage: Usage, at: float | None = None) -> float | None:
+        return None
+
+
+def deps(
+    supervisor: Supervisor | None = None,
+    *,
+    env: Mapping[str, str],
+    now: Callable[[], float] = time.time,
+    home: Path = Path("/nonexistent"),
+    prices: Prices | None = None,
+    **settings: str | None,
+) -> RunnerDeps:
+    """What a runner is made with; `settings` are those of its runtime."""
+    return RunnerDeps(supervisor or Supervisor(), env, now, home, RuntimeSettings(**settings), prices or NoPrices())
 
 
 class Acted(NamedTuple):

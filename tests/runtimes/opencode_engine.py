@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 
-from hosts import FakeHost
+from hosts import FakeHost, deps
 from opencode_fixtures import ALLOWED, MODEL, opencode_binary, user_environment
 
 from windlass.ports import AgentRequest, Brief
-from windlass.process import Supervisor
-from windlass.runners.opencode import OpenCodeRunner
+from windlass.runners.opencode.runner import OpenCodeRunner
 
 
 async def main(base: Path) -> None:
-    runner = OpenCodeRunner(
-        Supervisor(), path=opencode_binary(), env=user_environment(base / "user"), now=time.time, home=base / "engine"
-    )
+    runner = OpenCodeRunner(deps(path=opencode_binary(), env=user_environment(base / "user"), home=base / "engine"))
     work = base / "work"
     work.mkdir()
     request = AgentRequest(

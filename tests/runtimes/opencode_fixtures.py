@@ -11,18 +11,17 @@ import json
 import os
 import shutil
 import socket
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import FakeHost
+from hosts import FakeHost, deps
 
 from windlass.ports import AgentRequest, Brief, Permissions
 from windlass.process import Supervisor
-from windlass.runners.opencode import OpenCodeRunner
+from windlass.runners.opencode.runner import OpenCodeRunner
 from windlass.testing import Reply, ScriptedModel
 
 __all__ = [
@@ -120,8 +119,9 @@ class Bench:
         (self.user / ".config/opencode/opencode.json").write_text(text)
 
     def another_runner(self, **how: Any) -> OpenCodeRunner:
-        words: dict[str, Any] = {"env": self.env, "now": time.time, "home": self.base / "ours", **self._how, **how}
-        return OpenCodeRunner(self.supervisor, **words)
+        words: dict[str, Any] = {"env": self.env, "home": self.base / "ours", **self._how, **how}
+        own = {name: words.pop(name) for name in ("contract", "retries") if name in words}
+        return OpenCodeRunner(deps(self.supervisor, **words), **own)
 
     def model(self, *script: Reply) -> ScriptedModel:
         return ScriptedModel(script, port=self.port)

@@ -17,9 +17,9 @@ from windlass.core.breaker import FAILURES, Breaker
 from windlass.engine.agents.guarded import Guarded
 from windlass.engine.gates.memory import MemoryGateBook
 from windlass.journal.gatebook import SqliteGateBook
-from windlass.runners.claude.environment import account as of_claude
-from windlass.runners.model_api.target import Target
-from windlass.runners.open_code.accounts import account as of_opencode
+from windlass.runners.claude.command import account as of_claude
+from windlass.runners.model_api.target import ModelTarget
+from windlass.runners.opencode.environment import account as of_opencode
 from windlass.testing import FakeClock, Reply, ScriptedModel, ScriptedRunner
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def test_c4_a_used_up_quota_of_one_provider_leaves_the_agents_of_another_a
     assert [step.status for step in state.top_level()] == ["waiting", "completed", "waiting", "completed"]
     assert len(providers.one.requests) == 1, "who shares the account is not sent out to find out again"
     waited = [event for event in project.events(running.id) if isinstance(event, ev.StepWaiting)]
-    account = Target("anthropic", "", providers.one.url, KEY).account
+    account = ModelTarget("anthropic", "", providers.one.url, KEY).account
     assert [event.account for event in waited] == [account] * 2
     assert account in windlass("status", running.id).out
     assert KEY.encode() not in project.everything()
@@ -83,7 +83,7 @@ async def test_c4_an_open_breaker_of_one_provider_leaves_the_agents_of_another_a
     steps = result["steps"]
     assert [step["status"] for step in steps] == ["failed"] * (FAILURES + 1) + ["completed"]
     assert len(providers.one.requests) == FAILURES
-    account = Target("anthropic", "", providers.one.url, KEY).account
+    account = ModelTarget("anthropic", "", providers.one.url, KEY).account
     assert f"circuit open with {account}" in steps[-2]["error"]["message"]
     name = f"runtime cli ({account})"
     told = windlass("tools", "check", "--json", code=1).json["breakers"]

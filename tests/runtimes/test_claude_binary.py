@@ -35,10 +35,11 @@ async def test_a2_finding_it_imports_nothing_of_the_sdk(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys, time\n"
         "from windlass.process import Supervisor\n"
-        "from windlass.runners.claude_code import ClaudeCodeRunner\n"
+        "from windlass.runners import RunnerDeps\n"
+        "from windlass.runners.claude.runner import ClaudeCodeRunner\n"
         "async def main():\n"
         "    async with Supervisor() as supervisor:\n"
-        "        return await ClaudeCodeRunner(supervisor, env={'PATH': '/bin'}, now=time.time).available()\n"
+        "        return await ClaudeCodeRunner(RunnerDeps(supervisor, {'PATH': '/bin'}, time.time, None)).available()\n"
         "assert asyncio.run(main()).ok\n"
         "print([name for name in sys.modules if name.partition('.')[0] in ('claude_agent_sdk', 'anyio', 'mcp')])\n"
     )

@@ -18,7 +18,7 @@ from hosts import FakeHost
 from windlass.ports import AgentResult
 from windlass.prices import Prices
 from windlass.runners.claude.messages import summarise
-from windlass.runners.claude.spending import Counts, Spending
+from windlass.runners.claude.spending import Counts, TurnSpending
 from windlass.testing.scripted_model import Reply
 
 COUNTS = {"input_tokens": 100, "cache_read_input_tokens": 30, "cache_creation_input_tokens": 20, "output_tokens": 9}
@@ -121,7 +121,7 @@ async def test_e1_totals_that_go_on_over_a_resume_are_never_billed(tmp_path: Pat
 
 
 def test_e1_a_call_counts_once_however_often_it_is_told() -> None:
-    spending = Spending(None, resumed=False)
+    spending = TurnSpending(None, resumed=False)
     assert spending.saw("1", MODEL, Counts(10, 1))
     assert not spending.saw("1", MODEL, Counts(10, 1))
     assert spending.saw("1", MODEL, Counts(0, 7))  # the end of a stream tells only what came out
@@ -144,7 +144,7 @@ def figures(tokens: int, usd: float, basis: str = "list") -> dict[str, Any]:
 def test_e2_only_what_the_runtime_has_no_price_for_is_priced_by_us(
     seen: dict[str, int], usd: float, source: str
 ) -> None:
-    spending = Spending(Prices({"house": {"input": 1.0, "output": 2.0}}), resumed=False)
+    spending = TurnSpending(Prices({"house": {"input": 1.0, "output": 2.0}}), resumed=False)
     spending.asked = True
     for call, tokens in seen.items():
         spending.saw(call, "house", Counts(tokens, 10))
@@ -156,7 +156,7 @@ def test_e2_only_what_the_runtime_has_no_price_for_is_priced_by_us(
 
 
 def test_e1_two_results_of_one_run_add_up() -> None:
-    spending = Spending(None, resumed=True)
+    spending = TurnSpending(None, resumed=True)
     spending.asked = True
     for _ in range(2):
         spending.bill({"model_usage_since_last_result": {MODEL: figures(100, 0.5)}, "modelUsage": {MODEL: 9}})
@@ -181,7 +181,7 @@ def test_a2_a_use_of_a_tool_is_one_short_line(input: Any, line: str) -> None:
 
 
 def test_e1_a_turn_that_was_cut_off_cost_at_least_what_its_other_calls_did() -> None:
-    spending = Spending(Prices({"house": {"input": 1.0, "output": 2.0}}), resumed=False)
+    spending = TurnSpending(Prices({"house": {"input": 1.0, "output": 2.0}}), resumed=False)
     spending.asked = True
     spending.saw("one", "house", Counts(1_000_000, 60_000))
     usage = spending.final(cut_off=True)

@@ -10,7 +10,7 @@ from claude_fixtures import Home, claude_world
 from hosts import FakeHost
 
 from windlass.ports import Permissions
-from windlass.runners.claude.environment import for_child
+from windlass.runners.claude.command import for_child
 from windlass.testing.scripted_model import Reply, ScriptedModel
 
 

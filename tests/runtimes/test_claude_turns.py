@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from claude_fixtures import MODEL, claude_world
-from hosts import Asked, FakeHost
+from hosts import Asked, FakeHost, deps
 
 from windlass.errors import Category
 from windlass.ports import Answer, Brief, Permissions
 from windlass.prices import Prices
-from windlass.runners.claude_code import ClaudeCodeRunner
+from windlass.runners.claude.runner import ClaudeCodeRunner
 from windlass.testing.scripted_model import Reply
 
 
@@ -249,7 +248,7 @@ async def test_e2_a_model_without_a_price_costs_what_our_prices_say_and_else_nob
     script = [Reply.say("one", tokens_in=1000, tokens_out=10), Reply.say("two", tokens_in=1000, tokens_out=10)]
     prices = Prices({"house-model": {"input": 1.0, "output": 2.0}})
     async with claude_world(tmp_path, script, prices=prices) as world:
-        plain = ClaudeCodeRunner(world.supervisor, env=world.home.engine(world.model.url), now=time.time)
+        plain = ClaudeCodeRunner(deps(world.supervisor, env=world.home.engine(world.model.url)))
         unknown = await plain.run(world.request(model="house-model"), FakeHost())
         priced = await world.runner.run(world.request(model="house-model"), FakeHost())
     assert (unknown.usage.usd, unknown.usage.source, unknown.usage.tokens_in) == (None, "unknown", 1000)

@@ -13,7 +13,7 @@ from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode, settings
 
 from windlass.errors import Category
-from windlass.runners.opencode import OpenCodeRunner
+from windlass.runners.opencode.runner import OpenCodeRunner
 from windlass.testing import Reply
 
 pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from opencode_fixtures import Bench
 
 from windlass.errors import Category
 from windlass.ports import Amount, Answer, Permissions, Usage
-from windlass.runners.opencode import OpenCodeRunner
+from windlass.runners.opencode.runner import OpenCodeRunner
 from windlass.testing import Reply
 
 STAND_IN = Path(__file__).with_name("legacy_opencode.py")
@@ -32,12 +31,8 @@ class LegacyBench(Bench):
     def script(self, text: str) -> OpenCodeRunner:
         self.program.write_text(f"#!/bin/sh\n{text}\n")
         self.program.chmod(0o755)
-        return OpenCodeRunner(
-            self.supervisor,
-            path=str(self.program),
-            env={**self.env, "LOCAL_ENDPOINT": f"http://127.0.0.1:{self.port}/v1"},
-            now=time.time,
-            home=self.base / "ours",
+        return self.another_runner(
+            path=str(self.program), env={**self.env, "LOCAL_ENDPOINT": f"http://127.0.0.1:{self.port}/v1"}
         )
 
     @property
@@ -227,7 +222,7 @@ async def test_a3_a_program_that_is_no_opencode_is_not_available_and_says_what_w
 async def test_a3_a_program_that_hangs_is_not_available(
     bench: LegacyBench, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Awaitable[Any]]
 ) -> None:
-    monkeypatch.setattr("windlass.runners.open_code.probe.PATIENCE", 0.3)
+    monkeypatch.setattr("windlass.runners.opencode.probe.PATIENCE", 0.3)
     health = await bench.script("sleep 1007").available()
     assert not health.ok
     assert "did not answer within 0.3 s" in health.detail
@@ -235,9 +230,7 @@ async def test_a3_a_program_that_hangs_is_not_available(
 
 
 async def test_a3_without_the_program_the_advice_is_how_to_install_it(bench: LegacyBench) -> None:
-    runner = OpenCodeRunner(
-        bench.supervisor, env={**bench.env, "PATH": str(bench.base)}, now=time.time, home=bench.base / "ours"
-    )
+    runner = bench.another_runner(path=None, env={**bench.env, "PATH": str(bench.base)})
     health = await runner.available()
     assert (health.ok, health.detail, health.advice) == (False, "opencode is not on PATH", "npm i -g opencode-ai")
     missing = bench.another_runner(path=str(bench.base / "nowhere"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.ports import Permissions
-from windlass.runners.open_code.permissions import Action, Rule, as_config, decide, rules
+from windlass.runners.opencode.permissions import Action, PermissionRule, as_config, decide, rules
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_a3_the_users_own_denials_stay_and_their_permissions_are_the_policys() -
 
 LISTS = {
     "a rule for all in between": [
-        Rule("bash", "*", "allow"),
-        Rule("*", "*", "deny"),
-        Rule("bash", "rm *", "ask"),
+        PermissionRule("bash", "*", "allow"),
+        PermissionRule("*", "*", "deny"),
+        PermissionRule("bash", "rm *", "ask"),
     ],
     "a pattern for all in between": [
-        Rule("bash", "*", "allow"),
-        Rule("*", "rm *", "deny"),
-        Rule("bash", "cat *", "ask"),
+        PermissionRule("bash", "*", "allow"),
+        PermissionRule("*", "rm *", "deny"),
+        PermissionRule("bash", "cat *", "ask"),
     ],
     "the policy": rules(Permissions("ask", allow=("bash(ls *)", "edit"), deny=("bash(rm *)", "edit(*.key)"))),
     "few tools": rules(Permissions("ask", tools=("bash", "read"), allow=("bash(ls *)",), deny=("*(rm *)",))),
@@ -75,7 +75,7 @@ LISTS = {
 def test_a3_a_settings_file_decides_as_the_list_does(name: str) -> None:
     said = as_config(LISTS[name])
     read_back = [
-        Rule(permission, pattern, action)
+        PermissionRule(permission, pattern, action)
         for permission, section in said.items()
         for pattern, action in ({"*": section} if isinstance(section, str) else section).items()
     ]
@@ -86,6 +86,6 @@ def test_a3_a_settings_file_decides_as_the_list_does(name: str) -> None:
 
 
 def test_a3_what_a_settings_file_cannot_say_is_said_more_strictly() -> None:
-    listed = [Rule("webfetch", "*", "allow"), Rule("webfetch", "https://bad*", "deny")]
+    listed = [PermissionRule("webfetch", "*", "allow"), PermissionRule("webfetch", "https://bad*", "deny")]
     assert as_config(listed) == {"webfetch": "deny"}
-    assert as_config([Rule("webfetch", "https://good*", "allow")]) == {"webfetch": "ask"}
+    assert as_config([PermissionRule("webfetch", "https://good*", "allow")]) == {"webfetch": "ask"}

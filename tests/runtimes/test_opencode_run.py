@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode
 
 from windlass.ports import Answer, Permissions
-from windlass.runners.opencode import OpenCodeRunner
 from windlass.testing import Reply
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -129,7 +127,7 @@ async def _misbehaving(base: Path, deed: str) -> Any:
     program.write_text(f"{FAKE}cat > /dev/null\n{deed}\n")
     program.chmod(0o755)
     bench = Bench(base / "bench", binary=str(program))
-    runner = OpenCodeRunner(bench.supervisor, path=str(program), env=bench.env, now=time.time, home=bench.base / "ours")
+    runner = bench.another_runner(path=str(program))
     try:
         assert "by run" in (await runner.available()).detail
         return await runner.run(bench.request("go"), FakeHost())

@@ -187,7 +187,7 @@ async def test_a3_an_interrupt_while_the_server_still_starts_ends_the_run_at_onc
 async def test_a3_a_stream_of_events_that_breaks_is_taken_up_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.runners.open_code.stream.SILENCE", 2.0)  # signs of life come every ten seconds
+    monkeypatch.setattr("windlass.runners.opencode.server.SILENCE", 2.0)  # signs of life come every ten seconds
     host = FakeHost(lambda asked: Answer(True))
     async with bench.model(bash("sleep 5"), Reply.say("all of it")) as model:
         result = await bench.runner.run(bench.request("go", permissions=Permissions("ask")), host)
@@ -206,8 +206,8 @@ async def test_a3_a_server_that_falls_silent_is_ended_and_said_to_hang(
         running = asyncio.create_task(bench.runner.run(request, FakeHost()))
         await eventually(lambda: bench.processes("sleep 1008"))
         (server,) = bench.servers
-        monkeypatch.setattr("windlass.runners.open_code.serve.SIGN_OF_LIFE", 1.0)
-        monkeypatch.setattr("windlass.runners.open_code.stream.SILENCE", 1.0)
+        monkeypatch.setattr("windlass.runners.opencode.serve.SIGN_OF_LIFE", 1.0)
+        monkeypatch.setattr("windlass.runners.opencode.server.SILENCE", 1.0)
         os.kill(server, signal.SIGSTOP)
         result = await running
     assert result.failure is not None

@@ -15,7 +15,7 @@ from hosts import FakeHost
 from opencode_fixtures import Bench, free_port, needs_opencode, opencode_binary, settings
 
 from windlass.errors import Category
-from windlass.runners.open_code.probe import Contract
+from windlass.runners.opencode.probe import Contract
 from windlass.testing import Reply, ScriptedModel
 
 pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from claude_fixtures import claude_world
 from hosts import FakeHost
+from model_api_world import scripted
 from opencode_fixtures import Bench
-from standalone_world import scripted
 
 from windlass.errors import Category
 from windlass.ports import AgentRequest, Runner

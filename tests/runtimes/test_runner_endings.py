@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import pytest
 from claude_fixtures import SPEAKS, claude_world, program
 from hosts import FakeHost
+from model_api_world import SHELL, scripted
 from opencode_fixtures import Bench, opencode_binary
-from standalone_world import SHELL, scripted
 from test_opencode_run import EVENT, FAKE
 
 from windlass.core.budget import Amount
 from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, AgentResult, Runner, ToolReturn
-from windlass.runners.endings import ENDINGS, Ending
+from windlass.runners.endings import ENDINGS, TurnEnding
 from windlass.testing import Received, Reply, ScriptedModel
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "runtimes.md"
@@ -60,40 +60,40 @@ QUOTA = {
 SCRIPTED: dict[str, Callable[[str, bool], Reply]] = {
     ANSWER: lambda runtime, acted: Reply.say("done"),
     TOOL_FAILED: lambda runtime, acted: Reply.say("done") if acted else Reply.use(*SHELLS[runtime]),
-    Ending.LENGTH: lambda runtime, acted: Reply.cut_short("half an ans"),
-    Ending.REFUSAL: lambda runtime, acted: Reply.refuse("I would rather not"),
-    Ending.EMPTY: lambda runtime, acted: Reply.say("") if acted else Reply.use(*SHELLS[runtime], text="I look."),
-    Ending.TURNS: lambda runtime, acted: Reply.use(*SHELLS[runtime]),
-    Ending.BUDGET: lambda runtime, acted: Reply.use(*SHELLS[runtime], tokens_in=1_000_000),
-    Ending.GARBAGE: lambda runtime, acted: Reply.garbage(),
-    Ending.CUT: lambda runtime, acted: Reply.drop("half an ans"),
-    Ending.OVERLOADED: lambda runtime, acted: Reply.error(529, "overloaded"),
-    Ending.RATE: lambda runtime, acted: Reply.error(429, "rate limit exceeded", headers={"retry-after": "1"}),
-    Ending.QUOTA: lambda runtime, acted: Reply.error(
+    TurnEnding.LENGTH: lambda runtime, acted: Reply.cut_short("half an ans"),
+    TurnEnding.REFUSAL: lambda runtime, acted: Reply.refuse("I would rather not"),
+    TurnEnding.EMPTY: lambda runtime, acted: Reply.say("") if acted else Reply.use(*SHELLS[runtime], text="I look."),
+    TurnEnding.TURNS: lambda runtime, acted: Reply.use(*SHELLS[runtime]),
+    TurnEnding.BUDGET: lambda runtime, acted: Reply.use(*SHELLS[runtime], tokens_in=1_000_000),
+    TurnEnding.GARBAGE: lambda runtime, acted: Reply.garbage(),
+    TurnEnding.CUT: lambda runtime, acted: Reply.drop("half an ans"),
+    TurnEnding.OVERLOADED: lambda runtime, acted: Reply.error(529, "overloaded"),
+    TurnEnding.RATE: lambda runtime, acted: Reply.error(429, "rate limit exceeded", headers={"retry-after": "1"}),
+    TurnEnding.QUOTA: lambda runtime, acted: Reply.error(
         429, "usage limit", headers={**QUOTA, "anthropic-ratelimit-unified-reset": str(int(time.time()) + 7200)}
     ),
-    Ending.NO_ACCESS: lambda runtime, acted: Reply.error(401, "invalid x-api-key"),
-    Ending.NO_MONEY: lambda runtime, acted: Reply.error(402, "pay first"),
-    Ending.FORBIDDEN: lambda runtime, acted: Reply.error(403, "not for you"),
-    Ending.NO_MODEL: lambda runtime, acted: Reply.error(404, "model: nothing-like-it"),
-    Ending.TOO_LONG: lambda runtime, acted: Reply.error(400, "prompt is too long: 250000 tokens > 200000 maximum"),
-    Ending.REFUSED: lambda runtime, acted: Reply.error(400, "tools.0: bad schema"),
+    TurnEnding.NO_ACCESS: lambda runtime, acted: Reply.error(401, "invalid x-api-key"),
+    TurnEnding.NO_MONEY: lambda runtime, acted: Reply.error(402, "pay first"),
+    TurnEnding.FORBIDDEN: lambda runtime, acted: Reply.error(403, "not for you"),
+    TurnEnding.NO_MODEL: lambda runtime, acted: Reply.error(404, "model: nothing-like-it"),
+    TurnEnding.TOO_LONG: lambda runtime, acted: Reply.error(400, "prompt is too long: 250000 tokens > 200000 maximum"),
+    TurnEnding.REFUSED: lambda runtime, acted: Reply.error(400, "tools.0: bad schema"),
 }
-ASKED: dict[str, dict[str, Any]] = {Ending.TURNS: {"max_turns": 2}, Ending.BUDGET: {"budget": Amount(usd=0.5)}}
+ASKED: dict[str, dict[str, Any]] = {TurnEnding.TURNS: {"max_turns": 2}, TurnEnding.BUDGET: {"budget": Amount(usd=0.5)}}
 LOGIN = {"CLAUDE_CODE_OAUTH_TOKEN": "scripted", "ANTHROPIC_API_KEY": ""}
 """Only a login has a quota in Claude Code."""
 
 RESULT = 'say(type="result", subtype="success", is_error=False, result="hi", session_id="s", usage={})'
 PROGRAMS: dict[str, dict[str, str]] = {
     "claude-code": {
-        Ending.DIED: f"{SPEAKS}sys.exit(3)",
-        Ending.KILLED: f"{SPEAKS}os.kill(os.getpid(), 9)",
+        TurnEnding.DIED: f"{SPEAKS}sys.exit(3)",
+        TurnEnding.KILLED: f"{SPEAKS}os.kill(os.getpid(), 9)",
         SILENT_END: f"{SPEAKS}sys.exit(0)",
         ODD_EXIT: f"{SPEAKS}{RESULT}\nsys.exit(5)",
     },
     "open-code": {
-        Ending.DIED: f"{FAKE}cat > /dev/null\nexit 3",
-        Ending.KILLED: f"{FAKE}cat > /dev/null\nkill -9 $$",
+        TurnEnding.DIED: f"{FAKE}cat > /dev/null\nexit 3",
+        TurnEnding.KILLED: f"{FAKE}cat > /dev/null\nkill -9 $$",
         SILENT_END: f"{FAKE}cat > /dev/null",
         ODD_EXIT: f"{FAKE}cat > /dev/null\n{EVENT}\nexit 5",
     },
@@ -156,8 +156,8 @@ def checked(runtime: str, row: str, result: AgentResult) -> None:
     assert failure.advice, row
     if expected.advice != "–":
         assert expected.advice.replace("RUNTIME", runtime) in failure.advice, (row, failure)
-    assert (failure.resets_at is not None) is (row == Ending.QUOTA), (row, failure)
-    assert bool(result.metadata.get("budget")) is (row == Ending.BUDGET)
+    assert (failure.resets_at is not None) is (row == TurnEnding.QUOTA), (row, failure)
+    assert bool(result.metadata.get("budget")) is (row == TurnEnding.BUDGET)
 
 
 def test_c3_the_table_of_endings_in_the_docs_is_the_one_in_the_code() -> None:
@@ -181,7 +181,7 @@ async def test_c3_a_turn_ends_as_the_table_says(runtime: str, tmp_path: Path) ->
                 continue
             model.row, model.acted = row, False
             how = dict(ASKED.get(row, {}))
-            if runtime == "claude-code" and row == Ending.QUOTA:
+            if runtime == "claude-code" and row == TurnEnding.QUOTA:
                 how["env"] = {**ask("go").env, **LOGIN}
             failed = ToolReturn({"code": 3}, Failure(Category.LOGIC, "exit code 3"))
             host = FakeHost(tools=[SHELL] if runtime == "cli" else [], tool=lambda used, failed=failed: failed)

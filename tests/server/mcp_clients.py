@@ -25,8 +25,8 @@ from starlette.routing import Route
 
 from windlass import Engine
 from windlass.assembly import open_engine
-from windlass.plan.model import RUNTIMES
 from windlass.ports import Health, Runner
+from windlass.runtimes import RUNTIMES
 from windlass.server.mcp.serve import mcp_http_app
 from windlass.testing import ScriptedRunner
 

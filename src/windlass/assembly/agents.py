@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 from windlass.agents import Briefing
@@ -12,10 +13,11 @@ from windlass.core.decide import Policy, no_tool
 from windlass.core.delegate import DEFAULT_RUNTIME
 from windlass.engine.agents.guarded import Guarded
 from windlass.engine.agents.tool import AgentTool
-from windlass.plan.model import RUNTIMES
 from windlass.ports import GateBook, Ledger, Runner
 from windlass.prices import Prices
 from windlass.process import Supervisor
+from windlass.runners import RunnerDeps
+from windlass.runtimes import RUNTIMES, Runtime
 from windlass.settings import RuntimeSettings, Settings
 from windlass.trust import Trust
 
@@ -80,31 +82,20 @@ def runtimes(
     now = SystemClock().now
     prices = Prices({name: price.model_dump(exclude_none=True) for name, price in settings.prices.items()})
 
-    def told(name: str) -> RuntimeSettings:
-        found: RuntimeSettings = settings.runtimes.get(name) or RuntimeSettings()  # type: ignore[call-overload]
-        return found.model_copy(update={"path": os.path.expanduser(found.path)}) if found.path else found
+    def maker(row: Runtime) -> Callable[[], Runner]:
+        def make() -> Runner:
+            mine = settings.runtimes.get(row.name) or RuntimeSettings()
+            if mine.path:
+                mine = mine.model_copy(update={"path": os.path.expanduser(mine.path)})
+            module, _, name = row.runner.partition(":")
+            runner: Runner = getattr(import_module(module), name)(
+                RunnerDeps(supervisor, os.environ, now, home, mine, prices)
+            )
+            return runner
 
-    def claude_code() -> Runner:
-        from windlass.runners.claude_code import ClaudeCodeRunner
+        return make
 
-        return ClaudeCodeRunner(supervisor, path=told("claude-code").path, env=os.environ, now=now, prices=prices)
-
-    def open_code() -> Runner:
-        from windlass.runners.opencode import OpenCodeRunner
-
-        path = told("open-code").path
-        return OpenCodeRunner(supervisor, path=path, env=os.environ, now=now, prices=prices, home=home)
-
-    def cli() -> Runner:
-        from windlass.runners.standalone import StandaloneRunner
-
-        mine = told("cli")
-        return StandaloneRunner(
-            env=os.environ, now=now, prices=prices, default_model=mine.model, base_url=mine.base_url
-        )
-
-    known: dict[str, Callable[[], Runner]] = {"claude-code": claude_code, "open-code": open_code, "cli": cli}
-    assert known.keys() == RUNTIMES.keys()
+    known = {row.name: maker(row) for row in RUNTIMES.values()}
     for runner in own:
         known[runner.name] = lambda runner=runner: runner  # type: ignore[misc]
     return Runtimes(known, book)

@@ -40,6 +40,7 @@ from windlass.engine.execution import Execution
 from windlass.engine.sourced import Sourced
 from windlass.errors import UsageError, WindlassError
 from windlass.plan.strategies import Strategy
+from windlass.runtimes import runtime_names
 from windlass.visible import one_line
 
 __all__ = ["register", "see_through"]
@@ -56,7 +57,7 @@ ProgressOption = Annotated[
     typer.Option("--progress", help="How progress is shown on stderr", case_sensitive=False, callback=_heeded),
 ]
 RuntimeOption = Annotated[
-    str | None, typer.Option("--runtime", metavar="NAME", help="What agents run on: claude-code, open-code or cli")
+    str | None, typer.Option("--runtime", metavar="NAME", help=f"What agents run on: {runtime_names()}")
 ]
 BudgetOption = Annotated[
     float | None, typer.Option("--budget", metavar="USD", min=0, help="What the execution may spend in all, in dollars")

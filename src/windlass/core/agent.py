@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from windlass.core.budget import known_cost, known_part, money
 from windlass.core.events import Usage
 from windlass.errors import Failure
-from windlass.plan.model import RUNTIMES
+from windlass.runtimes import RUNTIMES
 
 __all__ = ["AgentState", "Cost", "next_in_family"]
 
@@ -98,6 +98,6 @@ class Cost:
 
 def next_in_family(runtime: str, given_up: tuple[str, ...]) -> str | None:
     """The runtime that could take over from this one (A7); `cli` has nobody."""
-    family = RUNTIMES.get(runtime)
-    members = [name for name, of in RUNTIMES.items() if of == family and name != runtime]
-    return next((name for name in members if name not in given_up), None)
+    row = RUNTIMES.get(runtime)
+    members = (other.name for other in RUNTIMES.values() if row is not None and other.family == row.family)
+    return next((name for name in members if name != runtime and name not in given_up), None)

@@ -11,10 +11,11 @@ from windlass.core.state import State
 from windlass.core.step import StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import UNAVAILABLE, Failure
+from windlass.runtimes import CLI
 
 __all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "last_word", "runtime_of", "successor"]
 
-DEFAULT_RUNTIME = "cli"
+DEFAULT_RUNTIME = CLI.name
 """What agents run on when nobody says: it needs no other program."""
 
 

@@ -527,6 +527,8 @@ class Engine(Control):
         hold: bool,
         created: ev.ExecutionCreated | None = None,
     ) -> Driver:
+        if self.agents is not None:
+            self.agents.prepare(state)
         performer = self.performer
         if tools:
             performer = replace(performer, tools=performer.tools.extended(tools))

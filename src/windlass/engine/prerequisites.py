@@ -17,7 +17,7 @@ from typing import NamedTuple
 from windlass.core.agent import next_in_family
 from windlass.core.decide import Policy
 from windlass.plan.model import Importance, Plan, Step
-from windlass.ports import Health, Runner, installation_of
+from windlass.ports import Health, Runner, hooks_of
 
 __all__ = ["Prerequisites", "find_missing"]
 
@@ -97,7 +97,7 @@ def _runtime(plan: Plan, step: Step, runners: Mapping[str, Runner], policy: Poli
 
 def _installed(runners: Mapping[str, Runner], name: str) -> Health | None:
     runner = runners.get(name)
-    return installation_of(runner) if runner is not None else None
+    return hooks_of(runner).installed() if runner is not None else None
 
 
 def _programs(step: Step) -> Iterator[str]:

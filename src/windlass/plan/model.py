@@ -31,7 +31,6 @@ __all__ = [
     "AGENT",
     "CODE",
     "MAX_STEPS",
-    "RUNTIMES",
     "Approve",
     "Budget",
     "Duration",
@@ -54,9 +53,6 @@ CODE = "code"
 """The tool of code steps."""
 DEFAULT_ROLE = "developer"
 """The role of an agent step that names none."""
-
-RUNTIMES: dict[str, str] = {"claude-code": "coding", "open-code": "coding", "cli": "api"}
-"""The runtimes for agents, with their families. Within a family one can take over from another."""
 
 StepId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", min_length=1, max_length=100)]
 
@@ -187,7 +183,7 @@ class Step(_Value):
     prompt: str | None = None
     """What the agent is to do; a template."""
     runtime: str | None = None
-    """What the agent runs on: claude-code, open-code or cli."""
+    """What the agent runs on; `windlass doctor` lists the runtimes."""
     model: str | None = None
     """The model, by the runtime's own name."""
     skills: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()

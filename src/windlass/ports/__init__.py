@@ -20,12 +20,12 @@ from windlass.ports.runner import (
     Part,
     Permissions,
     Runner,
+    RunnerHooks,
     ToolReturn,
     ToolSpec,
     Usage,
     account_name,
-    account_of,
-    installation_of,
+    hooks_of,
 )
 from windlass.ports.sandbox import (
     Delivery,
@@ -79,6 +79,7 @@ __all__ = [
     "Rate",
     "Refusal",
     "Runner",
+    "RunnerHooks",
     "Sandbox",
     "Scope",
     "Shelf",
@@ -94,8 +95,7 @@ __all__ = [
     "Usage",
     "Uses",
     "account_name",
-    "account_of",
     "as_tool",
     "health_of",
-    "installation_of",
+    "hooks_of",
 ]

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol
 
 from windlass.core.budget import Amount
 from windlass.core.events import Usage
@@ -27,17 +27,15 @@ __all__ = [
     "Brief",
     "Handoff",
     "Host",
-    "KnowsAccount",
-    "KnowsInstallation",
     "Part",
     "Permissions",
     "Runner",
+    "RunnerHooks",
     "ToolReturn",
     "ToolSpec",
     "Usage",
     "account_name",
-    "account_of",
-    "installation_of",
+    "hooks_of",
 ]
 
 
@@ -201,37 +199,6 @@ class Host(Protocol):
         ...
 
 
-@runtime_checkable
-class KnowsAccount(Protocol):
-    """A runner that can tell whose account a model is called with, before it calls it."""
-
-    def account(self, model: str | None, env: Mapping[str, str]) -> str:
-        """Provider and account, in words that name no secret: `anthropic, account 3fa1b2c4`; empty if not known.
-
-        `env` is the step's own environment, as in `AgentRequest`.
-        """
-        ...
-
-
-def account_of(runner: Runner, model: str | None, env: Mapping[str, str]) -> str:
-    """Whose account the runner would use for this model; empty where it cannot tell."""
-    return runner.account(model, env) if isinstance(runner, KnowsAccount) else ""
-
-
-@runtime_checkable
-class KnowsInstallation(Protocol):
-    """A runner that can tell without starting anything if it is installed."""
-
-    def installed(self) -> Health:
-        """Programs, packages and keys, as far as they can be looked for; `available` finds out for real."""
-        ...
-
-
-def installation_of(runner: Runner) -> Health:
-    """The state of the runner's installation; ok where it cannot tell."""
-    return runner.installed() if isinstance(runner, KnowsInstallation) else Health(True)
-
-
 def account_name(provider: str, *secrets: str | None) -> str:
     """The name of an account: its provider, and a digest of the first key or login there is."""
     secret = next(filter(None, secrets), None)
@@ -241,11 +208,11 @@ def account_name(provider: str, *secrets: str | None) -> str:
 
 
 class Runner(Protocol):
-    """A runtime for agents."""
+    """A runtime for agents. `RunnerHooks` has what a runner may do besides."""
 
     @property
     def name(self) -> str:
-        """`claude-code`, `open-code`, `cli`."""
+        """As in the table of runtimes, `windlass/runtimes.py`."""
         ...
 
     async def available(self) -> Health:
@@ -268,3 +235,24 @@ class Runner(Protocol):
     async def close(self) -> None:
         """Let go of what was kept warm."""
         ...
+
+
+class RunnerHooks:
+    """Optional methods of a runner, which inherits from this class to have them."""
+
+    def installed(self) -> Health:
+        """Look for programs, packages and keys without starting anything; `available` finds out for real."""
+        return Health(True)
+
+    def account(self, model: str | None, env: Mapping[str, str]) -> str:
+        """Name the provider and the account that this model is called with, without a secret in it:
+        `anthropic, account 3fa1b2c4`; empty if not known. `env` is the step's own environment."""
+        return ""
+
+    def prepare(self, model: str | None) -> None:
+        """Begin in the background what the first run would have to wait for: a step is about to need it."""
+
+
+def hooks_of(runner: Runner) -> RunnerHooks:
+    """The runner's own hooks, or those that do nothing."""
+    return runner if isinstance(runner, RunnerHooks) else RunnerHooks()

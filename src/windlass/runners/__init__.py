@@ -1,1 +1,50 @@
-"""Runtimes for agents: one file each behind the `Runner` port. None imports another."""
+"""Adapters for the runtimes, a folder each. `RunnerDeps` is what each of them is made with; `endings` is the table of
+how a turn can end without success. The rows that name the runners are in `windlass/runtimes.py`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from windlass.prices import Prices
+from windlass.process import Supervisor
+from windlass.settings import RuntimeSettings
+
+__all__ = ["RunnerDeps", "import_in_background"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerDeps:
+    """What the engine gives a runner."""
+
+    supervisor: Supervisor
+    """Starts its processes, and ends them."""
+    env: Mapping[str, str]
+    """The engine's whole environment, to pick from."""
+    now: Callable[[], float]
+    home: Path
+    """The state directory."""
+    settings: RuntimeSettings = field(default_factory=RuntimeSettings)
+    """The user's settings for this runtime; `path` has no `~` any more."""
+    prices: Prices = field(default_factory=Prices)
+
+
+def import_in_background(*modules: str) -> None:
+    """Begin to import these, which takes seconds; whoever imports one of them meanwhile waits for it.
+
+    The thread is a daemon, so that a plan that ends before it has needed them does not wait for them. What cannot be
+    imported is the first run's to report.
+    """
+
+    def load() -> None:
+        with suppress(Exception):
+            for module in modules:
+                import_module(module)
+
+    if any(module not in sys.modules for module in modules):
+        threading.Thread(target=load, name="import", daemon=True).start()

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from windlass.runtimes import RuntimeName
+
 __all__ = [
     "Answer",
     "BudgetAnswer",
@@ -67,7 +69,7 @@ class NewExecution(_Request):
     chain: list[Name] | None = Field(default=None, max_length=100, description="The roles of strategy multi.")
     files: list[PathText] = Field(default=[], max_length=1000, description="Files that agents are given.")
     skills: list[Name] = Field(default=[], max_length=100, description="Skills that agents are given.")
-    runtime: Literal["claude-code", "open-code", "cli"] | None = None
+    runtime: RuntimeName | None = None
     model: Name | None = None
     fallback: bool | None = None
     parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -117,7 +119,7 @@ class Retry(_Request):
     """What to change about a step before it is tried again."""
 
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
-    runtime: Literal["claude-code", "open-code", "cli"] | None = Field(default=None, description="For its agent.")
+    runtime: RuntimeName | None = Field(default=None, description="For its agent.")
     model: Name | None = Field(default=None, description="For its agent.")
     resume: bool = Field(default=True, description="Go on with the execution, here, if nobody drives it.")
     keep_plan: bool = Field(default=False, description="Go on with the plan as it was, though its file changed.")

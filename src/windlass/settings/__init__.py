@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from windlass.errors import UsageError
 from windlass.homes import user_folder
 from windlass.plan.model import Duration
+from windlass.runtimes import RuntimeName
 from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
     ApprovalSettings,
@@ -76,13 +77,13 @@ class Settings(BaseModel):
     """Names of environment variables that steps may see, besides PATH, HOME, LANG and the like."""
 
     runtime: str | None = None
-    """The runtime for agents that name none: claude-code, open-code or cli."""
+    """The runtime for agents that name none; see `windlass/runtimes.py`."""
     fallback: bool = True
     """Whether another runtime of the same family takes over when one cannot."""
     wait_for_quota: bool = True
     """Wait until a used-up quota comes back, instead of pausing with exit code 6."""
     budget: BudgetSettings = BudgetSettings()
-    runtimes: dict[Literal["claude-code", "open-code", "cli"], RuntimeSettings] = {}
+    runtimes: dict[RuntimeName, RuntimeSettings] = {}
     prices: dict[str, PriceSettings] = {}
     """Prices of models by their id, in dollars per million tokens; they win over the ones we know."""
     permissions: PermissionSettings = PermissionSettings()

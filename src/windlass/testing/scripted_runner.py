@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from windlass.core.budget import Amount
 from windlass.core.events import Usage
 from windlass.errors import Category, Failure
-from windlass.ports.runner import AgentRequest, AgentResult, Answer, Host, Runner, ToolReturn
+from windlass.ports.runner import AgentRequest, AgentResult, Answer, Host, Runner, RunnerHooks, ToolReturn
 from windlass.ports.tool import Health
 from windlass.testing.scripted.choose import Chooser
 from windlass.testing.scripted.turn import Act, Ask, Call, Hang, Move, Note, Say, Spend, Turn
@@ -26,7 +26,7 @@ T = TypeVar("T")
 TurnScript: TypeAlias = Sequence[Turn | AgentResult] | Callable[[AgentRequest], Turn | AgentResult]
 
 
-class ScriptedRunner:
+class ScriptedRunner(RunnerHooks):
     """A `Runner` that plays turns. It keeps to one event loop."""
 
     def __init__(self, script: TurnScript = (), *, name: str = "scripted", health: Health | None = None) -> None:

@@ -33,8 +33,9 @@ from windlass.ports import (
     Handoff,
     Permissions,
     Runner,
-    account_of,
+    hooks_of,
 )
+from windlass.runtimes import RUNTIMES
 
 __all__ = ["AgentAttempt"]
 
@@ -43,8 +44,6 @@ LONGEST_WAIT = 366 * 86400.0
 
 KEEP_CONVERSATION = frozenset({Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE})
 """Failures that are not about what was said: a further attempt goes on where the conversation broke off."""
-READS_RULES_ITSELF = frozenset({"open-code"})
-"""Runtimes that read a project's AGENTS.md by themselves."""
 
 
 class AgentAttempt:
@@ -65,7 +64,7 @@ class AgentAttempt:
         chosen = await self._choose(role)
         runner, self._version = chosen.runner, chosen.version
         model, notes = self._model(runner.name, role)
-        self._account = account_of(runner, model, self._call.variables)
+        self._account = hooks_of(runner).account(model, self._call.variables)
         self._check_quota(runner.name)
         charge = Charge(self._call.execution, self._call.step, self._call.attempt, runner.name, model or "", role.name)
         desk = self._desk
@@ -101,7 +100,7 @@ class AgentAttempt:
             named,
             fallback=fallback,
             given_up=given_up,
-            account=lambda runner: account_of(runner, self._model(runner.name, role)[0], self._call.variables),
+            account=lambda runner: hooks_of(runner).account(self._model(runner.name, role)[0], self._call.variables),
         )
         if chosen.instead_of:
             now = self._desk.clock.now()
@@ -121,7 +120,7 @@ class AgentAttempt:
         state, step = self._contact.state, self._contact.step
         if step.model:
             return step.model, []  # a person chose it for this step
-        settings = self._desk.settings.runtimes.get(runtime)  # type: ignore[call-overload]
+        settings = self._desk.settings.runtimes.get(runtime)
         default = settings.model if settings is not None else None
         of_step, of_plan, usual = step.spec.runtime, state.plan.runtime, self._desk.policy.runtime
         meant_for = (of_step or of_plan if step.spec.model else of_plan or of_step) or usual
@@ -130,7 +129,8 @@ class AgentAttempt:
             if meant_for == runtime:
                 return named, []
             return default, [f"model {named} was named for {meant_for}; {runtime} uses {default or 'its own default'}"]
-        if role.model is not None and (not role.runtime or role.runtime == runtime or runtime == "cli"):
+        row = RUNTIMES.get(runtime)
+        if role.model is not None and (role.runtime in ("", runtime) or (row is not None and row.any_model)):
             return role.model, []
         return default, []
 
@@ -163,7 +163,7 @@ class AgentAttempt:
             files=told.get("files", ()),
             handoff=_handoff(told),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
-            reads_rules_itself=runtime in READS_RULES_ITSELF and self._desk.trusted(workdir),
+            reads_rules_itself=_reads_rules(runtime) and self._desk.trusted(workdir),
             allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
         )
 
@@ -314,6 +314,11 @@ class AgentAttempt:
         if not result.metadata.get("session_kept", failure.category in KEEP_CONVERSATION):
             self._tell_session(runtime, None)
         raise ToolError.of(failure, result.output or None)
+
+
+def _reads_rules(runtime: str) -> bool:
+    row = RUNTIMES.get(runtime)
+    return row is not None and row.reads_rules
 
 
 def _handoff(told: Mapping[str, Any]) -> list[Handoff]:

@@ -21,22 +21,23 @@ from windlass.ports import (
     Health,
     Host,
     Runner,
-    account_of,
-    installation_of,
+    RunnerHooks,
+    hooks_of,
 )
 
 __all__ = ["Guarded"]
 
 
-class Guarded:
+class Guarded(RunnerHooks):
     """The runner itself, with what is known of its failures, by all executions of a home."""
 
     def __init__(self, runner: Runner, book: GateBook, clock: Clock) -> None:
         self._runner, self._book, self._clock = runner, book, clock
+        self._hooks = hooks_of(runner)
         self.name = runner.name
 
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
-        return account_of(self._runner, model, env)
+        return self._hooks.account(model, env)
 
     def circuit(self, account: str) -> str:
         """The name of the breaker: `runtime cli (openai, account 3fa1b2c4)`; of the runtime alone where unknown."""
@@ -46,7 +47,7 @@ class Guarded:
         return await self._runner.available()
 
     def installed(self) -> Health:
-        return installation_of(self._runner)
+        return self._hooks.installed()
 
     def resting(self, account: str) -> Health | None:
         """Why it cannot be used with that account just now. When the rest is over, the next attempt finds out."""
@@ -58,6 +59,9 @@ class Guarded:
             f"circuit open{whose} after {breaker.failures} failures (last: {breaker.because}), retry in {rest:.0f} s"
         )
         return Health(False, detail, "check its health: windlass tools check", back_in=rest)
+
+    def prepare(self, model: str | None) -> None:
+        self._hooks.prepare(model)
 
     def call_cost(self, model: str | None, prompt: int) -> Amount:
         return self._runner.call_cost(model, prompt)

@@ -21,7 +21,7 @@ from windlass.engine.agents.desk import Briefing
 from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, Effect, Plan
 from windlass.plan.schema import kind_of, nearest
-from windlass.ports import Call, Ledger, Runner, Tool, Toolbox
+from windlass.ports import Call, Ledger, Runner, Tool, Toolbox, hooks_of
 from windlass.settings import Settings
 
 __all__ = ["AgentTool"]
@@ -98,6 +98,14 @@ class AgentTool(Tool):
 
     def circuit(self, arguments: Mapping[str, Any]) -> None:
         """Runtimes have breakers, each its own."""
+
+    def prepare(self, state: State) -> None:
+        """Let the runtimes of unfinished steps load in the background what their first run would wait for."""
+        agents = (step for step in state.top_level() if step.spec.is_agent and not step.settled)
+        needed = {(runtime_of(state, step, self.policy), step.spec.model or state.plan.model) for step in agents}
+        for name, model in needed:
+            if (runner := self.runners.get(name)) is not None:
+                hooks_of(runner).prepare(model)
 
     async def missing(self, state: State) -> list[str]:
         """Runtimes that unfinished steps need and that cannot be used here, with what to do about it (D5)."""

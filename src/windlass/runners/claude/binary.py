@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from windlass.ports import Health
 from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
-from windlass.runners.claude.environment import probing
+from windlass.runners.claude.command import probing
+from windlass.runtimes import CLAUDE_CODE
 
-__all__ = ["INSTALL", "MINIMUM", "ON_PATH", "VERBATIM", "Binaries", "Binary"]
+__all__ = ["MINIMUM", "ON_PATH", "VERBATIM", "Binaries", "Binary"]
 
 MINIMUM = (2, 0, 0)
 """Older ones do not speak the protocol of the SDK."""
@@ -27,7 +28,6 @@ ON_PATH = "on PATH"
 VERBATIM = (2, 1, 248)
 """Older ones expand @paths and slash commands in every prompt, also in text that nobody typed."""
 
-INSTALL = "pip install 'windlass[agents]' or npm i -g @anthropic-ai/claude-code"
 _NEEDS_SDK = "pip install 'windlass[agents]'"
 
 PATIENCE = 20.0
@@ -78,7 +78,7 @@ class Binaries:
         try:
             status = os.stat(path)
         except OSError as error:
-            return Health(False, f"{path} ({origin}) cannot be looked at: {error.strerror}", INSTALL)
+            return Health(False, f"{path} ({origin}) cannot be looked at: {error.strerror}", CLAUDE_CODE.install)
         key = (path, status.st_mtime_ns, status.st_size)
         if key not in self._known:
             version = await self._ask(path, origin)
@@ -115,7 +115,9 @@ class Binaries:
             bundled = os.path.join(folder, "_bundled", "claude")
             if os.access(bundled, os.X_OK):
                 return bundled, "carried by claude-agent-sdk"
-        return Health(False, "there is no claude: not on PATH, and none came with claude-agent-sdk", INSTALL)
+        return Health(
+            False, "there is no claude: not on PATH, and none came with claude-agent-sdk", CLAUDE_CODE.install
+        )
 
     async def _ask(self, path: str, origin: str) -> tuple[int, int, int] | Health:
         said = await self._said(path, origin, "--version")
@@ -139,7 +141,7 @@ class Binaries:
                     await process.stop(grace=0)
                 ended = await process.wait()
         except SpawnError as error:
-            return Health(False, error.message, "; ".join(error.advice) or INSTALL)
+            return Health(False, error.message, "; ".join(error.advice) or CLAUDE_CODE.install)
         except TimeoutError:
             return Health(False, f"{where} says nothing to {command} for {PATIENCE:g} s", f"try it: {path} {command}")
         except ProcessLost as error:

@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 from windlass.errors import Category, Failure
 from windlass.process import Exit
-from windlass.runners.claude.messages import Listener
-from windlass.runners.claude.wire import Wire
-from windlass.runners.endings import Ending, failure
-from windlass.runners.failures import of_status
+from windlass.runners.claude.messages import MessageListener
+from windlass.runners.claude.wire import ClaudeWire
+from windlass.runners.endings import TurnEnding, failure, of_status
+from windlass.runtimes import CLAUDE_CODE
 
-__all__ = ["RUNTIME", "Verdict", "cut_off", "of_result", "without_result"]
-
-RUNTIME = "claude-code"
+__all__ = ["Verdict", "cut_off", "of_result", "without_result"]
 
 _STATUSES = {
     "authentication_failed": 401,
@@ -49,7 +47,7 @@ def cut_off(result: Mapping[str, Any] | None) -> bool:
     return result is None or result.get("terminal_reason") == "aborted_streaming"
 
 
-def of_result(result: Mapping[str, Any], listener: Listener, *, now: float) -> Verdict:
+def of_result(result: Mapping[str, Any], listener: MessageListener, *, now: float) -> Verdict:
     """What a result means."""
     text = _words(result)
     if result.get("stop_reason") == "refusal":
@@ -57,24 +55,28 @@ def of_result(result: Mapping[str, Any], listener: Listener, *, now: float) -> V
     if not result.get("is_error"):
         return Verdict(None if _answer(result) else _empty(result))
     if "No conversation found" in text:
-        lost = Failure(Category.TRANSIENT, f"{RUNTIME}: {text}", advice=("the step starts anew, in a new session",))
+        lost = Failure(
+            Category.TRANSIENT, f"{CLAUDE_CODE.name}: {text}", advice=("the step starts anew, in a new session",)
+        )
         return Verdict(lost, {"session_lost": True})
     match result.get("subtype"), result.get("terminal_reason"):
         case "error_max_turns", _:
-            return Verdict(failure(Ending.TURNS, text, runtime=RUNTIME), _KEPT)
+            return Verdict(failure(TurnEnding.TURNS, text, runtime=CLAUDE_CODE.name), _KEPT)
         case "error_max_budget_usd", _:
-            return Verdict(failure(Ending.BUDGET, text, runtime=RUNTIME), {"budget": True})
+            return Verdict(failure(TurnEnding.BUDGET, text, runtime=CLAUDE_CODE.name), {"budget": True})
         case _, "prompt_too_long":
             said = text if "prompt is too long" in text.lower() else f"prompt is too long: {text}"
-            return Verdict(failure(Ending.TOO_LONG, said, runtime=RUNTIME))
+            return Verdict(failure(TurnEnding.TOO_LONG, said, runtime=CLAUDE_CODE.name))
         case _:
             found = _of_api(result, text, listener, now)
             return Verdict(found, _KEPT if found.category is Category.CONFIGURATION else {})
 
 
-def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float) -> Failure:
+def _of_api(result: Mapping[str, Any], text: str, listener: MessageListener, now: float) -> Failure:
     if listener.error_kind == "max_output_tokens":
-        return failure(Ending.LENGTH, text, runtime=RUNTIME, advice=("or set CLAUDE_CODE_MAX_OUTPUT_TOKENS",))
+        return failure(
+            TurnEnding.LENGTH, text, runtime=CLAUDE_CODE.name, advice=("or set CLAUDE_CODE_MAX_OUTPUT_TOKENS",)
+        )
     status = result.get("api_error_status")
     answered = isinstance(status, int)
     if not answered:
@@ -82,11 +84,13 @@ def _of_api(result: Mapping[str, Any], text: str, listener: Listener, now: float
     # With a key it does not tell for how long a limit holds, and has itself waited for a short one already.
     wait = LIMIT_WAIT if status == 429 and listener.resets_at is None else None
     resets_at = listener.resets_at
-    return of_status(status, text, runtime=RUNTIME, now=now, retry_after=wait, resets_at=resets_at, answered=answered)
+    return of_status(
+        status, text, runtime=CLAUDE_CODE.name, now=now, retry_after=wait, resets_at=resets_at, answered=answered
+    )
 
 
 def _refused(text: str) -> Failure:
-    return failure(Ending.REFUSAL, f"the model refused this{f': {text}' if text else ''}", runtime=RUNTIME)
+    return failure(TurnEnding.REFUSAL, f"the model refused this{f': {text}' if text else ''}", runtime=CLAUDE_CODE.name)
 
 
 def _answer(result: Mapping[str, Any]) -> str:
@@ -96,7 +100,7 @@ def _answer(result: Mapping[str, Any]) -> str:
 
 def _empty(result: Mapping[str, Any]) -> Failure:
     reason = result.get("stop_reason") or "unknown"
-    return failure(Ending.EMPTY, f"it ended without an answer (stop reason {reason})", runtime=RUNTIME)
+    return failure(TurnEnding.EMPTY, f"it ended without an answer (stop reason {reason})", runtime=CLAUDE_CODE.name)
 
 
 def _words(result: Mapping[str, Any]) -> str:
@@ -105,33 +109,34 @@ def _words(result: Mapping[str, Any]) -> str:
     return "; ".join(errors) or (text if isinstance(text, str) else "") or str(result.get("subtype") or "")
 
 
-def without_result(wire: Wire, ended: Exit, listener: Listener) -> Failure:
+def without_result(wire: ClaudeWire, ended: Exit, listener: MessageListener) -> Failure:
     """What it means that the runtime is gone and has not said what came of it."""
     stderr, garbage = str(wire.stderr), str(wire.garbage)
     said = f"; it says: {stderr[-600:]}" if stderr else ""
     if wire.flood:
-        text = f"{RUNTIME}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
+        text = f"{CLAUDE_CODE.name}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
     if ended.limit == "pool":
-        text = f"{RUNTIME}: killed {listener.last}: it grew beyond the memory that all steps of the execution may use"
+        text = f"{CLAUDE_CODE.name}: killed {listener.last}: it grew beyond the memory that all steps may use together"
         advice = ("raise `limits.memory` of the plan if it needs more", "run fewer steps at a time: `limits.parallel`")
         return Failure(Category.RESOURCE, text, advice=advice)
     if ended.killed:
         text = f"it stopped talking {listener.last}, without a result and without an end{said}"
-        return failure(Ending.DIED, text, runtime=RUNTIME)
+        return failure(TurnEnding.DIED, text, runtime=CLAUDE_CODE.name)
     if ended.code is None:
         return _killed(ended.signal or 0, listener, said)
     if garbage and not wire.spoke:
-        text = f"{RUNTIME}: it ended with exit code {ended.code} and spoke no protocol, but {garbage[:200]!r}{said}"
+        said = f"it ended with exit code {ended.code} and spoke no protocol, but {garbage[:200]!r}{said}"
+        text = f"{CLAUDE_CODE.name}: {said}"
         return Failure(Category.CONFIGURATION, text, advice=(_DOCTOR,), elsewhere=True)
     if "unknown option" in stderr or "error: option" in stderr:
-        text = f"{RUNTIME}: this version does not take our arguments{said}"
+        text = f"{CLAUDE_CODE.name}: this version does not take our arguments{said}"
         return Failure(Category.CONFIGURATION, text, advice=("claude update", _DOCTOR), elsewhere=True)
     text = f"it ended with exit code {ended.code} and no result {listener.last}{said}"
-    return failure(Ending.DIED, text, runtime=RUNTIME)
+    return failure(TurnEnding.DIED, text, runtime=CLAUDE_CODE.name)
 
 
-def _killed(number: int, listener: Listener, said: str) -> Failure:
+def _killed(number: int, listener: MessageListener, said: str) -> Failure:
     name = signal.Signals(number).name if number in signal.Signals.__members__.values() else f"signal {number}"
     text = f"it was ended by {name} {listener.last}{said}"
-    return failure(Ending.KILLED if number == signal.SIGKILL else Ending.DIED, text, runtime=RUNTIME)
+    return failure(TurnEnding.KILLED if number == signal.SIGKILL else TurnEnding.DIED, text, runtime=CLAUDE_CODE.name)

@@ -1,7 +1,7 @@
 """What comes over the wire, as the host is told of it: text, tools, usage, notes; and what the end is judged by.
 
-`Listener.hear` takes one message as the runtime wrote it. Nothing in here trusts its shape: what is missing or of
-another type is passed over, because a newer runtime may say things this one does not know.
+`MessageListener.hear` takes one message as the runtime wrote it. Nothing in here trusts its shape: what is missing or
+of another type is passed over, because a newer runtime may say things this one does not know.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.ports import Host
-from windlass.runners.claude.spending import Spending, count
+from windlass.runners.claude.spending import TurnSpending, count
 
-__all__ = ["Listener", "summarise"]
+__all__ = ["MessageListener", "summarise"]
 
 MOST_TEXT = 1 << 20
 """Characters kept of what was said before a failure: the last ones."""
@@ -41,8 +41,8 @@ def summarise(input: Any) -> str:
     return line if len(line) <= _LINE else line[: _LINE - 1] + "…"
 
 
-class Listener:
-    def __init__(self, host: Host, spending: Spending, session: str) -> None:
+class MessageListener:
+    def __init__(self, host: Host, spending: TurnSpending, session: str) -> None:
         """`session` is what the host knows already."""
         self._host, self._spending, self._told = host, spending, session
         self.over = asyncio.Event()

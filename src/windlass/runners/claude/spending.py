@@ -18,7 +18,7 @@ from windlass.core.budget import known_part
 from windlass.ports import Usage
 from windlass.prices import Prices
 
-__all__ = ["Counts", "Spending", "count"]
+__all__ = ["Counts", "TurnSpending", "count"]
 
 
 class Counts(NamedTuple):
@@ -54,7 +54,7 @@ def count(figures: Mapping[str, Any]) -> Counts:
     return Counts(fresh + read + write, out, read, write)
 
 
-class Spending:
+class TurnSpending:
     def __init__(self, prices: Prices | None, *, resumed: bool) -> None:
         self._prices, self._resumed = prices, resumed
         self._calls: dict[str, _Spent] = {}

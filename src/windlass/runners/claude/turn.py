@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from windlass.errors import Category, Failure, classify
 from windlass.ids import new_id
 from windlass.ports import AgentRequest, AgentResult, Host, Meter
-from windlass.prices import Prices
-from windlass.process import Exit, Process, ProcessLimits, ProcessLost, SpawnError, Supervisor
+from windlass.process import Exit, Process, ProcessLimits, ProcessLost, SpawnError
 from windlass.process.pipes import PIPE
+from windlass.runners import RunnerDeps
 from windlass.runners.claude.binary import VERBATIM, Binary
-from windlass.runners.claude.command import Command, command_for, only_within
-from windlass.runners.claude.environment import for_child
-from windlass.runners.claude.failures import RUNTIME, Verdict, cut_off, of_result, without_result
-from windlass.runners.claude.messages import Listener, summarise
-from windlass.runners.claude.spending import Spending
-from windlass.runners.claude.wire import Wire
+from windlass.runners.claude.command import ClaudeCommand, command_for, for_child, only_within
+from windlass.runners.claude.failures import Verdict, cut_off, of_result, without_result
+from windlass.runners.claude.messages import MessageListener, summarise
+from windlass.runners.claude.spending import TurnSpending
+from windlass.runners.claude.wire import ClaudeWire
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeSDKClient, PermissionResult, ToolPermissionContext, Transport
+from windlass.runtimes import CLAUDE_CODE
 
-__all__ = ["Turn"]
+__all__ = ["ClaudeTurn"]
 
 FAREWELL = 10.0
 """Seconds to write its session down and end, after its result. It takes a fraction of one where nothing holds it up."""
@@ -38,28 +37,25 @@ LAST_WORDS = 1.0
 """Seconds between the polite signal and the kill of a turn that is cancelled or does not end."""
 
 
-class Turn:
+class ClaudeTurn:
     def __init__(
         self,
-        supervisor: Supervisor,
+        deps: RunnerDeps,
         binary: Binary,
         request: AgentRequest,
         host: Host,
         *,
         interrupted: asyncio.Event,
-        env: Mapping[str, str],
-        now: Callable[[], float],
-        prices: Prices | None,
     ) -> None:
         """`interrupted` may be set at any time, also before the turn begins."""
-        self._supervisor, self._binary, self._request, self._host = supervisor, binary, request, host
-        self._interrupted, self._env, self._now = interrupted, env, now
+        self._supervisor, self._env, self._now = deps.supervisor, deps.env, deps.now
+        self._binary, self._request, self._host, self._interrupted = binary, request, host, interrupted
         # Chosen by us, so that it is known before the first byte: a crash at any moment can go on with it.
         self._session = request.session or new_id()
-        self._spending = Spending(prices, resumed=request.session is not None)
-        self._listener = Listener(host, self._spending, self._session)
-        self._wire = Wire(self._spawn, self._listener.hear)
-        self._command = Command([], ())
+        self._spending = TurnSpending(deps.prices, resumed=request.session is not None)
+        self._listener = MessageListener(host, self._spending, self._session)
+        self._wire = ClaudeWire(self._spawn, self._listener.hear)
+        self._command = ClaudeCommand([], ())
 
     async def run(self) -> AgentResult:
         begun = self._now()
@@ -70,14 +66,16 @@ class Turn:
             self._host.session(self._session)
             await self._talk()
         except asyncio.CancelledError:
-            self._host.note(f"claude-code was stopped {self._listener.last}")
+            self._host.note(f"{CLAUDE_CODE.name} was stopped {self._listener.last}")
             raise
         except SpawnError as error:
-            mishap = Failure(error.category, f"{RUNTIME}: {error.message}", advice=error.advice, elsewhere=True)
+            mishap = Failure(
+                error.category, f"{CLAUDE_CODE.name}: {error.message}", advice=error.advice, elsewhere=True
+            )
         except OSError as error:
             mishap = classify(error)
         except Exception as error:  # out of the SDK, whatever its version raises: the end of the process says more
-            text = f"{RUNTIME}: the SDK gave up: {type(error).__name__}: {error}"
+            text = f"{CLAUDE_CODE.name}: the SDK gave up: {type(error).__name__}: {error}"
             mishap = Failure(Category.TRANSIENT, text, advice=("look at it with: windlass doctor",), elsewhere=True)
         finally:
             ended = await self._end()
@@ -219,7 +217,7 @@ class Turn:
         if self._wire.error is not None:
             return Verdict(classify(self._wire.error)), False
         if isinstance(ended, ProcessLost):
-            return Verdict(Failure(Category.TRANSIENT, f"{RUNTIME}: {ended.message}", elsewhere=True)), False
+            return Verdict(Failure(Category.TRANSIENT, f"{CLAUDE_CODE.name}: {ended.message}", elsewhere=True)), False
         if ended is not None and (mishap is None or not ended.killed):
             return Verdict(without_result(self._wire, ended, self._listener)), False
         return Verdict(mishap), False

@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.process import Process, SpawnError
 
-__all__ = ["Tail", "Wire"]
+__all__ = ["ClaudeWire", "Tail"]
 
 CHUNK = 64 * 1024
 LONGEST = 64 << 20
@@ -42,7 +42,7 @@ class Tail:
         return self._kept.decode("utf-8", errors="replace").strip()
 
 
-class Wire:
+class ClaudeWire:
     """Satisfies `claude_agent_sdk.Transport`, which it cannot inherit from without importing the SDK."""
 
     def __init__(self, spawn: Callable[[], Awaitable[Process]], hear: Callable[[dict[str, Any]], None]) -> None:
@@ -93,7 +93,7 @@ class Wire:
                     yield message
                 else:
                     self._hear(message)
-        except Exception as error:  # ours, out of `hear`: `Turn` tells it; the SDK would only log it
+        except Exception as error:  # ours, out of `hear`: `ClaudeTurn` tells it; the SDK would only log it
             self.error = error
         self.ended.set()  # and not when the reader is cancelled: then it may have more to say
 

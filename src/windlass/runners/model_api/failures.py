@@ -1,6 +1,6 @@
 """What an exception of the model clients means, as a `Failure`.
 
-`runners/failures.py` knows what a status means to every runtime; here stands what only a direct caller of the API gets
+`runners/endings.py` knows what a status means to every runtime; here stands what only a direct caller of the API gets
 to see: connections, headers about quotas, error bodies. `elsewhere` is never set: the cli runtime falls back to nothing
 (A7), so nobody may wait for another runtime to survive it.
 """
@@ -16,18 +16,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from windlass.errors import Category, Failure
-from windlass.runners.endings import Ending, failure
-from windlass.runners.failures import QUOTA_AFTER, of_status
-from windlass.runners.model_api.target import Target
+from windlass.runners.endings import QUOTA_AFTER, TurnEnding, failure, of_status
+from windlass.runners.model_api.target import ModelTarget
+from windlass.runtimes import CLI
 
-__all__ = ["RUNTIME", "of_exception"]
+__all__ = ["of_exception"]
 
-RUNTIME = "cli"
 _LONGEST = 2000
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
 
 
-def of_exception(error: Exception, target: Target, now: float) -> Failure:
+def of_exception(error: Exception, target: ModelTarget, now: float) -> Failure:
     """Why a request failed. Any exception will do: what the clients cannot read is the other side's doing."""
     from pydantic_ai import exceptions as said
 
@@ -35,26 +34,26 @@ def of_exception(error: Exception, target: Target, now: float) -> Failure:
         case said.ModelHTTPError():
             found = _of_http(error, target, now)
         case said.ModelContextWindowExceededError():
-            found = of_status(413, _message(error), runtime=RUNTIME, now=now)
+            found = of_status(413, _message(error), runtime=CLI.name, now=now)
         case said.ModelTimeoutError(phase="read") | said.ModelRequestTimeout():
-            found = _broken(Ending.CUT, f"{target.host} has been silent for too long, so the request was given up")
+            found = _broken(TurnEnding.CUT, f"{target.host} has been silent for too long, so the request was given up")
         case said.ModelConnectionError():
             found = _unreachable(error, target)
         case said.ModelAPIError():
-            found = _broken(Ending.GARBAGE, f"{target.host} broke off: {_message(error)}")
+            found = _broken(TurnEnding.GARBAGE, f"{target.host} broke off: {_message(error)}")
         case said.UserError():
-            found = Failure(Category.CONFIGURATION, f"{RUNTIME}: {error}", advice=("windlass doctor",))
+            found = Failure(Category.CONFIGURATION, f"{CLI.name}: {error}", advice=("windlass doctor",))
         case _:
             said_why = f"{type(error).__name__}: {error}"
-            found = _broken(Ending.GARBAGE, f"the reply of {target.host} made no sense ({said_why})")
+            found = _broken(TurnEnding.GARBAGE, f"the reply of {target.host} made no sense ({said_why})")
     return replace(found, message=_without_secrets(found.message, target)[:_LONGEST])
 
 
-def _broken(ending: Ending, message: str, *advice: str) -> Failure:
-    return failure(ending, message, runtime=RUNTIME, advice=advice)
+def _broken(ending: TurnEnding, message: str, *advice: str) -> Failure:
+    return failure(ending, message, runtime=CLI.name, advice=advice)
 
 
-def _of_http(error: Any, target: Target, now: float) -> Failure:
+def _of_http(error: Any, target: ModelTarget, now: float) -> Failure:
     from pydantic_ai.exceptions import ModelQuotaExceededError
 
     headers = error.headers or {}
@@ -65,7 +64,7 @@ def _of_http(error: Any, target: Target, now: float) -> Failure:
     found = of_status(
         error.status_code,
         _message(error),
-        runtime=RUNTIME,
+        runtime=CLI.name,
         now=now,
         retry_after=retry_after,
         resets_at=resets_at,
@@ -78,7 +77,7 @@ def _of_http(error: Any, target: Target, now: float) -> Failure:
     return found
 
 
-def _hints(error: Any, target: Target) -> tuple[str, ...]:
+def _hints(error: Any, target: ModelTarget) -> tuple[str, ...]:
     if error.status_code != 404:
         return ()
     if error.suggested_model_id:
@@ -86,7 +85,7 @@ def _hints(error: Any, target: Target) -> tuple[str, ...]:
     return (f"{target.host} has no model {target.model!r}, or {target.base_url} is not where its API begins",)
 
 
-def _unreachable(error: Any, target: Target) -> Failure:
+def _unreachable(error: Any, target: ModelTarget) -> Failure:
     reason = _root(error)
     if error.phase in ("connect", "pool"):
         if target.local:
@@ -94,8 +93,8 @@ def _unreachable(error: Any, target: Target) -> Failure:
             advice = [f"start the model server at {target.base_url}", f"or correct {name}"]
         else:
             advice = [f"check the network: is {target.host} reachable from here?"]
-        return _broken(Ending.CUT, f"cannot connect to {target.host}: {reason}", *advice)
-    return _broken(Ending.CUT, f"the connection to {target.host} broke off: {reason}")
+        return _broken(TurnEnding.CUT, f"cannot connect to {target.host}: {reason}", *advice)
+    return _broken(TurnEnding.CUT, f"the connection to {target.host} broke off: {reason}")
 
 
 def _root(error: BaseException) -> str:
@@ -116,7 +115,7 @@ def _message(error: Any) -> str:
     return found if isinstance(found, str) and found else str(error)
 
 
-def _without_secrets(text: str, target: Target) -> str:
+def _without_secrets(text: str, target: ModelTarget) -> str:
     for secret in (target.key, target.token):
         if secret and len(secret) >= 8:
             text = text.replace(secret, "***")

@@ -22,16 +22,16 @@ from windlass.core.gist import gist
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Host, ToolReturn
-from windlass.runners.endings import Ending, failure
+from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.model_api.conversation import Conversation, Unwritable
-from windlass.runners.model_api.failures import RUNTIME, of_exception
-from windlass.runners.model_api.tally import Tally
-from windlass.runners.model_api.target import Target
-from windlass.runners.model_api.toolbox import DATA_RULE, BadCall, ModelCall, Toolbox, result_text
-from windlass.runners.model_api.wire import Turn
+from windlass.runners.model_api.failures import of_exception
+from windlass.runners.model_api.target import ModelTarget
+from windlass.runners.model_api.toolbox import DATA_RULE, BadCall, ModelCall, ModelTools, result_text
+from windlass.runners.model_api.wire import Exchange, UsageTally
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
+from windlass.runtimes import CLI
 
 __all__ = ["Loop"]
 
@@ -51,13 +51,13 @@ class Loop:
         host: Host,
         conversation: Conversation,
         *,
-        target: Target,
-        tally: Tally,
+        target: ModelTarget,
+        tally: UsageTally,
         now: Callable[[], float],
     ) -> None:
         self._request, self._host, self._conversation = request, host, conversation
         self._target, self._now = target, now
-        self._toolbox = Toolbox(host.tools())
+        self._toolbox = ModelTools(host.tools())
         self._bad_calls = 0
         self._said: list[str] = []
         self._done = False
@@ -109,7 +109,7 @@ class Loop:
 
     async def _ask(self, model: Model) -> Failure | None:
         """One turn; its reply is in the conversation when this returns."""
-        turn = Turn()
+        turn = Exchange()
         self.turns += 1
         failure: Failure | None
         try:
@@ -154,7 +154,7 @@ class Loop:
             self._engine_error = error  # the engine's own trouble, in the middle of a reply: not the model's
             raise
 
-    def _settle(self, turn: Turn) -> None:
+    def _settle(self, turn: Exchange) -> None:
         if turn.text:
             self._said.append(turn.text)
         if (counted := turn.counted) is not None:
@@ -224,12 +224,12 @@ class Loop:
             self.resumable = False
             return Failure(
                 Category.LOGIC,
-                f"{RUNTIME}: {self._target.model} made {self._bad_calls} tool calls in a row that could not be read",
+                f"{CLI.name}: {self._target.model} made {self._bad_calls} tool calls in a row that could not be read",
                 advice=("name a model that is good with tools: model: in the plan or --model",),
             )
         most = self._request.max_turns or MAX_TURNS
         if self.turns >= most:
-            return failure(Ending.TURNS, f"not done after {most} turns", runtime=RUNTIME)
+            return failure(TurnEnding.TURNS, f"not done after {most} turns", runtime=CLI.name)
         return self._over_budget() if self.turns else None
 
     def _over_budget(self) -> Failure | None:
@@ -242,22 +242,24 @@ class Loop:
 
     def _out_of_budget(self, spent: str) -> Failure:
         self.out_of_budget = True
-        return failure(Ending.BUDGET, f"the budget is used up ({spent}) and the agent is not done", runtime=RUNTIME)
+        return failure(
+            TurnEnding.BUDGET, f"the budget is used up ({spent}) and the agent is not done", runtime=CLI.name
+        )
 
 
-def _judge(turn: Turn, target: Target) -> Failure | None:
+def _judge(turn: Exchange, target: ModelTarget) -> Failure | None:
     """What is wrong with a reply that came without an error."""
     response = turn.response
     if response is None:
-        return failure(Ending.CUT, f"the reply of {target.host} was cut off on its way", runtime=RUNTIME)
+        return failure(TurnEnding.CUT, f"the reply of {target.host} was cut off on its way", runtime=CLI.name)
     if response.finish_reason == "content_filter":
         reason = (response.provider_details or {}).get("refusal")
-        return failure(Ending.REFUSAL, f"{target.model} refused{f': {reason}' if reason else ''}", runtime=RUNTIME)
+        return failure(TurnEnding.REFUSAL, f"{target.model} refused{f': {reason}' if reason else ''}", runtime=CLI.name)
     if response.tool_calls or response.state == "suspended":
         return None
     if response.finish_reason == "length":
         said = f"the reply reached the longest that {target.model} can write, and is cut off"
-        return failure(Ending.LENGTH, said, runtime=RUNTIME)
+        return failure(TurnEnding.LENGTH, said, runtime=CLI.name)
     if not turn.text.strip():
-        return failure(Ending.EMPTY, f"{target.model} replied with nothing", runtime=RUNTIME)
+        return failure(TurnEnding.EMPTY, f"{target.model} replied with nothing", runtime=CLI.name)
     return None

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from windlass.errors import Category, Failure
 from windlass.ports import account_name
 
-__all__ = ["CURRENT", "Provider", "Target", "choose"]
+__all__ = ["CURRENT", "ModelTarget", "Provider", "choose"]
 
 Provider = Literal["anthropic", "openai"]
 """The protocol that is spoken; an OpenAI-compatible server counts as `openai`."""
@@ -37,7 +37,7 @@ _OPENAI = re.compile(r"(gpt|chatgpt|codex|o\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelTarget:
     """One model that can be called."""
 
     provider: Provider
@@ -84,7 +84,9 @@ class Target:
         return f"{self.kind} at {self.host}, {model}"
 
 
-def choose(named: str | None, *, default: str | None, env: Mapping[str, str], base_url: str | None) -> Target | Failure:
+def choose(
+    named: str | None, *, default: str | None, env: Mapping[str, str], base_url: str | None
+) -> ModelTarget | Failure:
     """The target that a name means here, or why there is none."""
     places = _Places(env, base_url)
     name = (named or default or "").strip()
@@ -118,7 +120,7 @@ class _Places:
         self._env = env
         self.compatible = base_url or env.get("OPENAI_BASE_URL") or None
 
-    def anthropic(self, model: str) -> Target | Failure:
+    def anthropic(self, model: str) -> ModelTarget | Failure:
         base_url = self._env.get("ANTHROPIC_BASE_URL") or ""
         key, token = self._env.get("ANTHROPIC_API_KEY") or None, self._env.get("ANTHROPIC_AUTH_TOKEN") or None
         if not (key or token or base_url):
@@ -128,9 +130,9 @@ class _Places:
             )
         # The client takes one of them: a key wins over a token, as in Anthropic's own rule.
         token = None if key else token
-        return Target("anthropic", model, base_url or ADDRESSES["anthropic"], key, token)
+        return ModelTarget("anthropic", model, base_url or ADDRESSES["anthropic"], key, token)
 
-    def openai(self, model: str) -> Target | Failure:
+    def openai(self, model: str) -> ModelTarget | Failure:
         key = self._env.get("OPENAI_API_KEY") or None
         if not (key or self.compatible):
             return _failed(
@@ -138,11 +140,11 @@ class _Places:
                 "export OPENAI_API_KEY=…",
                 "or set OPENAI_BASE_URL to a server of your own, e.g. http://localhost:11434/v1",
             )
-        return Target("openai", model, self.compatible or ADDRESSES["openai"], key)
+        return ModelTarget("openai", model, self.compatible or ADDRESSES["openai"], key)
 
-    def unnamed(self) -> Target | Failure:
+    def unnamed(self) -> ModelTarget | Failure:
         for found in (self.anthropic(CURRENT["sonnet"]), self.openai("" if self.compatible else DEFAULT_OPENAI)):
-            if isinstance(found, Target):
+            if isinstance(found, ModelTarget):
                 return found
         return _failed(
             "the cli runtime has no model to call: no key and no server is set",

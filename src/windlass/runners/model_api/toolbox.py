@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from windlass.errors import Failure
 from windlass.ports import ToolReturn, ToolSpec
-from windlass.runners.model_api.words import clean
 
-__all__ = ["DATA_RULE", "RESULT_LIMIT", "BadCall", "ModelCall", "Toolbox", "result_text"]
+__all__ = ["DATA_RULE", "RESULT_LIMIT", "BadCall", "Joiner", "ModelCall", "ModelTools", "clean", "result_text"]
 
 RESULT_LIMIT = 100_000
 """Characters of a tool's result that the model gets to see; what is cut is said."""
@@ -52,7 +51,7 @@ class BadCall(NamedTuple):
     message: str
 
 
-class Toolbox:
+class ModelTools:
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self._names = _wire_names([spec.name for spec in specs])
         self.specs = [ToolSpec(self._names[spec.name], spec.description, _schema(spec.schema)) for spec in specs]
@@ -141,3 +140,27 @@ def _cut(text: str) -> str:
     tail = RESULT_LIMIT // 5
     head = RESULT_LIMIT - tail
     return f"{text[:head]}\n[… {len(text) - RESULT_LIMIT} characters left out here …]\n{text[-tail:]}"
+
+
+def clean(text: str) -> str:
+    """Text that JSON and UTF-8 can hold: pairs of half characters become their character, a lone half becomes U+FFFD.
+
+    Half characters (lone surrogates) come from file names and output that are no UTF-8, and from servers that split an
+    emoji between two pieces of a stream.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+class Joiner:
+    """Cleans a text that comes in pieces: a half at the end of one waits for the next."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def __call__(self, piece: str) -> str:
+        text, self._held = self._held + piece, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._held = text[:-1], text[-1]
+        return clean(text)

@@ -12,20 +12,24 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from windlass.core.budget import known_part
+from windlass.core.events import Usage
 from windlass.ports import ToolSpec
-from windlass.runners.model_api.tally import Counted
-from windlass.runners.model_api.target import Provider, Target
-from windlass.runners.model_api.words import Joiner
+from windlass.prices import Prices
+from windlass.runners.model_api.target import ModelTarget, Provider
+from windlass.runners.model_api.toolbox import Joiner
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, StreamedResponse
     from pydantic_ai.tools import ToolDefinition
 
-__all__ = ["MOST_OUTPUT", "Turn", "installed", "load", "open_model"]
+__all__ = ["MOST_OUTPUT", "Counted", "Exchange", "UsageTally", "clients", "installed", "load", "open_model"]
 
 MOST_OUTPUT = 32_000
 """Tokens that one reply is taken to have at most: that much is reserved under a limit. Anthropic's models are told so
@@ -42,24 +46,22 @@ def installed(provider: Provider) -> bool:
     return find_spec("pydantic_ai") is not None and find_spec(provider) is not None
 
 
+def clients(provider: Provider) -> tuple[str, str]:
+    """The modules that speak with it. They take 2.6 s to import."""
+    return "pydantic_ai.direct", f"pydantic_ai.models.{provider}"
+
+
 async def load(provider: Provider) -> None:
-    """Import the clients, in a thread the first time: 2.6 s that must not hold up other steps."""
-    names = ("pydantic_ai.direct", f"pydantic_ai.models.{provider}")
-    if any(name not in sys.modules for name in names):
-        await asyncio.to_thread(_import, names)
+    """Import the clients, in a thread the first time: that must not hold up other steps."""
+    for name in clients(provider):
+        if name not in sys.modules:
+            await asyncio.to_thread(import_module, name)
     # A model that takes no temperature gets none. The user is told so by the result, not by a warning on stderr.
     warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
 
 
-def _import(names: Sequence[str]) -> None:
-    from importlib import import_module
-
-    for name in names:
-        import_module(name)
-
-
 @asynccontextmanager
-async def open_model(target: Target, silence: float, sends: Callable[[bytes], None]) -> AsyncIterator[Model]:
+async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes], None]) -> AsyncIterator[Model]:
     """The model, ready to be asked; its connections are closed at the end. `sends` gets to see what is sent."""
     import httpx2
 
@@ -74,7 +76,7 @@ async def open_model(target: Target, silence: float, sends: Callable[[bytes], No
         yield _anthropic(target, http, timeout) if target.provider == "anthropic" else _openai(target, http, timeout)
 
 
-def _anthropic(target: Target, http: Any, timeout: Any) -> Model:
+def _anthropic(target: ModelTarget, http: Any, timeout: Any) -> Model:
     from anthropic import AsyncAnthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -86,7 +88,7 @@ def _anthropic(target: Target, http: Any, timeout: Any) -> Model:
     return AnthropicModel(target.model, provider=AnthropicProvider(anthropic_client=client))
 
 
-def _openai(target: Target, http: Any, timeout: Any) -> Model:
+def _openai(target: ModelTarget, http: Any, timeout: Any) -> Model:
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -100,7 +102,7 @@ def _openai(target: Target, http: Any, timeout: Any) -> Model:
     return OpenAIChatModel(target.model, provider=OpenAIProvider(openai_client=client))
 
 
-class Turn:
+class Exchange:
     """One request and its reply. Whatever ends it, what had come by then stays here."""
 
     def __init__(self) -> None:
@@ -222,3 +224,60 @@ def _settings(temperature: float | None, *, cached: bool, most: int | None) -> A
         # A loop sends the same beginning again and again: the second time from Anthropic's cache, at a tenth of it.
         settings |= {"anthropic_cache_messages": True, "anthropic_cache_instructions": True}
     return settings
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one turn used, as the API says."""
+
+    tokens_in: int = 0
+    """With what was read from a cache and written to one."""
+    tokens_out: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    whole: bool = True
+    """The API said all of it: the turn ended, and its numbers came."""
+
+
+class UsageTally:
+    """Tokens and dollars of one run, turn by turn.
+
+    Every turn is priced by itself, because some models cost more per token above a size of prompt. A turn that broke
+    off after the model had begun (or may have) was paid for by an unknown amount, so from then on the dollars of the
+    run are at least those of the other turns; the tokens stay what was seen of them. A request that was refused before
+    the model began cost nothing.
+    """
+
+    def __init__(self, prices: Prices, model: str, priced_as: str) -> None:
+        self._prices, self._priced_as = prices, priced_as
+        self._sum = Usage(model=model, usd=0.0, source="prices")
+
+    @property
+    def usage(self) -> Usage:
+        return self._sum
+
+    @property
+    def tokens(self) -> int:
+        return self._sum.tokens_in + self._sum.tokens_out
+
+    def add(self, turn: Counted, at: float) -> None:
+        before = self._sum
+        used = Usage(
+            tokens_in=turn.tokens_in,
+            tokens_out=turn.tokens_out,
+            cache_read=turn.cache_read,
+            cache_write=turn.cache_write,
+        )
+        usd = self._prices.cost(self._priced_as, used, at) if turn.whole else None
+        known = usd is not None and before.usd is not None
+        dollars = known_part(before) + (usd or 0.0)
+        self._sum = Usage(
+            tokens_in=before.tokens_in + turn.tokens_in,
+            tokens_out=before.tokens_out + turn.tokens_out,
+            cache_read=before.cache_read + turn.cache_read,
+            cache_write=before.cache_write + turn.cache_write,
+            usd=dollars if known else None,
+            source="prices" if known else "unknown",
+            model=before.model,
+            at_least=0.0 if known else dollars,
+        )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import BaseModel, Field, create_model
 from pydantic.fields import FieldInfo
 
+from windlass.runtimes import runtime_names
+
 __all__ = [
     "Answered",
     "BudgetView",
@@ -147,7 +149,7 @@ class RetryChange(BaseModel):
     """What to change about a step before it is tried again."""
 
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
-    runtime: str | None = Field(default=None, description="For its agent: claude-code, open-code or cli.")
+    runtime: str | None = Field(default=None, description=f"For its agent: {runtime_names()}.")
     model: str | None = Field(default=None, description="For its agent.")
 
 

@@ -5,7 +5,7 @@ A client that is a runtime itself gets its own family: Claude Code asks, Claude 
 1. what the request, the step or the plan names;
 2. what the settings name;
 3. the caller's own runtime, by the name that the client gives itself, if it is healthy;
-4. the first healthy one of claude-code, open-code, cli.
+4. the first healthy one in the table of runtimes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,11 @@ from windlass.engine.tasks import AgentFlags, plan_from
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
 from windlass.plan.load import load_text
-from windlass.plan.model import RUNTIMES, Plan
+from windlass.plan.model import Plan
 from windlass.plan.strategies import Strategy, tasks_of
+from windlass.runtimes import RUNTIMES
 
 __all__ = ["Asked", "own_runtime", "runtime_for"]
-
-CALLERS = {
-    "claude-code": "claude-code",
-    "claude code": "claude-code",
-    "opencode": "open-code",
-    "open-code": "open-code",
-}
-"""Runtimes by the names that their clients give themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +74,8 @@ class Asked:
 
 def own_runtime(client: str) -> str | None:
     """The runtime that the caller is, if it is one."""
-    return CALLERS.get(client.strip().lower())
+    called = client.strip().lower()
+    return next((row.name for row in RUNTIMES.values() if called in row.client_names), None)
 
 
 async def runtime_for(engine: Engine, sourced: Sourced, client: str) -> Sourced:

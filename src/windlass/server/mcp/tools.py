@@ -15,6 +15,7 @@ from windlass.engine.sourced import Sourced
 from windlass.engine.spending import By
 from windlass.errors import Damaged, UsageError
 from windlass.plan.strategies import Strategy
+from windlass.runtimes import runtime_names
 from windlass.server.mcp.asking import Desk
 from windlass.server.mcp.attending import Attending, Seen, Wait, Workdir, now, said_by
 from windlass.server.mcp.clean import cleaned
@@ -58,7 +59,7 @@ class Tools:
         role: Annotated[str | None, Field(description="The agent's role: developer, reviewer, ...")] = None,
         chain: Annotated[list[str] | None, Field(description="The roles of strategy multi, in order.")] = None,
         runtime: Annotated[
-            str | None, Field(description="claude-code, open-code or cli; if unset, the caller's own if healthy.")
+            str | None, Field(description=f"{runtime_names()}; if unset, the caller's own if healthy.")
         ] = None,
         model: Annotated[str | None, Field(description="The agents' model, in the runtime's own words.")] = None,
         budget: Usd = None,

@@ -7,25 +7,20 @@ up what was used. Parts come again and again as they grow; each is told once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
 from windlass.core.events import Usage
 from windlass.ports import Host
+from windlass.prices import Prices
 
-__all__ = ["Prices", "Reading", "summary"]
+__all__ = ["Reading", "summary"]
 
 DENIED = ("The user rejected permission", "The user has specified a rule which prevents")
 FOREMOST = ("command", "filePath", "path", "pattern", "url", "query", "description", "name", "prompt")
 """The input that says most about a use of a tool, in this order."""
 WIDTH = 200
-
-
-class Prices(Protocol):
-    def cost(self, model: str, usage: Usage) -> float | None:
-        """What that usage of that model costs in dollars; None if nobody knows."""
-        ...
 
 
 class Reading:

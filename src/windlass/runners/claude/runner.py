@@ -1,22 +1,18 @@
-"""The `claude-code` runtime: the real `claude`, driven through the claude-agent-sdk (A2).
-
-`ClaudeCodeRunner` is the port's methods; what it is made of is in `claude/`. The SDK is imported by the first run.
-"""
+"""`ClaudeCodeRunner`: the methods of the port."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from windlass.errors import Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Usage
-from windlass.prices import Prices
-from windlass.process import Supervisor
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks, Usage
+from windlass.runners import RunnerDeps, import_in_background
 from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries
-from windlass.runners.claude.environment import account, credentials
-from windlass.runners.claude.failures import RUNTIME
-from windlass.runners.claude.turn import Turn
+from windlass.runners.claude.command import account, credentials
+from windlass.runners.claude.turn import ClaudeTurn
+from windlass.runtimes import CLAUDE_CODE
 
 __all__ = ["ClaudeCodeRunner"]
 
@@ -27,31 +23,20 @@ MOST_OUTPUT = 32_000
 DEAREST = "opus"
 
 
-class ClaudeCodeRunner:
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        *,
-        path: str | None = None,
-        env: Mapping[str, str],
-        now: Callable[[], float],
-        prices: Prices | None = None,
-    ) -> None:
-        """`path` is the user's own choice of a binary; `env` the engine's environment, to pick from."""
-        self._supervisor, self._env, self._now, self._prices = supervisor, env, now, prices
-        self._binaries = Binaries(supervisor, path, env)
-        self._running: dict[str, asyncio.Event] = {}
+class ClaudeCodeRunner(RunnerHooks, Runner):
+    name = CLAUDE_CODE.name
 
-    @property
-    def name(self) -> str:
-        return RUNTIME
+    def __init__(self, deps: RunnerDeps) -> None:
+        self._deps = deps
+        self._binaries = Binaries(deps.supervisor, deps.settings.path, deps.env)
+        self._running: dict[str, asyncio.Event] = {}
 
     async def available(self) -> Health:
         found = await self._binaries.find()
         if isinstance(found, Health):
             return found
         old = ("it expands @paths in prompts: claude update",) if found.version < VERBATIM else ()
-        if credentials(self._env) or await self._binaries.logged_in(found):
+        if credentials(self._deps.env) or await self._binaries.logged_in(found):
             return Health(True, "; ".join((found.detail, *old)), version=found.label)
         program = found.path if found.origin != ON_PATH else "claude"
         advice = f"log in with: {shlex.quote(program)} auth login; or set ANTHROPIC_API_KEY"
@@ -61,38 +46,33 @@ class ClaudeCodeRunner:
     def installed(self) -> Health:
         return self._binaries.installed()
 
+    def prepare(self, model: str | None) -> None:
+        if self.installed().ok:
+            import_in_background("claude_agent_sdk")
+
     def call_cost(self, model: str | None, prompt: int) -> Amount:
         """With its own instructions and tools before the prompt. It says itself what a call did cost, so a model that
         we have no price for counts as the dearest until then."""
-        named = model or self._env.get("ANTHROPIC_MODEL") or DEAREST
-        most = self._env.get("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "")
+        named = model or self._deps.env.get("ANTHROPIC_MODEL") or DEAREST
+        most = self._deps.env.get("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "")
         output = int(most) if most.isdecimal() else MOST_OUTPUT
-        prices = self._prices or Prices()
+        prices = self._deps.prices
         found = prices.call(named, prompt + OWN_PROMPT, output)
         return found if found.usd is not None else prices.call(DEAREST, prompt + OWN_PROMPT, output)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
-        begun = self._now()
+        begun = self._deps.now()
         interrupted = self._running[request.id] = asyncio.Event()
         try:
             found = await self._binaries.find()
             if isinstance(found, Health):
-                return _unavailable(found, request, self._now() - begun)
-            return await Turn(
-                self._supervisor,
-                found,
-                request,
-                host,
-                interrupted=interrupted,
-                env=self._env,
-                now=self._now,
-                prices=self._prices,
-            ).run()
+                return _unavailable(found, request, self._deps.now() - begun)
+            return await ClaudeTurn(self._deps, found, request, host, interrupted=interrupted).run()
         finally:
             del self._running[request.id]
 
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
-        return account({**self._env, **env})
+        return account({**self._deps.env, **env})
 
     async def interrupt(self, request: str) -> None:
         if running := self._running.get(request):
@@ -104,6 +84,6 @@ class ClaudeCodeRunner:
 
 def _unavailable(health: Health, request: AgentRequest, duration: float) -> AgentResult:
     advice = (health.advice,) if health.advice else ()
-    failure = Failure(Category.CONFIGURATION, f"{RUNTIME}: {health.detail}", advice=advice, elsewhere=True)
+    failure = Failure(Category.CONFIGURATION, f"{CLAUDE_CODE.name}: {health.detail}", advice=advice, elsewhere=True)
     nothing = Usage(usd=0.0, source="runtime")
     return AgentResult(failure=failure, usage=nothing, session=request.session, duration=duration)

@@ -1,7 +1,6 @@
-"""The `cli` runtime: a model API called directly, with the engine's own tools (A4). It needs no other program.
+"""`ModelApiRunner`: the methods of the port, and one run of it.
 
-`StandaloneRunner` is the port's three methods and a result; what it is made of is in `model_api/`. It falls back to
-nothing, and every failure of it says so by `elsewhere=False` (A7).
+It falls back to nothing, and every failure of it says so by `elsewhere=False` (A7).
 """
 
 from __future__ import annotations
@@ -11,42 +10,28 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from windlass.errors import Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Usage
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks, Usage
 from windlass.prices import Prices
+from windlass.runners import RunnerDeps, import_in_background
 from windlass.runners.model_api.conversation import Conversation, Lost
-from windlass.runners.model_api.failures import RUNTIME
 from windlass.runners.model_api.loop import Loop
-from windlass.runners.model_api.tally import Tally
-from windlass.runners.model_api.target import Target, choose
-from windlass.runners.model_api.wire import MOST_OUTPUT, installed, load, open_model
+from windlass.runners.model_api.target import ModelTarget, choose
+from windlass.runners.model_api.wire import MOST_OUTPUT, UsageTally, clients, installed, load, open_model
+from windlass.runtimes import CLI
 
-__all__ = ["StandaloneRunner"]
+__all__ = ["ModelApiRunner"]
 
 SILENCE = 300.0
 """Seconds without a single byte from the model's server before a request is given up."""
 
-_INSTALL = "pip install 'windlass[agents]'"
 
+class ModelApiRunner(RunnerHooks, Runner):
+    name = CLI.name
 
-class StandaloneRunner:
-    def __init__(
-        self,
-        *,
-        env: Mapping[str, str],
-        now: Callable[[], float],
-        prices: Prices,
-        default_model: str | None,
-        base_url: str | None = None,
-        silence: float = SILENCE,
-    ) -> None:
-        """`env` is where keys and addresses are looked for; `base_url` an OpenAI-compatible server of the user's."""
-        self._env, self._now, self._prices = env, now, prices
-        self._default, self._base_url, self._silence = default_model, base_url, silence
-        self._running: dict[str, _Run] = {}
-
-    @property
-    def name(self) -> str:
-        return RUNTIME
+    def __init__(self, deps: RunnerDeps, *, silence: float = SILENCE) -> None:
+        self._env, self._now, self._prices, self._silence = deps.env, deps.now, deps.prices, silence
+        self._default, self._base_url = deps.settings.model, deps.settings.base_url
+        self._running: dict[str, _ModelRun] = {}
 
     async def available(self) -> Health:
         """Whether a model can be called in principle: the clients are installed, and a key or a server is set.
@@ -63,6 +48,10 @@ class StandaloneRunner:
             return Health(True, str(found), "name a model: model: in the plan or --model")
         return Health(True, str(found))
 
+    def prepare(self, model: str | None) -> None:
+        if isinstance(target := self._target(model), ModelTarget):
+            import_in_background(*clients(target.provider))
+
     def call_cost(self, model: str | None, prompt: int) -> Amount:
         target = self._target(model)
         if isinstance(target, Failure):
@@ -70,12 +59,12 @@ class StandaloneRunner:
         return self._prices.call(target.priced_as, prompt, MOST_OUTPUT)
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
-        run = _Run(request, host, self._now)
+        run = _ModelRun(request, host, self._now)
         target = self._target(request.model)
-        if isinstance(target, Target) and not target.model:
+        if isinstance(target, ModelTarget) and not target.model:
             target = Failure(
                 Category.CONFIGURATION,
-                f"{RUNTIME}: no model was named, and {target.host} has no usual one",
+                f"{CLI.name}: no model was named, and {target.host} has no usual one",
                 advice=("name one of its models: model: in the plan or --model",),
             )
         if isinstance(target, Failure):
@@ -89,7 +78,7 @@ class StandaloneRunner:
 
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
         found = choose(model, default=self._default, env=self._env, base_url=self._base_url)
-        return found.account if isinstance(found, Target) else ""
+        return found.account if isinstance(found, ModelTarget) else ""
 
     async def interrupt(self, request: str) -> None:
         if (run := self._running.get(request)) is not None:
@@ -98,16 +87,16 @@ class StandaloneRunner:
     async def close(self) -> None:
         """Nothing is kept warm: every run closes its own connections."""
 
-    def _target(self, model: str | None) -> Target | Failure:
+    def _target(self, model: str | None) -> ModelTarget | Failure:
         found = choose(model, default=self._default, env=self._env, base_url=self._base_url)
-        if isinstance(found, Target) and not installed(found.provider):
+        if isinstance(found, ModelTarget) and not installed(found.provider):
             return Failure(
-                Category.CONFIGURATION, f"the client for {found.provider} is not installed", advice=(_INSTALL,)
+                Category.CONFIGURATION, f"the client for {found.provider} is not installed", advice=(CLI.install,)
             )
         return found
 
 
-class _Run:
+class _ModelRun:
     """One run, and what there is of it whenever it ends."""
 
     def __init__(self, request: AgentRequest, host: Host, now: Callable[[], float]) -> None:
@@ -137,7 +126,7 @@ class _Run:
             return self.result(None, interrupted=True)
         return self._task.result()
 
-    async def work(self, target: Target, prices: Prices, silence: float) -> AgentResult:
+    async def work(self, target: ModelTarget, prices: Prices, silence: float) -> AgentResult:
         self._facts = {"model": target.model, "provider": target.kind, "endpoint": target.host}
         await load(target.provider)
         request = self._request
@@ -152,13 +141,13 @@ class _Run:
             return self.result(
                 Failure(
                     Category.TRANSIENT,
-                    f"{RUNTIME}: the conversation to go on with is lost: {lost}",
+                    f"{CLI.name}: the conversation to go on with is lost: {lost}",
                     advice=("the next attempt begins a new one",),
                 )
             )
         self._session = conversation.session
         self._host.session(conversation.session)
-        tally = Tally(prices, target.model, target.priced_as)
+        tally = UsageTally(prices, target.model, target.priced_as)
         self._loop = Loop(request, self._host, conversation, target=target, tally=tally, now=self._now)
         async with open_model(target, silence, self._loop.sent) as model:
             failure = await self._loop.run(model)

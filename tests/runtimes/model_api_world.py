@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hosts import FakeHost
+from hosts import FakeHost, deps
 
 from windlass.ports import AgentRequest, AgentResult, Brief, ToolSpec
 from windlass.prices import Prices
-from windlass.runners.standalone import StandaloneRunner
+from windlass.runners.model_api.runner import ModelApiRunner
 from windlass.testing import Reply, ScriptedModel
 
 PROTOCOLS = ("anthropic", "openai")
@@ -41,11 +41,12 @@ class World:
     def model(self) -> str:
         return MODELS[self.protocol]
 
-    def runner(self) -> StandaloneRunner:
+    def runner(self) -> ModelApiRunner:
         name = self.protocol.upper()
         env = {f"{name}_BASE_URL": self.url, f"{name}_API_KEY": "key-of-the-test"}
-        options = {"prices": Prices(), "default_model": self.model, "now": lambda: NOW, **self.options}
-        return StandaloneRunner(env=env, **options)
+        options: dict[str, Any] = {"model": self.model, "now": lambda: NOW, "prices": Prices(), **self.options}
+        own = {"silence": options.pop("silence")} if "silence" in options else {}
+        return ModelApiRunner(deps(env=env, **options), **own)
 
     def request(self, prompt: str = "do it", **how: Any) -> AgentRequest:
         brief = Brief(how.pop("system", "You are careful."), prompt)

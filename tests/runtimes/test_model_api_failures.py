@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hosts import FakeHost
-from standalone_world import (
+from model_api_world import (
     NOW,
     PROTOCOLS,
     SHELL,

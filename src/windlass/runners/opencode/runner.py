@@ -1,32 +1,24 @@
-"""OpenCode as a runner: the real `opencode`, by whichever contract it speaks (A3, A7, A8).
-
-The map of `open_code/`: `probe` finds the program and its contract; `server` keeps servers warm and `serve` does a turn
-on one (`models`, `asking`, `leftovers` help it); `oneshot` is a process for each turn; `legacy` is the older program;
-`reading` turns events into what the host is told; `permissions` and `environment` say what an agent may do and see;
-`failures` words what goes wrong. The engine's own tools are not offered to OpenCode: it has its own.
-"""
+"""`OpenCodeRunner`: the methods of the port, and the choice of the contract."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Protocol
 
 from windlass.errors import Category, Failure, WindlassError, classify
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host
-from windlass.prices import Prices
-from windlass.process import Supervisor
-from windlass.runners.open_code import failures
-from windlass.runners.open_code.accounts import account
-from windlass.runners.open_code.environment import folder_settings, modern_environment
-from windlass.runners.open_code.legacy import LegacyTurn
-from windlass.runners.open_code.oneshot import OneShotTurn, leaves_project_settings_out
-from windlass.runners.open_code.probe import Contract, Probe, Program
-from windlass.runners.open_code.serve import ServedTurn
-from windlass.runners.open_code.server import Pool, Server, ServerError
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks
+from windlass.runners import RunnerDeps
+from windlass.runners.opencode import failures
+from windlass.runners.opencode.environment import account, folder_settings, modern_environment
+from windlass.runners.opencode.legacy import LegacyTurn
+from windlass.runners.opencode.oneshot import OneShotTurn, leaves_project_settings_out
+from windlass.runners.opencode.probe import Contract, OpenCodeProgram, Probe
+from windlass.runners.opencode.serve import ServedTurn
+from windlass.runners.opencode.server import OpenCodeServer, ServerError, ServerPool
+from windlass.runtimes import OPEN_CODE
 
 __all__ = ["OpenCodeRunner"]
 
@@ -46,34 +38,18 @@ class _Turn(Protocol):
     async def interrupt(self) -> None: ...
 
 
-class OpenCodeRunner:
-    """The `Runner` for OpenCode."""
+class OpenCodeRunner(RunnerHooks, Runner):
+    name = OPEN_CODE.name
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        *,
-        path: str | None = None,
-        env: Mapping[str, str],
-        now: Callable[[], float],
-        home: Path,
-        prices: Prices | None = None,
-        contract: Contract | None = None,
-        retries: int = RETRIES,
-    ) -> None:
-        """`env` is the engine's whole environment, of which what is needed is picked. `home` is a folder of ours."""
-        self._supervisor, self._env, self._now, self._prices = supervisor, env, now, prices
-        self._home, self._retries = home, retries
-        own = modern_environment(env, {}, trusted=False)
-        self._probe = Probe(supervisor, path, own, home, contract)
-        self._pool = Pool(supervisor, home)
+    def __init__(self, deps: RunnerDeps, *, contract: Contract | None = None, retries: int = RETRIES) -> None:
+        self._supervisor, self._env, self._now, self._prices = deps.supervisor, deps.env, deps.now, deps.prices
+        self._home, self._retries = deps.home, retries
+        own = modern_environment(deps.env, {}, trusted=False)
+        self._probe = Probe(deps.supervisor, deps.settings.path, own, deps.home, contract)
+        self._pool = ServerPool(deps.supervisor, deps.home)
         self._turns: dict[str, _Turn | None] = {}
         """By request; None while the turn is being prepared."""
         self._interrupts: dict[str, asyncio.Event] = {}
-
-    @property
-    def name(self) -> str:
-        return failures.NAME
 
     async def available(self) -> Health:
         self._home.mkdir(parents=True, exist_ok=True)
@@ -88,7 +64,7 @@ class OpenCodeRunner:
     def call_cost(self, model: str | None, prompt: int) -> Amount:
         """With its own instructions and tools before the prompt. It says itself what a call did cost where it can, so a
         model that we have no price for counts as the dearest until then."""
-        prices = self._prices or Prices()
+        prices = self._prices
         found = prices.call(model or DEAREST, prompt + OWN_PROMPT, MOST_OUTPUT)
         return found if found.usd is not None else prices.call(DEAREST, prompt + OWN_PROMPT, MOST_OUTPUT)
 
@@ -143,7 +119,7 @@ class OpenCodeRunner:
                 legacy = LegacyTurn(self._supervisor, program, request, host, engine_env=self._env, home=self._home)
                 return await self._follow(request, legacy)
 
-    async def _serve(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
+    async def _serve(self, program: OpenCodeProgram, request: AgentRequest, host: Host) -> AgentResult:
         env = modern_environment(self._env, request.env, trusted=request.trusted)
         server = await self._borrowed(program, request, env)
         if server is None:
@@ -156,7 +132,9 @@ class OpenCodeRunner:
         finally:
             self._pool.give_back(server, str(request.workdir))
 
-    async def _borrowed(self, program: Program, request: AgentRequest, env: Mapping[str, str]) -> Server | None:
+    async def _borrowed(
+        self, program: OpenCodeProgram, request: AgentRequest, env: Mapping[str, str]
+    ) -> OpenCodeServer | None:
         """A server; or None when the run is interrupted before one is up, which takes seconds."""
         folder = str(request.workdir)
         borrowing = asyncio.create_task(self._pool.borrow(program.path, program.version, env, folder))
@@ -172,11 +150,11 @@ class OpenCodeRunner:
                 borrowing.cancel()
         return borrowing.result() if borrowing.done() else None
 
-    def _unwanted(self, borrowing: asyncio.Task[Server], folder: str) -> None:
+    def _unwanted(self, borrowing: asyncio.Task[OpenCodeServer], folder: str) -> None:
         if not borrowing.cancelled() and borrowing.exception() is None:
             self._pool.give_back(borrowing.result(), folder)
 
-    async def _one_shot(self, program: Program, request: AgentRequest, host: Host) -> AgentResult:
+    async def _one_shot(self, program: OpenCodeProgram, request: AgentRequest, host: Host) -> AgentResult:
         found = [] if request.trusted else folder_settings(request.workdir)
         if found:
             env = modern_environment(self._env, request.env, trusted=False)
@@ -202,7 +180,7 @@ class OpenCodeRunner:
         self._turns[request.id] = turn
         return await turn.run()
 
-    def _distrusted(self, server: Server, request: AgentRequest) -> Failure | None:
+    def _distrusted(self, server: OpenCodeServer, request: AgentRequest) -> Failure | None:
         """A version that cannot leave a folder's own settings out does not work in a folder that has some."""
         if request.trusted or server.leaves_project_settings_out:
             return None

@@ -3,27 +3,27 @@
 `ServedTurn.run` opens or continues a session, listens, puts the prompt, and waits for the first of its ends: idle, an
 error, an interrupt, the server's death or silence. It gives the server back clean: after an abort nothing of the
 session runs on, and a server that keeps something of it running is retired. What the events mean is in `reading`;
-who may do what is in `asking`; `stream` and `answers` are the two ways the server speaks.
+questions of the agent are answered by `permissions.Questions`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass.errors import Failure
 from windlass.ports import AgentRequest, AgentResult, Host
-from windlass.runners.open_code import failures
-from windlass.runners.open_code.answers import Stopped, answered, refusal
-from windlass.runners.open_code.asking import Desk
-from windlass.runners.open_code.models import Unknown, find_model
-from windlass.runners.open_code.permissions import rules
-from windlass.runners.open_code.reading import Prices, Reading
-from windlass.runners.open_code.server import Server
-from windlass.runners.open_code.stream import events
+from windlass.prices import Prices
+from windlass.runners.endings import TurnEnding, failure
+from windlass.runners.opencode import failures
+from windlass.runners.opencode.failures import LOGIN
+from windlass.runners.opencode.permissions import Questions, rules
+from windlass.runners.opencode.reading import Reading
+from windlass.runners.opencode.server import OpenCodeServer, Stopped, answered, events, refusal
+from windlass.runtimes import OPEN_CODE
 
-__all__ = ["ServedTurn"]
+__all__ = ["Model", "ServedTurn", "Unknown", "find_model"]
 
 ABORTING = 2.0
 """Seconds in which an aborted session must be idle. It takes hundredths."""
@@ -41,7 +41,7 @@ class ServedTurn:
 
     def __init__(
         self,
-        server: Server,
+        server: OpenCodeServer,
         request: AgentRequest,
         host: Host,
         *,
@@ -54,7 +54,7 @@ class ServedTurn:
         self._directory = str(request.workdir)
         self._session = request.session
         self._reading = Reading(host, prices, request.model or "")
-        self._desk: Desk | None = None
+        self._desk: Questions | None = None
         self._family: set[str] = set()
         """The session and those of its subagents."""
         self._adjustments: list[str] = []
@@ -151,7 +151,7 @@ class ServedTurn:
         else:
             answered(await server.call("PATCH", f"/session/{self._session}", directory=self._directory, body=body))
         self._family.add(self._session)
-        self._desk = Desk(server, self._directory, self._host, policy)
+        self._desk = Questions(server, self._directory, self._host, policy)
         self._host.session(self._session)
 
     async def _prompt(self, model: dict[str, str] | None) -> None:
@@ -371,3 +371,38 @@ class ServedTurn:
         if self._error is not None:
             return failures.of_error(self._error, self._now())
         return failures.of_finish(self._reading, f"finish {self._reading.finish or 'unknown'!r}")
+
+
+class Model(NamedTuple):
+    provider: str
+    model: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+
+class Unknown(NamedTuple):
+    failure: Failure
+
+
+async def find_model(server: OpenCodeServer, directory: str, asked: str) -> Model | Unknown:
+    """The model of that name; a name without a provider is looked for among the providers that are set up."""
+    provider, slash, model = asked.partition("/")
+    answer = await server.call("GET", "/config/providers", directory=directory)
+    if answer.status_code != 200:
+        return Model(provider, model) if slash else _unknown(asked, ())
+    providers = answer.json().get("providers") or []
+    known = [Model(str(one.get("id")), str(name)) for one in providers for name in one.get("models") or ()]
+    if slash:
+        return Model(provider, model) if Model(provider, model) in known else _unknown(asked, known)
+    found = [one for one in known if one.model == asked]
+    return found[0] if found else _unknown(asked, known)
+
+
+def _unknown(asked: str, known: tuple[Model, ...] | list[Model]) -> Unknown:
+    some = ", ".join(one.name for one in known[:5]) or f"none: {LOGIN}"
+    advice = (f"models that are set up: {some}", "opencode models lists them all")
+    return Unknown(
+        failure(TurnEnding.NO_MODEL, f"OpenCode has no model {asked!r} here", runtime=OPEN_CODE.name, advice=advice)
+    )

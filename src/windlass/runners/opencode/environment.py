@@ -8,12 +8,15 @@ language servers or formatters out of its node_modules.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NEEDED", "folder_settings", "legacy_environment", "modern_environment"]
+from windlass.ports import account_name
+
+__all__ = ["NEEDED", "account", "folder_settings", "legacy_environment", "modern_environment"]
 
 PREFIXES = ("OPENCODE_", "XDG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "GOOGLE_", "CLOUDFLARE_", "VERTEX_")
 NEEDED = frozenset(
@@ -100,3 +103,23 @@ def _merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(base[name], dict) and isinstance(top[name], dict):
             both[name] = _merged(base[name], top[name])
     return both
+
+
+def account(model: str | None, env: Mapping[str, str]) -> str:
+    """Provider and account of a `provider/model`; empty for a model without a provider, which OpenCode looks for."""
+    provider, slash, _ = (model or "").partition("/")
+    if not slash:
+        return ""
+    return account_name(provider, _kept(provider, env), env.get(f"{provider.upper().replace('-', '_')}_API_KEY"))
+
+
+def _kept(provider: str, env: Mapping[str, str]) -> str | None:
+    """The key or the account that `opencode auth login` has kept. The tokens of a login change, and name no account."""
+    folder = env.get("XDG_DATA_HOME") or os.path.join(env.get("HOME", ""), ".local/share")
+    try:
+        with open(os.path.join(folder, "opencode", "auth.json"), encoding="utf-8") as file:
+            found = json.load(file)[provider]
+            kept = found.get("key") or found.get("accountId")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return kept if isinstance(kept, str) else None

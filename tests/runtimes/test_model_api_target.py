@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hosts import FakeHost
-from standalone_world import scripted
+from hosts import FakeHost, deps
+from model_api_world import scripted
 
 from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, Brief
-from windlass.prices import Prices
-from windlass.runners.model_api.target import CURRENT, Target, choose
-from windlass.runners.standalone import StandaloneRunner
+from windlass.runners.model_api.runner import ModelApiRunner
+from windlass.runners.model_api.target import CURRENT, ModelTarget, choose
 from windlass.testing import Reply
 
 ANTHROPIC = {"ANTHROPIC_API_KEY": "ka"}
@@ -23,7 +22,7 @@ LOCAL = {"OPENAI_BASE_URL": "http://localhost:11434/v1"}
 CLAUDE, GPT, HERE = "api.anthropic.com", "api.openai.com", "localhost:11434"
 
 
-def found(name: str | None, env: dict[str, str], **how: str | None) -> Target | Failure:
+def found(name: str | None, env: dict[str, str], **how: str | None) -> ModelTarget | Failure:
     return choose(name, default=how.get("default"), env=env, base_url=how.get("base_url"))
 
 
@@ -55,7 +54,7 @@ def found(name: str | None, env: dict[str, str], **how: str | None) -> Target | 
 )
 def test_a4_a_name_means_one_model_at_one_place(name: str | None, env: dict[str, str], host: str, model: str) -> None:
     target = found(name, env)
-    assert isinstance(target, Target), target
+    assert isinstance(target, ModelTarget), target
     assert (target.host, target.model) == (host, model)
 
 
@@ -82,19 +81,19 @@ def test_a4_a_name_that_cannot_be_called_says_which_variable_to_set(
 
 def test_a4_the_users_settings_win_over_the_environment_and_the_request_over_both() -> None:
     target = found("m", LOCAL, base_url="http://gpu.local:8000/v1")
-    assert isinstance(target, Target)
+    assert isinstance(target, ModelTarget)
     assert target.host == "gpu.local:8000"
     named = found("claude-x", ANTHROPIC, default="claude-y")
-    assert isinstance(named, Target)
+    assert isinstance(named, ModelTarget)
     assert named.model == "claude-x"
 
 
 def test_a4_a_key_wins_over_a_token_and_neither_is_shown() -> None:
     both = found("claude-x", {**ANTHROPIC, "ANTHROPIC_AUTH_TOKEN": "secret-token"})
-    assert isinstance(both, Target)
+    assert isinstance(both, ModelTarget)
     assert (both.key, both.token) == ("ka", None)
     token = found("claude-x", {"ANTHROPIC_AUTH_TOKEN": "secret-token"})
-    assert isinstance(token, Target)
+    assert isinstance(token, ModelTarget)
     assert (token.key, token.token) == (None, "secret-token")
     assert "secret-token" not in f"{token} {token!r}"
 
@@ -110,12 +109,12 @@ def test_a4_a_key_wins_over_a_token_and_neither_is_shown() -> None:
 )
 def test_e2_what_the_users_own_server_costs_no_list_knows(name: str, env: dict[str, str], priced_as: str) -> None:
     target = found(name, env)
-    assert isinstance(target, Target)
+    assert isinstance(target, ModelTarget)
     assert target.priced_as == priced_as
 
 
-def runner(env: dict[str, str], default: str | None = None) -> StandaloneRunner:
-    return StandaloneRunner(env=env, now=lambda: 0.0, prices=Prices(), default_model=default)
+def runner(env: dict[str, str], default: str | None = None) -> ModelApiRunner:
+    return ModelApiRunner(deps(env=env, model=default))
 
 
 async def test_a4_it_is_available_when_a_model_can_be_called_and_says_which() -> None:
@@ -209,8 +208,8 @@ async def test_a4_a_temperature_that_the_model_does_not_take_is_said_to_be_left_
 
 def test_a4_neither_importing_nor_asking_for_health_loads_the_model_clients(tmp_path: Path) -> None:
     code = (
-        "import asyncio, sys; from windlass.prices import Prices; from windlass.runners.standalone import *;"
-        "r = StandaloneRunner(env={'ANTHROPIC_API_KEY': 'k'}, now=lambda: 0.0, prices=Prices(), default_model=None);"
+        "import asyncio, sys; from windlass.runners import *; from windlass.runners.model_api.runner import *;"
+        "r = ModelApiRunner(RunnerDeps(None, {'ANTHROPIC_API_KEY': 'k'}, lambda: 0.0, None));"
         "assert asyncio.run(r.available()).ok;"
         "heavy = {'pydantic_ai', 'anthropic', 'openai', 'genai_prices', 'httpx2'} & set(sys.modules); assert not heavy"
     )

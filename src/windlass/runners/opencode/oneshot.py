@@ -15,13 +15,14 @@ from typing import Any
 
 from windlass.errors import Failure
 from windlass.ports import AgentRequest, AgentResult, Host
+from windlass.prices import Prices
 from windlass.process import Process, Supervisor
-from windlass.runners.open_code import failures
-from windlass.runners.open_code.environment import modern_environment
-from windlass.runners.open_code.lines import LastWords, json_objects, lines
-from windlass.runners.open_code.permissions import Rule, as_config, rules
-from windlass.runners.open_code.probe import Program
-from windlass.runners.open_code.reading import Prices, Reading
+from windlass.runners.opencode import failures
+from windlass.runners.opencode.environment import modern_environment
+from windlass.runners.opencode.lines import LastWords, json_objects, lines
+from windlass.runners.opencode.permissions import PermissionRule, as_config, rules
+from windlass.runners.opencode.probe import OpenCodeProgram
+from windlass.runners.opencode.reading import Reading
 
 __all__ = ["OneShotTurn", "leaves_project_settings_out"]
 
@@ -43,7 +44,7 @@ class OneShotTurn:
     def __init__(
         self,
         supervisor: Supervisor,
-        program: Program,
+        program: OpenCodeProgram,
         request: AgentRequest,
         host: Host,
         *,
@@ -122,7 +123,7 @@ class OneShotTurn:
             # What the user's own settings deny stays denied: only our denials are added to them.
             policy = [rule for rule in policy if rule.action == "deny"]
         if not auto or wanted.deny:
-            policy.append(Rule("task", "*", "deny"))  # a subagent would not have these rules
+            policy.append(PermissionRule("task", "*", "deny"))  # a subagent would not have these rules
         config: dict[str, Any] = {"agent": {"build": {"permission": as_config(policy)}}}
         if self._request.brief.system:
             scratch = self._request.scratch
@@ -238,7 +239,7 @@ class OneShotTurn:
 
 
 async def leaves_project_settings_out(
-    supervisor: Supervisor, program: Program, env: Mapping[str, str], home: Path
+    supervisor: Supervisor, program: OpenCodeProgram, env: Mapping[str, str], home: Path
 ) -> bool:
     """Whether this version can be told to leave a folder's settings out: one of ours has some, which must not show."""
     folder = home / "probe"

@@ -1,30 +1,37 @@
 """`opencode serve`: servers that are kept warm, shared by all runs with the same environment (A3, A8).
 
-`Server` is one process and the way to talk to it. `Pool` starts it when the first run comes, hands it to all that want
-the same, replaces it when it has died or was retired, and ends it. It listens on loopback, on a port that it finds
-itself, behind a password that only we and it know.
+`OpenCodeServer` is one process and the way to talk to it: requests (`call`, `answered`) and its stream of `events`.
+`ServerPool` starts it when the first run comes, hands it to all that want the same, replaces it when it has died or was
+retired, and ends it. It listens on loopback, on a port that it finds itself, behind a password only we and it know.
+
+`left_beneath` finds processes that a turn leaves behind beneath a server that lives on (A8): an agent's shell commands
+lead sessions of their own, unlike what the server keeps for itself (MCP servers, language servers). So what still runs
+in another session than the server's when no turn is running was left by a turn. The look needs /proc; without it
+nothing is found here, and leftovers end with the server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windlass.errors import Failure
+from windlass.errors import Category, Failure
 from windlass.process import Process, ProcessLost, SpawnError, Supervisor
-from windlass.runners.open_code import failures
-from windlass.runners.open_code.leftovers import left_beneath
-from windlass.runners.open_code.lines import LastWords, lines
+from windlass.runners.opencode import failures
+from windlass.runners.opencode.lines import LastWords, lines
+from windlass.runtimes import OPEN_CODE
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Pool", "Server", "ServerError"]
+__all__ = ["OpenCodeServer", "ServerError", "ServerPool", "Stopped", "answered", "events", "left_beneath", "refusal"]
 
 log = logging.getLogger("windlass.runners.opencode")
 
@@ -49,7 +56,7 @@ class ServerError(Exception):
         self.failure = failure
 
 
-class Server:
+class OpenCodeServer:
     """One server process."""
 
     def __init__(self, process: Process, password: str, version: str) -> None:
@@ -169,15 +176,15 @@ class Server:
                 self._words.add(text.replace(self._password, "…").encode())
 
 
-class Pool:
+class ServerPool:
     """The servers of one engine process, one for each environment that runs ask for."""
 
     def __init__(self, supervisor: Supervisor, home: Path) -> None:
         self._supervisor, self._home = supervisor, home
-        self._starting: dict[tuple[Any, ...], asyncio.Task[Server]] = {}
+        self._starting: dict[tuple[Any, ...], asyncio.Task[OpenCodeServer]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def borrow(self, path: str, version: str, env: Mapping[str, str], folder: str) -> Server:
+    async def borrow(self, path: str, version: str, env: Mapping[str, str], folder: str) -> OpenCodeServer:
         """A server that is up, for this environment and a run in this folder. Give it back."""
         key = (path, version, *sorted(env.items()))
         while True:
@@ -190,7 +197,7 @@ class Pool:
                 server.folders.append(folder)
                 return server
 
-    def give_back(self, server: Server, folder: str) -> None:
+    def give_back(self, server: OpenCodeServer, folder: str) -> None:
         server.folders.remove(folder)
         if server.retired and not server.folders and server.alive:
             task = asyncio.create_task(server.stop())
@@ -203,9 +210,9 @@ class Pool:
             if not task.done():
                 task.cancel()
         found = await asyncio.gather(*starting, return_exceptions=True)
-        await asyncio.gather(*(server.stop() for server in found if isinstance(server, Server)), *self._ending)
+        await asyncio.gather(*(server.stop() for server in found if isinstance(server, OpenCodeServer)), *self._ending)
 
-    async def _start(self, path: str, version: str, env: Mapping[str, str]) -> Server:
+    async def _start(self, path: str, version: str, env: Mapping[str, str]) -> OpenCodeServer:
         password = secrets.token_urlsafe(24)
         self._home.mkdir(parents=True, exist_ok=True)
         try:
@@ -216,7 +223,7 @@ class Pool:
             )
         except SpawnError as error:
             raise ServerError(Failure(error.category, error.message, advice=error.advice, elsewhere=True)) from error
-        server = Server(process, password, version)
+        server = OpenCodeServer(process, password, version)
         try:
             await server.up()
             if "OPENCODE_DISABLE_PROJECT_CONFIG" in env:
@@ -226,7 +233,7 @@ class Pool:
             raise
         return server
 
-    async def _leaves_project_settings_out(self, server: Server) -> bool:
+    async def _leaves_project_settings_out(self, server: OpenCodeServer) -> bool:
         """Whether this version can be told to: a folder of ours has settings, and they must not show."""
         import httpx2
 
@@ -244,8 +251,105 @@ def _within(place: str, folder: str) -> bool:
     return place == folder or place.startswith(f"{folder}/")
 
 
-def _usable(task: asyncio.Task[Server]) -> bool:
+def _usable(task: asyncio.Task[OpenCodeServer]) -> bool:
     if task.cancelled() or task.exception() is not None:
         return False
     server = task.result()
     return server.alive and not server.retired
+
+
+class Stopped(Exception):
+    """The turn cannot go on; the failure says why."""
+
+    def __init__(self, failure: Failure, *, session_lost: bool = False) -> None:
+        super().__init__(failure.message)
+        self.failure, self.session_lost = failure, session_lost
+
+
+def answered(answer: Any) -> dict[str, Any]:
+    """The JSON object of an answer, or the failure that it means."""
+    if answer.status_code >= 400:
+        raise Stopped(refusal(answer.status_code, answer.text))
+    try:
+        found = answer.json()
+    except ValueError:
+        raise Stopped(
+            failures.cut_off(f"its server answered with something else than JSON: {answer.text[:200]!r}")
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def refusal(status: int, text: str) -> Failure:
+    said = f"its server answered {status}: {' '.join(text.split())[:300]}"
+    if status >= 500:
+        return failures.cut_off(said)
+    return Failure(Category.LOGIC, f"{OPEN_CODE.name}: {said}", elsewhere=True)
+
+
+SILENCE = 45.0
+"""Seconds without any event, though a server sends a sign of life every ten, after which it is asked how it is."""
+
+
+async def events(server: OpenCodeServer, directory: str) -> AsyncIterator[Mapping[str, Any]]:
+    """Events as they come; the first is `server.connected`. httpx2.HTTPError: it broke, or fell silent."""
+    import httpx2
+
+    stream = server.client.stream(
+        "GET", "/event", params={"directory": directory}, timeout=httpx2.Timeout(SILENCE, read=SILENCE)
+    )
+    async with stream as response:
+        async for line in response.aiter_lines():
+            if not line.startswith("data:"):
+                continue
+            try:
+                event = json.loads(line[5:])
+            except ValueError:
+                continue  # no event of ours: each is one line of JSON
+            if isinstance(event, Mapping):
+                yield event
+
+
+class _Stat(NamedTuple):
+    parent: int
+    session: int
+    state: str
+
+
+def left_beneath(server: int) -> dict[int, str]:
+    """Living processes that turns have started beneath this server, and the folder that each stands in.
+
+    Those that have lost their parents are found too.
+    """
+    table = _table()
+    if server not in table:
+        return {}
+    ours = table[server]
+    # Orphans are given to the keeper, which is the server's parent and has no other child of its own.
+    family = [ours.parent]
+    for member in family:  # which grows by what is found below
+        family += [pid for pid, stat in table.items() if stat.parent == member]
+    strangers = (pid for pid in family[1:] if pid != server and table[pid].session != ours.session)
+    return {pid: _folder(pid) for pid in strangers if table[pid].state not in "ZX"}
+
+
+def _folder(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""  # it has ended, or is another user's
+
+
+def _table() -> dict[int, _Stat]:
+    table: dict[int, _Stat] = {}
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return table
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it has ended
+        table[pid] = _Stat(int(fields[1]), int(fields[3]), fields[0].decode())
+    return table

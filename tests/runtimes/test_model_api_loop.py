@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hosts import FakeHost, Used
-from standalone_world import (
+from model_api_world import (
     MODELS,
     NOW,
     PROTOCOLS,

@@ -15,10 +15,11 @@ from pathlib import Path
 from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, AgentResult, Host, Usage
 from windlass.process import Process, Supervisor
-from windlass.runners.open_code import failures
-from windlass.runners.open_code.environment import folder_settings, legacy_environment
-from windlass.runners.open_code.lines import LastWords, lines
-from windlass.runners.open_code.probe import Program
+from windlass.runners.opencode import failures
+from windlass.runners.opencode.environment import folder_settings, legacy_environment
+from windlass.runners.opencode.lines import LastWords, lines
+from windlass.runners.opencode.probe import OpenCodeProgram
+from windlass.runtimes import OPEN_CODE
 
 __all__ = ["LegacyTurn"]
 
@@ -34,7 +35,7 @@ class LegacyTurn:
     def __init__(
         self,
         supervisor: Supervisor,
-        program: Program,
+        program: OpenCodeProgram,
         request: AgentRequest,
         host: Host,
         *,
@@ -74,13 +75,13 @@ class LegacyTurn:
     async def _refused(self) -> Failure | None:
         """What must be settled before it starts, as it asks nothing once it runs."""
         request, wanted = self._request, self._request.permissions
-        upgrade = f"a newer OpenCode can: {failures.INSTALL}"
+        upgrade = f"a newer OpenCode can: {OPEN_CODE.install}"
         if not request.trusted and (found := folder_settings(request.workdir, legacy=True)):
             return failures.untrusted_settings(str(found[0]), self._program.version)
         if request.budget:
             return Failure(
                 Category.CONFIGURATION,
-                f"{failures.NAME}: the older OpenCode {self._program.version} reports no cost and no tokens, so no "
+                f"{OPEN_CODE.name}: the older OpenCode {self._program.version} reports no cost and no tokens, so no "
                 "limit can be held",
                 advice=(upgrade,),
                 elsewhere=True,
@@ -88,7 +89,7 @@ class LegacyTurn:
         if wanted.mode == "deny" or wanted.deny or wanted.tools is not None:
             return Failure(
                 Category.PERMISSION,
-                f"{failures.NAME}: the older OpenCode {self._program.version} allows itself every tool, which this "
+                f"{OPEN_CODE.name}: the older OpenCode {self._program.version} allows itself every tool, which this "
                 "step's permissions do not",
                 advice=(upgrade,),
                 elsewhere=True,
@@ -98,7 +99,7 @@ class LegacyTurn:
             if not answer.allow:
                 note = f": {answer.note}" if answer.note else ""
                 return Failure(
-                    Category.PERMISSION, f"{failures.NAME}: a person did not allow it{note}", advice=(upgrade,)
+                    Category.PERMISSION, f"{OPEN_CODE.name}: a person did not allow it{note}", advice=(upgrade,)
                 )
         return None
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from hosts import Asked, FakeHost, Used
-from standalone_world import PROTOCOLS, READ, SHELL, World, scripted
+from model_api_world import PROTOCOLS, READ, SHELL, World, scripted
 
 from windlass.errors import Category, Conflict
 from windlass.plan.model import Effect
@@ -227,7 +227,7 @@ CHILD = """
     sys.path.insert(0, {here!r})
     from pathlib import Path
     from hosts import FakeHost
-    from standalone_world import READ, SHELL, World
+    from model_api_world import READ, SHELL, World
     from windlass.plan.model import Effect
     from windlass.ports import Answer, ToolReturn
 

@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple
 
 from windlass.ports import Health
 from windlass.process import ProcessLost, SpawnError, Supervisor
-from windlass.runners.open_code.failures import INSTALL
+from windlass.runtimes import OPEN_CODE
 
-__all__ = ["Contract", "Probe", "Program"]
+__all__ = ["Contract", "OpenCodeProgram", "Probe"]
 
 Contract = Literal["serve", "run", "legacy"]
 
@@ -37,7 +37,7 @@ SIGNS: Mapping[Contract, tuple[str, ...]] = {
 """What the help of a program says that speaks a contract. The first that fits is the best."""
 
 
-class Program(NamedTuple):
+class OpenCodeProgram(NamedTuple):
     path: str
     version: str
     contract: Contract
@@ -52,61 +52,67 @@ class Probe:
         self._supervisor, self._path, self._env, self._cwd = supervisor, path, env, cwd
         self._forced = forced
         self._lock = asyncio.Lock()
-        self._known: dict[tuple[str, int, int], Program | Health] = {}
+        self._known: dict[tuple[str, int, int], OpenCodeProgram | Health] = {}
 
     def installed(self) -> Health:
         """Whether there is a program at all; it is not started."""
         path = self._located()
         if path is None:
-            return Health(False, "opencode is not on PATH", INSTALL)
-        return Health(True, path) if os.path.exists(path) else Health(False, f"{path}: no such file", INSTALL)
+            return Health(False, "opencode is not on PATH", OPEN_CODE.install)
+        return Health(True, path) if os.path.exists(path) else Health(False, f"{path}: no such file", OPEN_CODE.install)
 
     def _located(self) -> str | None:
         return self._path or shutil.which("opencode", path=self._env.get("PATH", os.defpath))
 
-    async def program(self) -> Program | Health:
+    async def program(self) -> OpenCodeProgram | Health:
         """The program to use; or what is wrong with it."""
         path = self._located()
         if path is None:
-            return Health(False, "opencode is not on PATH", INSTALL)
+            return Health(False, "opencode is not on PATH", OPEN_CODE.install)
         try:
             stat = os.stat(path)
         except OSError as error:
-            return Health(False, f"{path}: {(error.strerror or str(error)).lower()}", INSTALL)
+            return Health(False, f"{path}: {(error.strerror or str(error)).lower()}", OPEN_CODE.install)
         key = (path, stat.st_mtime_ns, stat.st_size)
         async with self._lock:
             if key not in self._known:
                 self._known[key] = await self._ask(path)
             return self._known[key]
 
-    async def _ask(self, path: str) -> Program | Health:
+    async def _ask(self, path: str) -> OpenCodeProgram | Health:
         said = await self._said(path, "--version")
         if isinstance(said, Health):
             return said
         version = VERSION.search(said)
         if version is None:
-            return Health(False, f"{path} is no OpenCode: asked for its version, it said {_quoted(said)}", INSTALL)
+            return Health(
+                False, f"{path} is no OpenCode: asked for its version, it said {_quoted(said)}", OPEN_CODE.install
+            )
         help = await self._said(path, "--help")
         if isinstance(help, Health):
             return help
         spoken = [name for name, signs in SIGNS.items() if all(re.search(sign, help, re.MULTILINE) for sign in signs)]
         if not spoken:
-            return Health(False, f"{path} ({version[1]}) speaks no contract that we know: {_quoted(help)}", INSTALL)
+            return Health(
+                False, f"{path} ({version[1]}) speaks no contract that we know: {_quoted(help)}", OPEN_CODE.install
+            )
         if self._forced is not None and self._forced not in spoken:
-            return Health(False, f"{path} ({version[1]}) has no `{self._forced}`, only {', '.join(spoken)}", INSTALL)
-        return Program(path, version[1], self._forced or spoken[0])
+            return Health(
+                False, f"{path} ({version[1]}) has no `{self._forced}`, only {', '.join(spoken)}", OPEN_CODE.install
+            )
+        return OpenCodeProgram(path, version[1], self._forced or spoken[0])
 
     async def _said(self, path: str, argument: str) -> str | Health:
         try:
             process = await self._supervisor.spawn([path, argument], cwd=str(self._cwd), env=self._env)
         except SpawnError as error:
-            return Health(False, error.message, error.advice[0] if error.advice else INSTALL)
+            return Health(False, error.message, error.advice[0] if error.advice else OPEN_CODE.install)
         try:
             async with asyncio.timeout(PATIENCE):
                 out, err = await asyncio.gather(_some(process.stdout), _some(process.stderr))
                 end = await process.wait()
         except TimeoutError:
-            return Health(False, f"{path} {argument} did not answer within {PATIENCE:g} s", INSTALL)
+            return Health(False, f"{path} {argument} did not answer within {PATIENCE:g} s", OPEN_CODE.install)
         except ProcessLost as error:
             return Health(False, error.message)
         finally:
@@ -114,7 +120,7 @@ class Probe:
         said = f"{out}\n{err}"
         if end.code != 0:
             how = f"exit code {end.code}" if end.signal is None else f"signal {end.signal}"
-            return Health(False, f"{path} {argument} ended with {how}: {_quoted(said)}", INSTALL)
+            return Health(False, f"{path} {argument} ended with {how}: {_quoted(said)}", OPEN_CODE.install)
         return said
 
 

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from windlass.errors import Category, Failure
-from windlass.runners.endings import Ending, failure
-from windlass.runners.failures import UNREADABLE, of_status, temporary
+from windlass.runners.endings import UNREADABLE, TurnEnding, failure, of_status, temporary
+from windlass.runtimes import OPEN_CODE
 
 if TYPE_CHECKING:
-    from windlass.runners.open_code.reading import Reading
+    from windlass.runners.opencode.reading import Reading
 
 __all__ = [
-    "NAME",
     "cut_off",
     "cut_short",
     "died",
@@ -34,8 +33,6 @@ __all__ = [
     "untrusted_settings",
 ]
 
-NAME = "open-code"
-INSTALL = "npm i -g opencode-ai"
 LOGIN = "opencode auth login"
 MOST_OVERFLOWS = 3
 """Times in one turn that a prompt may be too long. OpenCode shortens the conversation and asks again, without end."""
@@ -43,10 +40,10 @@ COLOURS = re.compile("\x1b\\[[0-9;]*m")
 NO_SUCH_MODEL = re.compile(r"model not found|ProviderModelNotFound|no such (model|provider)|provider not found", re.I)
 NO_ACCESS = re.compile(r"unauthori[sz]ed|invalid (x-)?api.?key|no api.?key|\b401\b", re.I)
 WORDS = (
-    (re.compile(r"rate.?limit|too many requests|\b429\b", re.I), Ending.RATE),
-    (re.compile(r"overloaded|server error|\b5\d\d\b", re.I), Ending.OVERLOADED),
-    (re.compile(r"connect|socket|ECONN|ETIMEDOUT|EAI_AGAIN|fetch failed|network|timed? ?out", re.I), Ending.CUT),
-    (UNREADABLE, Ending.GARBAGE),
+    (re.compile(r"rate.?limit|too many requests|\b429\b", re.I), TurnEnding.RATE),
+    (re.compile(r"overloaded|server error|\b5\d\d\b", re.I), TurnEnding.OVERLOADED),
+    (re.compile(r"connect|socket|ECONN|ETIMEDOUT|EAI_AGAIN|fetch failed|network|timed? ?out", re.I), TurnEnding.CUT),
+    (UNREADABLE, TurnEnding.GARBAGE),
 )
 """What a message is about, by its words: the first that fits."""
 
@@ -63,29 +60,29 @@ def of_error(error: Mapping[str, Any], now: float) -> Failure:
             return of_status(
                 status if isinstance(status, int) else None,
                 message,
-                runtime=NAME,
+                runtime=OPEN_CODE.name,
                 now=now,
                 retry_after=_retry_after(data.get("responseHeaders")),
                 advice=(LOGIN,) if status in (401, 403) else (),
             )
         case "ProviderAuthError":
-            return of_status(401, message, runtime=NAME, now=now, advice=(LOGIN,))
+            return of_status(401, message, runtime=OPEN_CODE.name, now=now, advice=(LOGIN,))
         case "ContextOverflowError":
-            return failure(Ending.TOO_LONG, f"the prompt is too long: {message}", runtime=NAME)
+            return failure(TurnEnding.TOO_LONG, f"the prompt is too long: {message}", runtime=OPEN_CODE.name)
         case "ContentFilterError":
             return refused(message)
         case "MessageOutputLengthError":
             return cut_short(message)
     if NO_SUCH_MODEL.search(f"{name} {message}"):
         advice = ("opencode models lists what there is; name one as provider/model",)
-        return failure(Ending.NO_MODEL, message, runtime=NAME, advice=advice)
+        return failure(TurnEnding.NO_MODEL, message, runtime=OPEN_CODE.name, advice=advice)
     if NO_ACCESS.search(message):
-        return failure(Ending.NO_ACCESS, message, runtime=NAME, advice=(LOGIN,))
+        return failure(TurnEnding.NO_ACCESS, message, runtime=OPEN_CODE.name, advice=(LOGIN,))
     if name.startswith("Config"):
         advice = ("correct the settings of OpenCode that it names",)
-        return Failure(Category.CONFIGURATION, f"{NAME}: {name}: {message}", advice=advice, elsewhere=True)
+        return Failure(Category.CONFIGURATION, f"{OPEN_CODE.name}: {name}: {message}", advice=advice, elsewhere=True)
     found = _by_words(message)
-    return failure(found or Ending.DIED, message if found else f"{name}: {message}", runtime=NAME)
+    return failure(found or TurnEnding.DIED, message if found else f"{name}: {message}", runtime=OPEN_CODE.name)
 
 
 def of_retries(attempt: int, message: str, next_at: float | None, now: float) -> Failure:
@@ -93,10 +90,12 @@ def of_retries(attempt: int, message: str, next_at: float | None, now: float) ->
     wait = None if next_at is None else max(next_at - now, 0.0)
     tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
     said = f"the model API fails after {tried}: {one_line(message)}"
-    return temporary(_by_words(message) or Ending.OVERLOADED, said, runtime=NAME, now=now, retry_after=wait)
+    return temporary(
+        _by_words(message) or TurnEnding.OVERLOADED, said, runtime=OPEN_CODE.name, now=now, retry_after=wait
+    )
 
 
-def _by_words(message: str) -> Ending | None:
+def _by_words(message: str) -> TurnEnding | None:
     """Which ending a message is about, where OpenCode does not tell the status."""
     return next((ending for words, ending in WORDS if words.search(message)), None)
 
@@ -112,51 +111,57 @@ def of_finish(reading: Reading, how: str) -> Failure | None:
 
 
 def refused(message: str) -> Failure:
-    return failure(Ending.REFUSAL, f"the model declined to answer: {message}", runtime=NAME)
+    return failure(TurnEnding.REFUSAL, f"the model declined to answer: {message}", runtime=OPEN_CODE.name)
 
 
 def cut_short(message: str) -> Failure:
-    return failure(Ending.LENGTH, f"the answer was longer than the model may give: {message}", runtime=NAME)
+    return failure(
+        TurnEnding.LENGTH, f"the answer was longer than the model may give: {message}", runtime=OPEN_CODE.name
+    )
 
 
 def nothing_said(how: str) -> Failure:
     advice = ("try it by hand: opencode run 'say hello'",)
-    return failure(Ending.EMPTY, f"it ended without an answer ({how})", runtime=NAME, advice=advice)
+    return failure(TurnEnding.EMPTY, f"it ended without an answer ({how})", runtime=OPEN_CODE.name, advice=advice)
 
 
 def cut_off(what: str) -> Failure:
-    return failure(Ending.DIED, what, runtime=NAME)
+    return failure(TurnEnding.DIED, what, runtime=OPEN_CODE.name)
 
 
 def died(what: str, how: str, said: str = "") -> Failure:
     words = f"; its last words: {one_line(said)}" if said else ""
-    ending = Ending.KILLED if how.rstrip(")").endswith("signal 9") else Ending.DIED
+    ending = TurnEnding.KILLED if how.rstrip(")").endswith("signal 9") else TurnEnding.DIED
     advice = ("the conversation is kept: a retry goes on with it",)
-    return failure(ending, f"{what} {how}{words}", runtime=NAME, advice=advice)
+    return failure(ending, f"{what} {how}{words}", runtime=OPEN_CODE.name, advice=advice)
 
 
 def hangs(what: str, seconds: float) -> Failure:
     said = f"{what} has not answered for {seconds:g} s and was ended"
-    return failure(Ending.DIED, said, runtime=NAME, advice=("try it by hand: opencode run 'say hello'",))
+    return failure(TurnEnding.DIED, said, runtime=OPEN_CODE.name, advice=("try it by hand: opencode run 'say hello'",))
 
 
 def session_lost(session: str) -> Failure:
     return Failure(
         Category.TRANSIENT,
-        f"{NAME}: there is no conversation {session} any more",
+        f"{OPEN_CODE.name}: there is no conversation {session} any more",
         advice=("a retry begins a new one", "opencode session list"),
     )
 
 
 def too_many_turns(limit: int) -> Failure:
-    return failure(Ending.TURNS, f"not done after {limit} turns, the limit for this step", runtime=NAME)
+    return failure(TurnEnding.TURNS, f"not done after {limit} turns, the limit for this step", runtime=OPEN_CODE.name)
 
 
 def untrusted_settings(found: str, version: str) -> Failure:
     return Failure(
         Category.PERMISSION,
-        f"{NAME}: {found} would take effect, the folder is not trusted, and OpenCode {version} cannot leave it out",
-        advice=("look at it; if you trust this folder: windlass trust DIR", f"a newer OpenCode can: {INSTALL}"),
+        f"{OPEN_CODE.name}: {found} would take effect, the folder is not trusted, and OpenCode {version} cannot leave"
+        " it out",
+        advice=(
+            "look at it; if you trust this folder: windlass trust DIR",
+            f"a newer OpenCode can: {OPEN_CODE.install}",
+        ),
         elsewhere=True,
     )
 
