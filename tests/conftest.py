@@ -17,7 +17,6 @@ import select
 import signal
 import sqlite3
 import subprocess
-import sys
 import termios
 import textwrap
 import time
@@ -28,6 +27,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from forks import PROGRAM, Forked, Zygote
+from hypothesis import HealthCheck, settings
 
 from windlass.core.events import Event, decode
 from windlass.core.state import State, fold
@@ -36,9 +37,15 @@ from windlass.homes import HOME_FILE, mark_home_as_ours
 # A suite that is started in the background, as CI may do it, ignores Ctrl-C, and so would every process it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-PROGRAM = str(Path(sys.executable).with_name("windlass"))
-PATIENCE = 60.0
-"""Seconds after which something that should happen counts as not happening."""
+# How many examples a property is tried with: a few in every run, many in `make soak`. None has to be found quickly.
+for profile, examples in {"few": 40, "soak": 2000}.items():
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("few")
+
+PATIENCE = 180.0
+"""Seconds after which something that should happen counts as not happening, on a machine that is busy, too."""
 T = TypeVar("T")
 
 
@@ -198,12 +205,9 @@ class Ran:
 class Background:
     """A command that goes on while the test does other things."""
 
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, output: Path) -> None:
+    def __init__(self, process: Forked, output: Path) -> None:
+        self.process = process
         self._out, self._err = output.with_suffix(".out"), output.with_suffix(".err")
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
-            )
 
     @property
     def out(self) -> str:
@@ -275,9 +279,10 @@ class Terminal:
 class Windlass:
     """The command line, run for real."""
 
-    def __init__(self, project: Project, logs: Path) -> None:
+    def __init__(self, project: Project, logs: Path, zygote: Zygote) -> None:
         self._project = project
         self._logs = logs
+        self._zygote = zygote
         self._count = 0
         self._started: list[Background | Terminal] = []
 
@@ -285,16 +290,21 @@ class Windlass:
         self, *arguments: str | Path, code: int = 0, cwd: Path | None = None, stdin: str = "", **env: str
     ) -> Ran:
         """Run to the end, and expect that exit code. No error may ever show its innards."""
-        done = subprocess.run(
-            [PROGRAM, *map(str, arguments)],
-            env={**self._project.env, **env},
-            cwd=cwd or self._project.path,
-            input=stdin.encode(),
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        argv, told, folder, output = self._how(arguments, env)
+        words = output.with_suffix(".in")
+        words.write_bytes(stdin.encode())
+        started: Forked | subprocess.Popen[bytes]
+        if any(name.startswith("PYTHON") for name in env):  # only a new interpreter reads these
+            with words.open("rb") as given, output.with_suffix(".out").open("wb") as out:
+                with output.with_suffix(".err").open("wb") as err:
+                    started = subprocess.Popen(argv, env=told, cwd=cwd or folder, stdin=given, stdout=out, stderr=err)
+        else:
+            started = self._zygote.start(argv[1:], told, cwd or folder, output, stdin=words)
+        try:
+            code_given = started.wait(PATIENCE)
+        finally:
+            started.kill()
+        ran = Ran(code_given, *(output.with_suffix(name).read_bytes().decode() for name in (".out", ".err")))
         assert "Traceback" not in ran.err, str(ran)
         assert ran.code == code, f"{' '.join(map(str, arguments))}: {ran}"
         return ran
@@ -316,7 +326,8 @@ class Windlass:
         return ran
 
     def background(self, *arguments: str | Path, **env: str) -> Background:
-        return self._keep(Background(*self._how(arguments, env)))
+        argv, told, folder, output = self._how(arguments, env)
+        return self._keep(Background(self._zygote.start(argv[1:], told, folder, output, session=True), output))
 
     def terminal(self, *arguments: str | Path, **env: str) -> Terminal:
         return self._keep(Terminal(*self._how(arguments, env)))
@@ -370,8 +381,15 @@ class Windlass:
                 started.close()
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    made = Zygote()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def windlass(project: Project, tmp_path: Path) -> Iterator[Windlass]:
-    runner = Windlass(project, tmp_path)
+def windlass(project: Project, tmp_path: Path, zygote: Zygote) -> Iterator[Windlass]:
+    runner = Windlass(project, tmp_path, zygote)
     yield runner
     runner.clean_up()

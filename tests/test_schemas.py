@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.schemas import misfits, unusable
@@ -168,14 +168,12 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=200, deadline=None)
 def test_g3_no_json_value_makes_it_raise(value: Any) -> None:
     for where in (value, {"path": value}, dict.fromkeys(ARGUMENTS["properties"], value)):
         assert all(isinstance(said, str) and len(said) <= 300 for said in misfits(ARGUMENTS, where))
 
 
 @given(JSON)
-@settings(max_examples=200, deadline=None)
 def test_g3_no_json_value_as_a_schema_makes_it_raise(value: Any) -> None:
     for schema in (value, {"type": "object", "properties": value}, {"type": "object", "properties": {"a": value}}):
         reasons = unusable(schema)
@@ -277,7 +275,6 @@ PATTERNS = [
 
 
 @given(st.sampled_from(PATTERNS), st.text("ab-c_1.@x] \n", max_size=8))
-@settings(max_examples=600, deadline=None)
 def test_g3_a_pattern_finds_what_it_finds_elsewhere(pattern: str, text: str) -> None:
     theirs = re.search(pattern.replace("$", r"\Z"), text, re.ASCII) is not None
     assert read_pattern(pattern).found_in(text) is theirs

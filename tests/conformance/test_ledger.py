@@ -15,7 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ledger_model import Model
 
@@ -348,7 +348,6 @@ _acts = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(acts=st.lists(_acts, max_size=25))
 def test_e1_ledgers_agree_with_a_simple_model_whatever_is_done(acts: list[Any]) -> None:
     async def play(folder: Path) -> None:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 from crash_cli import Cli, Home
+from forks import Zygote
 
 SHM = Path("/dev/shm")
 
 
-@pytest.fixture(scope="session")
-def cli() -> Iterator[Cli]:
-    cli = Cli()
-    yield cli
-    cli.close()
+@pytest.fixture
+def cli(zygote: Zygote) -> Cli:
+    return Cli(zygote)
 
 
 @pytest.fixture

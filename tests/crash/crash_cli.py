@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forks import Forked, Zygote
+
 from windlass.core import events as ev
 from windlass.journal.sqlite import SqliteJournal
 
 __all__ = ["Cli", "Ended", "Home", "until"]
-
-ZYGOTE = Path(__file__).with_name("zygote.py")
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -47,55 +47,36 @@ class Ended:
 class Cli:
     """Runs the real command line in processes forked from one that has imported it already."""
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, zygote: Zygote) -> None:
+        self._zygote = zygote
         self._count = 0
-
-    def close(self) -> None:
-        self._process.communicate()
 
     def start(self, home: Home, *argv: str, env: Mapping[str, str] | None = None, largest_file: int = 0) -> Started:
         """Start a command and go on."""
         self._count += 1
-        out, err = (home.folder / f"{self._count}.{name}" for name in ("out", "err"))
-        request = {
-            "argv": [*argv, "--home", str(home.path)],
-            "env": {**clean_environment(home), **(env or {})},
-            "cwd": str(home.folder),
-            "out": str(out),
-            "err": str(err),
-            "largest_file": largest_file,
-        }
-        return Started(self, self._ask(request)["pid"], out, err)
+        output = home.folder / str(self._count)
+        told = {**clean_environment(home), **(env or {})}
+        arguments = [*argv, "--home", str(home.path)]
+        process = self._zygote.start(arguments, told, home.folder, output, largest_file=largest_file)
+        return Started(process, output)
 
     def run(self, home: Home, *argv: str, env: Mapping[str, str] | None = None, largest_file: int = 0) -> Ended:
         """Run a command to its end, whatever that is."""
         return self.start(home, *argv, env=env, largest_file=largest_file).wait()
 
-    def wait(self, pid: int) -> int:
-        return int(self._ask({"wait": pid})["exit"])
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    cli: Cli
-    pid: int
-    out: Path
-    err: Path
+    process: Forked
+    output: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def wait(self) -> Ended:
-        code = self.cli.wait(self.pid)
-        return Ended(code, self.out.read_text(), self.err.read_text())
+        code = self.process.wait()
+        return Ended(code, *(self.output.with_suffix(name).read_text() for name in (".out", ".err")))
 
 
 def clean_environment(home: Home) -> dict[str, str]:

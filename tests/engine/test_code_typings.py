@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.engine.code.typings import declarations
@@ -232,7 +232,6 @@ def test_g2_no_text_breaks_out_of_its_comment_or_its_quotes(text: str) -> None:
 
 
 @given(st.text())
-@settings(max_examples=300, deadline=None)
 def test_g2_whatever_a_text_is_the_declaration_has_the_same_form(text: str) -> None:
     made: Any = hostile(text.replace(".", ""))
     pieces = [token for token in tokens(declarations([made])) if token[0] in "{}()[]<>:;=|"]

@@ -11,7 +11,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.errors import PlanInvalid, Problem
@@ -634,7 +634,6 @@ plans_like = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(plans_like | values)
 def test_data_of_any_shape_is_a_plan_or_has_problems(data: Any) -> None:
     found = check_data(data, tools=Catalogue())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.graph import Graph, find_cycle, step_references, templates_of
@@ -109,7 +109,6 @@ def test_a_chain_of_20000_steps_does_not_exhaust_the_stack() -> None:
     assert len(found) == 20_002
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 8).map(str), st.lists(st.integers(0, 8).map(str), max_size=4)))
 def test_a_cycle_is_found_exactly_when_there_is_no_order(needs: dict[str, list[str]]) -> None:
     known = {step: [need for need in of if need in needs] for step, of in needs.items()}

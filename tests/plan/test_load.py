@@ -11,7 +11,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.errors import PlanInvalid, UsageError
@@ -246,7 +246,6 @@ fragments = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.binary() | st.text() | st.lists(fragments, max_size=20).map("".join), st.sampled_from(["p.yaml", "p.json"]))
 def test_any_bytes_or_text_are_a_plan_or_invalid(text: str | bytes, file: str) -> None:
     try:
@@ -403,7 +402,6 @@ def test_what_is_no_input_at_all_is_a_usage_error_that_shows_one(text: str) -> N
     assert caught.value.advice == ("write it like --input name=value",)
 
 
-@settings(deadline=None)
 @given(st.sampled_from([*INPUTS, "unknown"]), st.text())
 def test_any_typed_input_is_bound_or_invalid(name: str, text: str) -> None:
     try:

@@ -6,7 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.plan.template import (
@@ -250,7 +250,6 @@ pieces = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=500)
 @given(st.lists(pieces, max_size=12).map("".join))
 def test_the_short_way_of_reading_templates_sees_what_jinja_sees(text: str) -> None:
     # A comment in front leaves the meaning as it is, and only Jinja itself can read past it.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.errors import PlanInvalid, Problem
@@ -376,7 +376,6 @@ def _is_quoted(word: str) -> bool:
     return yaml.safe_dump(word)[0] in "'\""
 
 
-@settings(deadline=None)
 @given(st.dictionaries(texts, anything, min_size=1), st.booleans(), st.sampled_from([None, True, False]))
 def test_what_pyyaml_writes_is_read_as_pyyaml_reads_it(data: dict[str, Any], unicode: bool, flow: bool | None) -> None:
     text = yaml.safe_dump(data, allow_unicode=unicode, default_flow_style=flow)
@@ -385,7 +384,6 @@ def test_what_pyyaml_writes_is_read_as_pyyaml_reads_it(data: dict[str, Any], uni
     assert document.data == yaml.safe_load(text)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(), anything, min_size=1), st.booleans(), st.sampled_from([None, 2]))
 def test_what_json_writes_is_read_as_json_reads_it(data: dict[str, Any], ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(data, ensure_ascii=ascii_only, indent=indent)
@@ -403,7 +401,6 @@ yaml_like = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)
 @given(st.text() | yaml_like, st.booleans())
 def test_any_text_at_all_is_read_or_refused(text: str, as_json: bool) -> None:
     try:

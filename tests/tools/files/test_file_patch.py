@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from file_world import World
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.errors import Category, ToolError
@@ -287,7 +287,6 @@ async def test_h2_too_many_files_and_too_large_ones_are_refused(world: World) ->
 texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", " \n", "-\n", "+x\n", "\\ d\n", "é\r\n"]), max_size=14)
 
 
-@settings(deadline=None, max_examples=300)
 @given(texts, texts, st.integers(0, 3), st.booleans())
 def test_h2_what_difflib_says_of_any_two_texts_makes_the_one_the_other(
     old: list[str], new: list[str], context: int, ends: bool
@@ -308,7 +307,6 @@ def diff_bytes(old: list[str], new: list[str], context: int) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.text(alphabet='-+@ \\,01adev/nul\n\r"', max_size=200))
 def test_h2_no_text_breaks_the_reader(text: str) -> None:
     with suppress(ToolError):

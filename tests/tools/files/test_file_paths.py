@@ -394,7 +394,7 @@ async def test_nothing_lands_outside_while_a_thread_swaps_in_links_a_thousand_ti
 names = st.sampled_from(["a", "b", "..", ".", "", "l", "up", "out", "deep", ".windlass", "note.txt", "x"])
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(names, min_size=1, max_size=8), st.booleans(), st.booleans())
 def test_both_resolvers_and_the_operating_system_agree_on_every_path(
     tmp_path_factory: pytest.TempPathFactory, parts: list[str], absolute: bool, follow: bool
