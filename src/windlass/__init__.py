@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from windlass.engine.execution import Execution
     from windlass.errors import Category, Failure, PlanInvalid, ToolError, WindlassError
     from windlass.plan.model import Budget, Effect, Importance, Limits, Permits, Plan, Retry, Step
-    from windlass.ports import AgentRequest, AgentResult, Amount, Call, Health, Host, Runner, Usage
+    from windlass.ports import AgentRequest, AgentResult, Amount, Call, Health, Host, Runner, Tool, Usage
     from windlass.tools.function import tool
 
 _HOMES = {
@@ -53,6 +53,7 @@ _HOMES = {
     "Health": ("windlass.ports", "Health"),
     "Host": ("windlass.ports", "Host"),
     "Runner": ("windlass.ports", "Runner"),
+    "Tool": ("windlass.ports", "Tool"),
     "Usage": ("windlass.ports", "Usage"),
     "tool": ("windlass.tools.function", "tool"),
 }
@@ -78,6 +79,7 @@ __all__ = [
     "Retry",
     "Runner",
     "Step",
+    "Tool",
     "ToolError",
     "Usage",
     "WindlassError",

@@ -5,6 +5,7 @@ Where a `type: ignore` stands, the types must refuse the line: an unused one is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -30,6 +31,7 @@ from windlass import (
     Retry,
     Runner,
     Step,
+    Tool,
     ToolError,
     Usage,
     WindlassError,
@@ -96,6 +98,53 @@ async def use(path: Path) -> None:
         await resumed.cancel()
         await engine.start(3)  # type: ignore[arg-type]
         await engine.resume()  # type: ignore[call-arg]
+
+
+class Upper(Tool):
+    """A tool of one's own: a name, a description, `execute`, and the hooks that it needs (H1)."""
+
+    name = "upper"
+    description = "A text in capitals"
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.NONE
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
+        return str(arguments["text"]).upper()
+
+    async def health(self) -> Health:
+        return Health(True)
+
+
+class Lower:
+    """The same without the base class: what a tool must have."""
+
+    name = "lower"
+    description = "A text in small letters"
+    schema: dict[str, Any] = {"type": "object"}
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.NONE
+
+    def validate(self, arguments: Mapping[str, Any]) -> list[str]:
+        return []
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
+        return str(arguments["text"]).lower()
+
+
+class Unfinished(Tool):
+    name = "unfinished"
+    description = "It does nothing"
+
+
+async def with_own_tools() -> None:
+    Unfinished()  # type: ignore[abstract]
+    async with windlass.open(tools=[Upper(), Lower(), count]) as engine:
+        assert_type(Upper().terms.timeout, float | None)
+        await engine.start(PLAN)
+    windlass.open(tools=["upper"])  # type: ignore[list-item]
 
 
 async def refused(engine: Engine, path: Path) -> int:

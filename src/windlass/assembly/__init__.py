@@ -24,7 +24,7 @@ from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryJournal
 from windlass.journal.memory_ledger import MemoryLedger
 from windlass.journal.sqlite import SqliteJournal
-from windlass.ports import Runner, Tool
+from windlass.ports import Runner, Tool, ToolLike, as_tool
 from windlass.process import Supervisor
 from windlass.settings import Settings, load_settings
 from windlass.tools.built_in import TABLE, BuiltInTools, ToolSetup
@@ -59,7 +59,7 @@ def child_environment(settings: Settings, env: Mapping[str, str] = os.environ) -
 def open_engine(
     home: str | os.PathLike[str] | None = None,
     *,
-    tools: Iterable[Tool] = (),
+    tools: Iterable[Tool | ToolLike] = (),
     runners: Iterable[Runner] = (),
     ask: Ask | None = None,
     make: bool = True,
@@ -96,7 +96,7 @@ def open_engine(
     gates = Gates(book, terms, folder / "places" if kept else None)
     available = runtimes(chosen, folder, supervisor, runners, gates.book)
     agents = agent_tool(chosen, policy, available, ledger, trust)
-    own = list(tools)
+    own = [as_tool(tool) for tool in tools]
     replaced = {tool.name for tool in own if tool.name in TABLE and TABLE[tool.name].replaceable}
     built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)
     code = programs(policy, folder, supervisor, built_in, [agents, *own], terms.enabled)
