@@ -43,7 +43,7 @@ def slow_disk(folder: Path) -> dict[str, float]:
         lateness: list[float] = []
         async with windlass.open(folder / "home", tools=[increment]) as engine:
             journal: Any = engine.journal
-            journal._writer = SlowCommits(journal._writer, SLOW)
+            journal._writer._connection = SlowCommits(journal._writer.open(), SLOW)
             ticker = asyncio.ensure_future(_tick(lateness))
             began = time.perf_counter()
             runs = [await engine.start(chain(10)) for _ in range(50)]

@@ -226,7 +226,7 @@ def test_d5_what_runs_cannot_be_resumed_elsewhere_unless_taken_over(
     finally:
         os.kill(pid, signal.SIGCONT)
     log = project.home / "executions" / execution / "driver.log"
-    until(lambda: "another driver went on" in log.read_text(), "the old one finds out and writes nothing")
+    until(lambda: "another process took over" in log.read_text(), "the old one finds out and writes nothing")
     events = project.events(execution)
     assert project.state(execution).status == "completed"
     until(lambda: not os.path.exists(f"/proc/{pid}"))

@@ -17,7 +17,7 @@ from test_ledger import NOON, TEN, charge, cost, stands
 from windlass.core.budget import Amount, Scope
 from windlass.errors import JournalError
 from windlass.journal.ledger import SqliteLedger
-from windlass.journal.schema import close_database, open_database
+from windlass.journal.schema import open_database
 from windlass.journal.sqlite import SqliteJournal
 from windlass.ports import Charge, Head
 
@@ -55,7 +55,7 @@ async def test_e1_an_older_database_gains_the_ledger_and_stays_what_it_was(tmp_p
         db = open_database(path)
         (version,) = db.execute("PRAGMA user_version").fetchone()
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        close_database(db, path)
+        db.close()
         return version, tables
 
     version, tables = version_and_tables()
@@ -78,7 +78,7 @@ async def test_e1_a_ledger_of_an_older_release_goes_on_with_what_it_holds(tmp_pa
     db = open_database(path)
     for column in ("used_usd", "used_tokens"):  # which that release did not have
         db.execute(f"ALTER TABLE charges DROP COLUMN {column}")
-    close_database(db, path)
+    db.close()
     ledger = SqliteLedger(path)
     assert await stands(ledger) == (3.0, 2.0)
     await ledger.reserve(charge(), NOON, Amount(usd=4.0), [TEN], Amount(usd=1.5))
@@ -110,7 +110,7 @@ def writing(tmp_path: Path) -> Iterator[Callable[[], None]]:
 
     yield stop
     stop()
-    close_database(db, path)
+    db.close()
 
 
 async def test_e1_waiting_for_another_process_holds_up_nobody_else(
@@ -150,8 +150,7 @@ async def test_e1_a_reservation_is_one_transaction_that_looks_at_no_more_than_it
     file: SqliteLedger,
 ) -> None:
     await file.reserve(charge(), NOON, Amount(usd=1.0), [TEN])
-    db = file._db
-    assert db is not None
+    db = file._db.open()
     said: list[str] = []
     db.set_trace_callback(said.append)
     scopes = [
@@ -273,7 +272,7 @@ async def test_e1_kill_9_among_spenders_leaves_a_ledger_that_holds(
     kept = {(e, a): usd for e, a, usd in db.execute("SELECT execution, attempt, usd FROM charges WHERE settled")}
     known = set(db.execute("SELECT execution, attempt FROM charges"))
     open_ones = db.execute("SELECT execution, step, attempt FROM charges WHERE NOT settled").fetchall()
-    close_database(db, tmp_path / "windlass.db")
+    db.close()
     for name, lines in said.items():
         for what, attempt, *usd in [words for words in lines if words[0] != "most"]:
             assert (name, int(attempt)) in known, f"{name} was told that {attempt} is {what}"

@@ -86,7 +86,7 @@ def test_d2_a_driver_that_was_frozen_while_another_took_over_is_refused_and_leav
         gate.write("go\n")
     ended = late.wait()
     assert ended.code == 1, ended.err
-    assert "another driver went on" in ended.err
+    assert "another process took over" in ended.err
     assert "Traceback" not in ended.err
     assert home.events() == before, "the late one wrote nothing"
     until(lambda: gone(left) and gone(right), "the late one's processes are gone", 10.0)
@@ -268,7 +268,7 @@ async def test_d2_the_late_drivers_attempts_are_cancelled_even_if_its_process_li
         before = await next_one.journal.read(execution.id)
         assert not cancelled.is_set()
         release.set()
-        with pytest.raises(Conflict, match="another driver went on"):
+        with pytest.raises(Conflict, match="another process took over"):
             await execution.wait()
         assert cancelled.is_set()
         assert await next_one.journal.read(execution.id) == before

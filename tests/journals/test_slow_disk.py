@@ -50,7 +50,7 @@ async def test_a_commit_that_hangs_does_not_stop_another_executions_step(tmp_pat
     async with windlass.open(tmp_path / "home", tools=[counting, nothing]) as engine:
         first = await engine.start(Plan.model_validate({"name": "a", "steps": [{"id": "s", "tool": "counting"}]}))
         journal: Any = engine.journal
-        disk = journal._writer = StuckCommits(journal._writer)
+        disk = journal._writer._connection = StuckCommits(journal._writer.open())
         plan = Plan.model_validate({"name": "b", "steps": [{"id": "s", "tool": "nothing"}]})
         second = asyncio.ensure_future(engine.start(plan))
         assert await asyncio.to_thread(disk.stuck.wait, 60)

@@ -394,7 +394,7 @@ async def test_d_a_broken_reply_is_remembered_and_gone_on_from(tmp_path: Path) -
 
 async def test_d_an_error_of_the_engine_itself_goes_through_and_leaves_the_conversation_whole(tmp_path: Path) -> None:
     def broken(used: Used) -> ToolReturn:
-        raise Conflict("another driver went on")
+        raise Conflict("another process took over")
 
     class Deaf(FakeHost):
         def text(self, text: str) -> None:

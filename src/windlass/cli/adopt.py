@@ -138,7 +138,8 @@ def _read(home: Path) -> _Content:
 def _copied(home: Path) -> Iterator[sqlite3.Connection]:
     """A copy of the database, open for reading. Raises if it is not one of Windlass."""
     from windlass.homes import database_of
-    from windlass.journal.schema import TRIGGERS, close_database, open_database, translate
+    from windlass.journal.database import translate
+    from windlass.journal.schema import TRIGGERS, open_database
 
     with tempfile.TemporaryDirectory(prefix="windlass-") as aside, translate(home / "windlass.db"):
         for file in database_of(home):
@@ -161,7 +162,7 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
                 raise NotPermitted(f"the database of {home} has a {kind} ({name}): Windlass makes no such one")
             yield db
         finally:
-            close_database(db, path)
+            db.close()
 
 
 def _execution(db: sqlite3.Connection, key: int, name: Any, plan: Any, status: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -101,19 +102,16 @@ def _home(judgement: HomeJudgement) -> Finding:
 
 def _journal(folder: Path) -> Finding:
     from windlass.errors import WindlassError
-    from windlass.journal.schema import close_database, open_database, translate
+    from windlass.journal.database import translate
+    from windlass.journal.schema import open_database
 
     path = folder / "windlass.db"
     if not path.exists():
         return Finding("journal", True, "none yet")
     try:
-        db = open_database(path)
-        try:
-            with translate(path):
-                verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-                count = db.execute("SELECT count(*) FROM executions").fetchone()[0]
-        finally:
-            close_database(db, path)
+        with translate(path), closing(open_database(path)) as db:
+            verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            count = db.execute("SELECT count(*) FROM executions").fetchone()[0]
     except WindlassError as error:
         return Finding("journal", False, error.message, "; ".join(error.advice))
     if verdict != "ok":

@@ -29,8 +29,9 @@ from typing import Any, NamedTuple
 from windlass.clock import iso
 from windlass.core.events import FORMAT
 from windlass.errors import JournalError, UsageError
+from windlass.journal.database import translate
 from windlass.journal.deepcheck import Checked, check_home
-from windlass.journal.schema import close_database, open_database, translate
+from windlass.journal.schema import open_database
 from windlass.version import __version__
 
 __all__ = ["MANIFEST", "NAME", "VERSION", "WrittenBackup", "is_file_of_a_home", "write_backup"]
@@ -146,12 +147,8 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[dict[str, 
 
 
 def _copy_journal(source: Path, target: Path) -> None:
-    db = open_database(source)
-    try:
-        with translate(source):
-            _copy(db, target)
-    finally:
-        close_database(db, source)
+    with translate(source), closing(open_database(source)) as db:
+        _copy(db, target)
 
 
 def _copy_messages(source: Path, target: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +20,9 @@ from windlass.core.record import folded
 from windlass.core.state import State
 from windlass.errors import Damaged, JournalError
 from windlass.journal.checkpoint import BadCheckpoint, read_checkpoint
+from windlass.journal.database import is_damage, translate
 from windlass.journal.rows import decode_row
-from windlass.journal.schema import close_database, is_damage, open_database, table_columns, translate
+from windlass.journal.schema import open_database, table_columns
 from windlass.journal.wal import lost_commits
 
 __all__ = ["Checked", "Fault", "check_home"]
@@ -73,11 +75,8 @@ def check_home(home: Path, *, artifacts: bool = True) -> Checked:
         lost = lost_commits(path)
         if lost:
             found.faults.append(Fault("log", lost))
-        db = open_database(path)
-        try:
+        with closing(open_database(path)) as db:
             _check_database(db, path, found)
-        finally:
-            close_database(db, path)
     else:
         _check_checkpoints(None, found)
     return Checked(len(found.histories), found.events, found.checkpoints, found.faults)

@@ -1,4 +1,4 @@
-"""What all executions of a home share about tools, in a small SQLite file of its own: rates, breakers, cached results.
+"""The state of tools that all executions of a home share, in a SQLite file of its own: rates, breakers, cached results.
 
 Nothing in it is the truth about an execution, so it is not fsynced; should it be damaged, it is made anew. Breakers are
 read from memory and looked up in the file again after a second: another process' failures are known that soon. When the
@@ -12,14 +12,16 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from windlass.core.breaker import Breaker
 from windlass.errors import JournalError, Vanished
-from windlass.journal.openfile import OpenFile
+from windlass.journal.database import Database, is_damage
 from windlass.ports import Rate
 
 __all__ = ["SqliteGateBook"]
@@ -39,7 +41,7 @@ CREATE TABLE IF NOT EXISTS rate (name TEXT PRIMARY KEY, due REAL NOT NULL) WITHO
 CREATE TABLE IF NOT EXISTS breaker (name TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS known (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+T = TypeVar("T")
 _CLOSED = Breaker()
 _encode = msgspec.json.Encoder().encode
 _breakers: msgspec.json.Decoder[Breaker] = msgspec.json.Decoder(Breaker)
@@ -48,25 +50,25 @@ _values: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 class SqliteGateBook:
     def __init__(self, file: Path | str) -> None:
-        self._file = str(file)
+        self._path = Path(file)
+        self._db = Database(self._path, _connect, busy=BUSY)
         self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._file_in_use: OpenFile | None = None
         self._seen: dict[str, Breaker] = {}
         self._seen_at = float("-inf")
         self._learned = 0
 
     def take(self, name: str, rate: Rate, now: float) -> float:
+        def count(db: sqlite3.Connection) -> float:
+            row = db.execute("SELECT due FROM rate WHERE name = ?", (name,)).fetchone()
+            due, wait = rate.next(row[0] if row else now, now)
+            if not wait:
+                db.execute("INSERT OR REPLACE INTO rate VALUES (?, ?)", (name, due))
+            return wait
+
         try:
-            with self._lock, self._open() as db:
-                db.execute("BEGIN IMMEDIATE")  # who asks and who counts are one
-                row = db.execute("SELECT due FROM rate WHERE name = ?", (name,)).fetchone()
-                due, wait = rate.next(row[0] if row else now, now)
-                if not wait:
-                    db.execute("INSERT OR REPLACE INTO rate VALUES (?, ?)", (name, due))
-                return wait
-        except (sqlite3.Error, OSError) as error:
-            raise JournalError(f"how often {name} was used cannot be counted in {self._file}: {error}") from error
+            return self._use(lambda: self._db.transact(count))
+        except JournalError as error:
+            raise JournalError(f"cannot count the uses of {name}: {error.message}", advice=error.advice) from error
 
     def breaker(self, name: str) -> Breaker:
         if time.monotonic() - self._seen_at > FRESH:
@@ -101,9 +103,7 @@ class SqliteGateBook:
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._db.close()
 
     def _look(self) -> None:
         rows = self._read("SELECT name, state FROM breaker")
@@ -114,46 +114,45 @@ class SqliteGateBook:
     def _read(self, statement: str, *given: Any) -> list[Any] | None:
         """The rows; None when the file cannot be read: then nothing is known."""
         try:
-            with self._lock, self._open() as db:
-                return db.execute(statement, given).fetchall()
-        except (sqlite3.Error, OSError):
+            return self._use(lambda: self._db.read(lambda db: db.execute(statement, given).fetchall()))
+        except JournalError:
             return None
 
     def _write(self, statement: str, *given: Any) -> None:
-        try:
-            with self._lock, self._open() as db:
-                db.execute(statement, given)
-        except (sqlite3.Error, OSError):
-            return  # the next one may get through; nobody builds on it
+        with suppress(JournalError):  # the next one may succeed; nothing depends on it
+            self._use(lambda: self._db.read(lambda db: db.execute(statement, given)))
 
-    def _open(self) -> sqlite3.Connection:
-        """The connection, as a context manager that commits or takes back. A file that was deleted is made anew."""
-        if self._connection is not None and self._file_in_use is not None:
+    def _use(self, work: Callable[[], T]) -> T:
+        """Use the file, which is made anew if it was deleted."""
+        with self._lock:
             try:
-                self._file_in_use.check()
+                return work()
             except Vanished:
-                self._connection.close()
-                self._connection = None
-        if self._connection is None:
-            self._connection = self._connected()
-            self._file_in_use = OpenFile(self._file)
-        return self._connection
+                self._db.close()
+                return work()
 
-    def _connected(self) -> sqlite3.Connection:
-        if not os.path.exists(self._file):
-            os.close(os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        for last in (False, True):
-            db = sqlite3.connect(self._file, timeout=BUSY, check_same_thread=False, isolation_level=None)
-            try:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = OFF")
-                db.executescript(_SCHEMA)
-            except sqlite3.DatabaseError as error:
-                db.close()
-                if last or error.sqlite_errorcode not in _DAMAGED:
-                    raise  # one that is only busy is not to be thrown away
-                for suffix in ("", "-wal", "-shm"):
-                    Path(self._file + suffix).unlink(missing_ok=True)
-                continue
-            return db
-        raise AssertionError("unreachable")
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open the file, making it if it is not there, and anew if it is damaged."""
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    try:
+        return _opened(path)
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise  # one that is only busy is not to be thrown away
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        return _opened(path)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=BUSY, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = OFF")
+        db.executescript(_SCHEMA)
+    except BaseException:
+        db.close()
+        raise
+    return db

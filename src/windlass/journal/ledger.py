@@ -12,13 +12,11 @@ for what was never begun. At the latest it is over with its day and month: charg
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from windlass.core.budget import (
     NOTHING,
@@ -33,15 +31,12 @@ from windlass.core.budget import (
     known_part,
     month_of,
 )
-from windlass.errors import JournalError, UsageError
-from windlass.faults import fault_point
-from windlass.journal.openfile import OpenFile
-from windlass.journal.schema import close_database, open_database, translate
+from windlass.errors import UsageError
+from windlass.journal.database import Database, transaction
+from windlass.journal.schema import open_database
 from windlass.ports import Charge, Spending, Usage
 
 __all__ = ["HEADINGS", "SqliteLedger", "checked_heading", "in_order"]
-
-T = TypeVar("T")
 
 HEADINGS = ("day", "month", "model", "runtime", "role", "execution")
 PATIENCE = 30.0
@@ -80,15 +75,8 @@ _QUARTER = 900
 
 class SqliteLedger:
     def __init__(self, path: Path, *, tz: tzinfo | None = None, patience: float = PATIENCE) -> None:
-        self._path = path
         self._tz = tz
-        self._patience = patience
-        self._worker: ThreadPoolExecutor | None = None
-        self._db: sqlite3.Connection | None = None
-        """Used by the worker alone."""
-        self._file: OpenFile | None = None
-
-    # -- the port ------------------------------------------------------------------------------
+        self._db = Database(path, open_database, prepare=_make_table, faults="ledger", busy=patience)
 
     async def reserve(
         self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
@@ -122,7 +110,7 @@ class SqliteLedger:
                 )
             return None
 
-        return await self._writing(write)
+        return await self._db.writing(write)
 
     async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
         def write(db: sqlite3.Connection) -> None:
@@ -148,14 +136,14 @@ class SqliteLedger:
                 ),
             )
 
-        await self._writing(write)
+        await self._db.writing(write)
 
     async def release(self, charge: Charge) -> None:
         def write(db: sqlite3.Connection) -> None:
             sql = "DELETE FROM charges WHERE execution = ? AND step = ? AND attempt = ? AND settled = 0"
             db.execute(sql, charge[:3])
 
-        await self._writing(write)
+        await self._db.writing(write)
 
     async def abandon(self, execution: str, at: float) -> None:
         """Whoever ran its attempts is dead: what they spent will never be known."""
@@ -164,7 +152,7 @@ class SqliteLedger:
             sql = "UPDATE charges SET settled = 1, ended = ? WHERE execution = ? AND settled = 0"
             db.execute(sql, (at, execution))
 
-        await self._writing(write)
+        await self._db.writing(write)
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
         heading = checked_heading(by)
@@ -176,89 +164,15 @@ class SqliteLedger:
             "coalesce(sum(counts_tokens - used_tokens) FILTER (WHERE NOT settled), 0) "
             f"FROM charges WHERE began >= ? GROUP BY {heading}"
         )
-        rows = await self._using(lambda db: db.execute(sql, (since,)).fetchall())
+        rows = await self._db.reading(lambda db: db.execute(sql, (since,)).fetchall())
         return in_order(by, self._by_calendar(by, rows) if by in ("day", "month") else [Spending(*r) for r in rows])
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
         """What counts against each scope at this moment, to be shown."""
-        return await self._using(lambda db: [_standing(db, scope, None) for scope in scopes])
+        return await self._db.reading(lambda db: [_standing(db, scope, None) for scope in scopes])
 
     async def close(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker is None:
-            return
-        await asyncio.get_running_loop().run_in_executor(worker, self._close)
-        worker.shutdown()
-
-    # -- the worker ----------------------------------------------------------------------------
-
-    async def _using(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def worked() -> T:
-            with translate(self._path):
-                done = work(self._connection())
-                if self._file is not None:
-                    self._file.check()
-                return done
-
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, thread_name_prefix="windlass-ledger")
-        return await asyncio.get_running_loop().run_in_executor(self._worker, worked)
-
-    async def _writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def transact(db: sqlite3.Connection) -> T:
-            fault_point("ledger.before_write")
-            self._begin(db)
-            try:
-                result = work(db)
-                fault_point("ledger.before_commit")
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            fault_point("ledger.after_commit")
-            return result
-
-        return await self._using(transact)
-
-    def _begin(self, db: sqlite3.Connection) -> None:
-        """Take SQLite's write lock; its busy handler waits."""
-        try:
-            db.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                raise
-            raise JournalError(
-                f"{self._path} has been locked by another program for {self._patience:g} s; nothing was reserved",
-                advice=(f"find who holds it: fuser -v {self._path}", "end that program, then: windlass resume ID"),
-            ) from error
-
-    def _connection(self) -> sqlite3.Connection:
-        if self._db is None:
-            db = open_database(self._path)
-            try:
-                db.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
-                self._make_tables(db)
-            except BaseException:
-                close_database(db, self._path)
-                raise
-            self._db, self._file = db, OpenFile(self._path)
-        return self._db
-
-    def _make_tables(self, db: sqlite3.Connection) -> None:
-        if _complete(db):
-            return
-        self._begin(db)
-        for statement in _TABLES.split(";"):
-            db.execute(statement)
-        for column in () if _complete(db) else _LATER_COLUMNS:
-            db.execute(f"ALTER TABLE charges ADD COLUMN {column}")
-        db.execute("COMMIT")
-
-    def _close(self) -> None:
-        if self._db is not None:
-            close_database(self._db, self._path)
-            self._db = self._file = None
+        await self._db.aclose()
 
     def _by_calendar(self, by: str, rows: list[Any]) -> list[Spending]:
         found: dict[str, Spending] = {}
@@ -267,6 +181,17 @@ class SqliteLedger:
             sofar = found.get(name, Spending(name, 0.0, 0, 0, 0, 0))
             found[name] = Spending(name, *(a + b for a, b in zip(sofar[1:], figures, strict=True)))
         return list(found.values())
+
+
+def _make_table(db: sqlite3.Connection) -> None:
+    """Make the ledger's table where it is missing or of an older release."""
+    if _complete(db):
+        return
+    with transaction(db):
+        for statement in _TABLES.split(";"):
+            db.execute(statement)
+        for column in () if _complete(db) else _LATER_COLUMNS:
+            db.execute(f"ALTER TABLE charges ADD COLUMN {column}")
 
 
 def checked_heading(by: str) -> str:

@@ -51,7 +51,7 @@ class MemoryJournal:
         questions: QuestionChanges | None = None,
     ) -> None:
         if self._last.get(execution, 0) != after:
-            raise Conflict(f"another driver went on with execution {execution}; nothing was written")
+            raise Conflict(f"another process took over execution {execution}; nothing was written")
         if after == 0 and head is None:
             raise JournalError("the first append of an execution brings its head")
         # Through JSON and back, so that nothing survives here that would not survive on disk.

@@ -17,6 +17,7 @@ from windlass.core.events import ApprovalAsked, Event, decode
 from windlass.core.questions import OpenQuestion, QuestionChanges, open_questions
 from windlass.core.state import fold
 from windlass.errors import Damaged, WindlassError
+from windlass.journal.database import transaction
 from windlass.journal.rows import decode_row
 from windlass.ports import AskedQuestion
 
@@ -42,17 +43,11 @@ def ensure_index(db: sqlite3.Connection) -> None:
     """Make the index in a file that has none, and fill it from the events of unfinished executions."""
     if _is_there(db):
         return
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         if not _is_there(db):  # another process may have been faster
             for statement in _TABLES:
                 db.execute(statement)
             _fill(db)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 def update_index(db: sqlite3.Connection, key: int, changes: QuestionChanges) -> None:

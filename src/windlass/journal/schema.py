@@ -1,4 +1,4 @@
-"""The journal's file: its tables, how it is opened, and what SQLite's errors mean to a person."""
+"""The journal's file: its tables, and how it is opened."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from windlass.core.events import FORMAT
-from windlass.errors import Conflict, JournalError, NotPermitted
+from windlass.errors import JournalError
 from windlass.homes import check_database, home_id, write_home_id
+from windlass.journal.database import transaction, translate
 from windlass.journal.questions import ensure_index
 
-__all__ = [
-    "TRIGGERS",
-    "close_database",
-    "is_damage",
-    "meaning",
-    "open_database",
-    "reclaim_space",
-    "table_columns",
-    "translate",
-]
+__all__ = ["TRIGGERS", "open_database", "reclaim_space", "table_columns"]
 
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL` in the file's header: how we know our own database from anybody else's."""
@@ -85,17 +76,30 @@ _open: Counter[str] = Counter()
 _opening = threading.Lock()
 
 
+class _Counted(sqlite3.Connection):
+    """A connection to the journal's file that is counted while it is open."""
+
+    name = ""
+
+    def close(self) -> None:
+        with _opening:
+            super().close()
+            if self.name:
+                _open[self.name] -= 1
+                self.name = ""
+
+
 def open_database(path: Path) -> sqlite3.Connection:
     """Open the journal's file, making it if it is not there. Never changes a file that is not ours.
 
-    Close it with `close_database`: while a connection of this process is open, the file must not be opened by other
-    means, for closing it again would drop SQLite's locks on it (they belong to the process, not to the descriptor).
+    While a connection of this process is open, the file must not be opened by other means, for closing it again would
+    drop SQLite's locks on it (they belong to the process, not to the descriptor).
     """
     with translate(path), _opening:
         name = os.path.realpath(path)
         if not _open[name]:
             _make_or_refuse(path)
-        db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False, factory=_Counted)
         try:
             _refuse_newer(db, path)
             home = home_id(path.parent)
@@ -103,8 +107,9 @@ def open_database(path: Path) -> sqlite3.Connection:
                 check_database(db, path, home)  # before anything in it is changed
             _prepare(db, home)
         except BaseException:
-            db.close()
+            sqlite3.Connection.close(db)
             raise
+        db.name = name
         _open[name] += 1
         return db
 
@@ -120,12 +125,6 @@ def table_columns(db: sqlite3.Connection | None = None) -> dict[str, list[tuple[
     return {table: db.execute(sql, (table,)).fetchall() for table in ("executions", "events", "inbox")}
 
 
-def close_database(db: sqlite3.Connection, path: Path) -> None:
-    with _opening:
-        db.close()
-        _open[os.path.realpath(path)] -= 1
-
-
 WORTHWHILE = 0.1
 """The share of unused space from which on the file is written anew without it."""
 
@@ -135,17 +134,13 @@ def reclaim_space(path: Path, most: int | None) -> int:
 
     The commit is an ordinary one, so that a crash at any moment leaves the file as it was before or after.
     """
-    db = open_database(path)
-    try:
-        with translate(path):
-            page, pages, unused = (_pragma(db, name) for name in ("page_size", "page_count", "freelist_count"))
-            if unused < WORTHWHILE * pages or (most is not None and (pages - unused) * page > most):
-                return 0
-            db.execute("VACUUM")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return (pages - _pragma(db, "page_count")) * page
-    finally:
-        close_database(db, path)
+    with translate(path), closing(open_database(path)) as db:
+        page, pages, unused = (_pragma(db, name) for name in ("page_size", "page_count", "freelist_count"))
+        if unused < WORTHWHILE * pages or (most is not None and (pages - unused) * page > most):
+            return 0
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return (pages - _pragma(db, "page_count")) * page
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:
@@ -194,23 +189,16 @@ def _prepare(db: sqlite3.Connection, home: str | None) -> None:
     # Folding the WAL into the file takes several fsyncs; with small pages the default would do it every 1 MB.
     db.execute("PRAGMA wal_autocheckpoint = 8000")
     if not _has_tables(db):
-        db.execute("BEGIN IMMEDIATE")
-        if not _has_tables(db):  # another process may have been faster
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
-            _add_missing(db)
-            if home is not None:
-                write_home_id(db, home)
-        db.execute("COMMIT")
+        with transaction(db):
+            if not _has_tables(db):  # another process may have been faster
+                for statement in _TABLES.split(";"):
+                    db.execute(statement)
+                _add_missing(db)
+                if home is not None:
+                    write_home_id(db, home)
     if any(db.execute(found).fetchone() is None for found, _statements in _ADDED):
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(db):
             _add_missing(db)  # looked for again with the write lock held: another process may have been faster
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
     ensure_index(db)
 
 
@@ -236,56 +224,3 @@ def _use_wal(db: sqlite3.Connection) -> None:
             if "locked" not in str(error) or time.monotonic() > give_up:
                 raise
             time.sleep(0.005)
-
-
-@contextmanager
-def translate(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours: what is wrong with which file, and what to do."""
-    try:
-        yield
-    except (Conflict, JournalError, NotPermitted):
-        raise
-    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        raise meaning(error, path) from error
-
-
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite says that the file itself is damaged."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def meaning(error: Exception, path: Path) -> JournalError:
-    """What an error of SQLite or the system says about the file, and what to do."""
-    text = (isinstance(error, OSError) and error.strerror) or str(error)  # without the path, whose words are no signs
-    if isinstance(error, UnicodeDecodeError):
-        text = "malformed"  # a name in the database's own tables is no text any more
-    if any(sign in text for sign in ("unable to open", "readonly", "disk I/O")) and _on_read_only_disk(path):
-        text = "Read-only file system"
-    free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
-    for sign, message, advice in (
-        ("not a database", f"{path} is not a database; it was not touched", "move that file away"),
-        (
-            "malformed",
-            f"{path} is damaged",
-            "restore a backup or checkpoints into a new home: windlass --home DIR restore FILE",
-        ),
-        ("locked", f"{path} is locked by another program", "find who holds it: fuser -v " + str(path)),
-        ("full", f"the disk of {path} is full; what was acknowledged is safe", free_space),
-        ("No space left", f"the disk of {path} is full", free_space),
-        ("readonly", f"{path} cannot be written: it is read-only", f"chmod u+w {path.parent} {path}"),
-        ("unable to open", f"{path} cannot be opened", f"check the permissions of {path.parent}"),
-        ("Permission denied", f"{path} cannot be opened: permission denied", f"ls -l {path.parent}"),
-        ("Read-only file system", f"{path} is on a read-only disk", "choose another home: windlass --home DIR …"),
-        ("disk I/O", f"the disk of {path} reports an error", "check the disk, then: windlass resume ID"),
-    ):
-        if sign in text:
-            return JournalError(message, advice=(advice,))
-    return JournalError(f"the journal {path} could not be used: {text}")
-
-
-def _on_read_only_disk(path: Path) -> bool:
-    try:
-        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False

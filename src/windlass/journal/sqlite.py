@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,22 +25,18 @@ import msgspec
 
 from windlass.core.events import Event, encode
 from windlass.core.questions import QuestionChanges
-from windlass.errors import Conflict, Damaged, JournalError, Vanished
-from windlass.faults import fault_point
-from windlass.journal.openfile import OpenFile
+from windlass.errors import Conflict, JournalError, Vanished
+from windlass.journal.database import Busy, Database, meaning
 from windlass.journal.pace import Pace
 from windlass.journal.presence import Presence
 from windlass.journal.questions import find_questions, forget_questions, update_index
-from windlass.journal.rows import checksum, decode_row
-from windlass.journal.schema import close_database, is_damage, meaning, open_database, reclaim_space, translate
+from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message
+from windlass.journal.schema import open_database, reclaim_space
 from windlass.ports import AskedQuestion, Entry, Head, Message
 
 __all__ = ["SqliteJournal"]
 
-_HEAD_COLUMNS = "id, name, status, created_at, updated_at, driver, detail, expires_at"
 _INSERT = "INSERT INTO events (execution, seq, body, checksum) VALUES (?, ?, ?, ?)"
-_END_OF_TIME = 253402300800.0
-"""The year 10000, which no calendar of Python reaches."""
 _Row = tuple[int, int, bytes, int]
 T = TypeVar("T")
 _Outcomes = list[tuple["asyncio.Future[None]", Exception | None]]
@@ -53,10 +49,6 @@ LONG_READ = 0.05
 """Seconds of such a read, from which on those after it are left to the thread for a while."""
 PATIENCE = 10.0
 """Seconds to wait for another process that is writing."""
-
-
-class _Busy(Exception):
-    """Another process is writing, and the caller will not wait here."""
 
 
 @dataclass(slots=True)
@@ -82,13 +74,10 @@ class SqliteJournal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._presence = Presence(path.parent / "drivers")
-        self._writer = open_database(path)
-        self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` waits, and only where it may
-        self._reader = open_database(path)
-        # One name with a damaged byte must not keep every other row from being read.
-        self._reader.text_factory = partial(str, encoding="utf-8", errors="replace")
-        self._file = OpenFile(path)
-        self._read_lock = threading.Lock()
+        # It waits for other writers in the thread alone, and only where told to: hence `busy=0`.
+        self._writer = Database(path, open_database, faults="journal", busy=0.0)
+        self._writer.open()
+        self._reader = Database(path, open_database, prepare=_tolerate_damaged_text)
         self._turn = threading.Lock()
         """Held by whoever uses the writing connection: the loop or the writer thread."""
         self._pace = Pace()
@@ -139,8 +128,8 @@ class SqliteJournal:
 
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
         if execution is None:
-            return await self._reading(lambda db: _read_all(db, after, limit))
-        return await self._reading(lambda db: _read_one(db, execution, after, limit))
+            return await self._reading(lambda db: read_all(db, after, limit))
+        return await self._reading(lambda db: read_one(db, execution, after, limit))
 
     async def questions(self, *, named: str = "", before: int = 0, limit: int = 0) -> list[AskedQuestion]:
         return await self._reading(lambda db: find_questions(db, named, before, limit))
@@ -162,12 +151,12 @@ class SqliteJournal:
         if before:
             conditions.append("id < ?")
             parameters.append(before)
-        sql = f"SELECT {_HEAD_COLUMNS} FROM executions WHERE {' AND '.join(conditions)}"
+        sql = f"SELECT {HEAD_COLUMNS} FROM executions WHERE {' AND '.join(conditions)}"
         sql += " ORDER BY id DESC" + (" LIMIT ?" if limit else "")
         if limit:
             parameters.append(limit)
         quick = 0 < limit <= MOST_HEADS_ON_LOOP
-        return await self._reading(lambda db: [_head(row) for row in db.execute(sql, parameters)], quick=quick)
+        return await self._reading(lambda db: [to_head(row) for row in db.execute(sql, parameters)], quick=quick)
 
     async def counts(self) -> dict[str, int]:
         sql = "SELECT status, count FROM status_counts WHERE count > 0"
@@ -185,7 +174,7 @@ class SqliteJournal:
     async def receive(self, after: int = 0) -> list[Message]:
         sql = "SELECT id, execution, at, body FROM inbox WHERE id > ? ORDER BY id"
         return await self._reading(
-            lambda db: [found for row in db.execute(sql, (after,)) if (found := _message(*row)) is not None]
+            lambda db: [found for row in db.execute(sql, (after,)) if (found := to_message(*row)) is not None]
         )
 
     async def remove(self, *executions: str) -> None:
@@ -216,34 +205,27 @@ class SqliteJournal:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
-        close_database(self._writer, self._path)
-        close_database(self._reader, self._path)
+        self._writer.close()
+        await self._reader.aclose()
         self._presence.leave()
 
     # -- reading -------------------------------------------------------------------------------
 
     async def _reading(self, fetch: Callable[[sqlite3.Connection], T], *, quick: bool = False) -> T:
-        """Read in a thread, or a `quick` read on the loop, while those before it were short and nobody else reads."""
-        if quick and self._read_pace.fast and self._read_lock.acquire(blocking=False):
-            try:
-                return self._fetch(fetch, self._read_pace)
-            finally:
-                self._read_lock.release()
+        """Read in a thread, or a `quick` read on the loop, while those before it were short and no other one runs."""
+        if not quick:
+            return await self._reader.reading(fetch)
+        timed = partial(self._timed, fetch)
+        if self._read_pace.fast:
+            with suppress(Busy):
+                return self._reader.read(timed, wait=False)
+        return await self._reader.reading(timed)
 
-        def locked() -> T:
-            with self._read_lock:
-                return self._fetch(fetch, self._read_pace if quick else None)
-
-        return await asyncio.to_thread(locked)
-
-    def _fetch(self, fetch: Callable[[sqlite3.Connection], T], pace: Pace | None) -> T:
-        with translate(self._path):
-            self._file.check()
-            began = time.perf_counter()
-            found = fetch(self._reader)
-            if pace is not None:
-                pace.took(time.perf_counter() - began)
-            return found
+    def _timed(self, fetch: Callable[[sqlite3.Connection], T], db: sqlite3.Connection) -> T:
+        began = time.perf_counter()
+        found = fetch(db)
+        self._read_pace.took(time.perf_counter() - began)
+        return found
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -266,7 +248,7 @@ class SqliteJournal:
         if self._pace.fast and len(batch) <= MOST_ON_LOOP and self._turn.acquire(blocking=False):
             try:
                 outcomes = self._commit(batch, patience=0.0)
-            except _Busy:
+            except Busy:
                 self._queue_up(batch)
             else:
                 _resolve(outcomes)
@@ -315,58 +297,30 @@ class SqliteJournal:
                 self._known.pop(request.execution, None)
 
     def _transact(self, batch: list[_Append | _Job], patience: float) -> Exception | None:
-        """One transaction. The error is the callers' to see; only `_Busy` is raised."""
+        """One transaction. The error is the callers' to see; only `Busy` is raised."""
         try:
-            fault_point("journal.before_write")
-            self._begin(patience)
-            try:
-                self._notice_others()
-                self._write_all(batch)
-                fault_point("journal.before_commit")
-                began = time.perf_counter()
-                self._writer.execute("COMMIT")
-                self._pace.took(time.perf_counter() - began)
-            except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                self._known.clear()
-                raise
-            fault_point("journal.after_commit")
-            self._file.check()
-        except _Busy:
+            self._writer.transact(partial(self._write_all, batch), patience)
+        except Busy:
             raise
         except (JournalError, Conflict) as error:
+            self._known.clear()
             return error
         except Exception as error:  # whatever it is, it belongs to the caller, not to this thread
+            self._known.clear()
             return meaning(error, self._path)
+        self._pace.took(self._writer.commit_seconds)
         return None
 
-    def _begin(self, patience: float) -> None:
-        """Take SQLite's write lock, waiting for other processes as long as there is patience."""
-        give_up = time.monotonic() + patience
-        while True:
-            try:
-                self._writer.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) and "busy" not in str(error):
-                    raise
-                if patience == 0.0:
-                    raise _Busy from error
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(0.005)
-
-    def _notice_others(self) -> None:
-        """Another process may have gone on with an execution or removed it, and its key may be another's now."""
-        (version,) = self._writer.execute("PRAGMA data_version").fetchone()
+    def _notice_others(self, db: sqlite3.Connection) -> None:
+        """Forget what is known if another process wrote: it may have removed an execution, and reused its key."""
+        (version,) = db.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
             self._known.clear()
 
-    def _write_all(self, batch: list[_Append | _Job]) -> None:
-        """Everything in the batch; the events of all appends go in with one statement."""
-        db = self._writer
+    def _write_all(self, batch: list[_Append | _Job], db: sqlite3.Connection) -> None:
+        """Write everything in the batch; the events of all appends go in with one statement."""
+        self._notice_others(db)
         rows: list[_Row] = []
         for request in batch:
             if isinstance(request, _Append):
@@ -409,71 +363,19 @@ class SqliteJournal:
         if request.head is None:
             raise JournalError("the first append of an execution brings its head")
         marks = ", ".join("?" * len(request.head))
-        sql = f"INSERT INTO executions ({_HEAD_COLUMNS}) VALUES ({marks})"
+        sql = f"INSERT INTO executions ({HEAD_COLUMNS}) VALUES ({marks})"
         key = db.execute(sql, request.head).lastrowid
         assert key is not None
         return key, 0
 
 
-def _read_one(db: sqlite3.Connection, execution: str, after: int, limit: int) -> list[Entry]:
-    """One execution's entries. Raises `Damaged` with the first that is missing or cannot be read."""
-    sql = (
-        "SELECT events.position, events.seq, events.body, events.checksum FROM events JOIN executions "
-        "ON executions.key = events.execution WHERE executions.id = ? AND events.seq > ? ORDER BY events.seq"
-    )
-    entries: list[Entry] = []
-    due = after + 1
-    try:
-        for position, seq, body, stored in db.execute(f"{sql} LIMIT ?", (execution, after, limit or -1)):
-            if seq != due:
-                raise Damaged(execution, due, "it is missing")
-            entries.append(Entry(position, execution, seq, decode_row(execution, seq, body, stored)))
-            due += 1
-    except sqlite3.DatabaseError as error:
-        if not is_damage(error):
-            raise
-        raise Damaged(execution, due, "a page of the database is damaged") from error
-    return entries
-
-
-def _read_all(db: sqlite3.Connection, after: int, limit: int) -> list[Entry]:
-    """Everyone's entries after a position, without those that cannot be read: one must not hide the others."""
-    sql = (
-        "SELECT events.position, executions.id, events.seq, events.body, events.checksum FROM events "
-        "JOIN executions ON executions.key = events.execution WHERE events.position > ? ORDER BY events.position"
-    )
-    entries: list[Entry] = []
-    with closing(db.execute(sql, (after,))) as rows:
-        for position, execution, seq, body, stored in rows:
-            try:
-                entries.append(Entry(position, execution, seq, decode_row(execution, seq, body, stored)))
-            except Damaged:
-                continue  # reading the execution itself says so
-            if len(entries) == limit:
-                break
-    return entries
-
-
-def _head(row: tuple[Any, ...]) -> Head:
-    """An execution's line. A damaged one may hold any number for a time, which would break every list it is in."""
-    head = Head(*row)
-    times = {"created_at": head.created_at, "updated_at": head.updated_at, "expires_at": head.expires_at or 0.0}
-    wrong: dict[str, Any] = {
-        name: 0.0 for name, at in times.items() if not (isinstance(at, float) and 0.0 <= at < _END_OF_TIME)
-    }
-    return head._replace(**wrong) if wrong else head
-
-
-def _message(id: int, execution: str, at: float, body: Any) -> Message | None:
-    """A message of the inbox; None where its bytes were damaged: nobody can act on it."""
-    try:
-        return Message(id, execution, at, msgspec.json.decode(body))
-    except (msgspec.DecodeError, TypeError):
-        return None
+def _tolerate_damaged_text(db: sqlite3.Connection) -> None:
+    """Have damaged bytes in a name replaced: one such name must not keep every other row from being read."""
+    db.text_factory = partial(str, encoding="utf-8", errors="replace")
 
 
 def _stale(execution: str) -> Conflict:
-    return Conflict(f"another driver went on with execution {execution}; nothing was written")
+    return Conflict(f"another process took over execution {execution}; nothing was written")
 
 
 def _resolve(outcomes: _Outcomes) -> None:

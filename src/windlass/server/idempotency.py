@@ -7,24 +7,21 @@ that id is there, or nothing was done. Only answers that mean "done" are kept; a
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from windlass.faults import fault_point
 from windlass.ids import new_id
-from windlass.journal.openfile import OpenFile
-from windlass.journal.schema import close_database, open_database, translate
+from windlass.journal.database import Database
+from windlass.journal.schema import open_database
 
 __all__ = ["KEPT_FOR", "Kept", "Keys"]
 
 KEPT_FOR = 24 * 3600.0
 """Seconds that an answer is kept."""
-PATIENCE_MS = 30_000
-T = TypeVar("T")
+PATIENCE = 30.0
+"""Seconds to wait for other processes that are writing."""
 
 # Made when it is missed: a database of an older release gains it, and an older release does not mind it.
 _TABLE = """
@@ -54,11 +51,7 @@ class Keys:
     """The requests of a home, by key. Used by one server at a time."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._worker: ThreadPoolExecutor | None = None
-        self._db: sqlite3.Connection | None = None
-        """Used by the worker alone."""
-        self._file: OpenFile | None = None
+        self._db = Database(path, open_database, prepare=_make_table, busy=PATIENCE)
 
     async def begin(self, key: str, digest: str, at: float) -> Kept:
         """Write a request down before it is begun, or give what is known of it."""
@@ -73,18 +66,7 @@ class Keys:
             db.execute(sql, (key, digest, made, at))
             return Kept(digest, made, True)
 
-        def alone(db: sqlite3.Connection) -> Kept:
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                found = work(db)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            return found
-
-        found = await self._using(alone)
+        found = await self._db.writing(work)
         fault_point("request.begun")
         return found
 
@@ -92,48 +74,19 @@ class Keys:
         """Keep the answer."""
         fault_point("request.done")
         sql = "UPDATE requests SET status = ?, location = ?, body = ? WHERE key = ?"
-        await self._using(lambda db: db.execute(sql, (status, location, body, key)))
+        await self._db.writing(lambda db: db.execute(sql, (status, location, body, key)))
         fault_point("request.kept")
 
     async def forget(self, key: str) -> None:
         """Nothing was done: the key is free again."""
-        await self._using(lambda db: db.execute("DELETE FROM requests WHERE key = ? AND status IS NULL", (key,)))
+        await self._db.writing(lambda db: db.execute("DELETE FROM requests WHERE key = ? AND status IS NULL", (key,)))
 
     async def forget_old(self, now: float) -> None:
-        await self._using(lambda db: db.execute("DELETE FROM requests WHERE at <= ?", (now - KEPT_FOR,)))
+        await self._db.writing(lambda db: db.execute("DELETE FROM requests WHERE at <= ?", (now - KEPT_FOR,)))
 
     async def close(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            await asyncio.get_running_loop().run_in_executor(worker, self._close)
-            worker.shutdown()
+        await self._db.aclose()
 
-    async def _using(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def worked() -> T:
-            with translate(self._path):
-                done = work(self._connection())
-                if self._file is not None:
-                    self._file.check()
-                return done
 
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, thread_name_prefix="windlass-requests")
-        return await asyncio.get_running_loop().run_in_executor(self._worker, worked)
-
-    def _connection(self) -> sqlite3.Connection:
-        """What is not begun is a commit of its own, fsynced (the file is opened with `synchronous=FULL`)."""
-        if self._db is None:
-            db = open_database(self._path)
-            try:
-                db.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
-                db.execute(_TABLE)
-            except BaseException:
-                close_database(db, self._path)
-                raise
-            self._db, self._file = db, OpenFile(self._path)
-        return self._db
-
-    def _close(self) -> None:
-        if self._db is not None:
-            close_database(self._db, self._path)
-            self._db = self._file = None
+def _make_table(db: sqlite3.Connection) -> None:
+    db.execute(_TABLE)

@@ -1,0 +1,297 @@
+"""SQLite files of a home: their connections, transactions, threads, and errors in plain words.
+
+`Database` is the one way in which the journal, the ledger, the requests and the gates' book use SQLite. It notices when
+its file was deleted, replaced or cut while in use (D9): SQLite goes on writing to a file that no path leads to any
+more, and every commit succeeds; all of it is gone when the process ends. So after each commit the path is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from windlass.errors import Conflict, JournalError, NotPermitted, Vanished
+from windlass.faults import fault_point
+
+__all__ = ["Busy", "Database", "is_damage", "meaning", "transaction", "translate"]
+
+T = TypeVar("T")
+
+SMALLEST = 512
+"""Bytes of the smallest page: a database of ours is never shorter."""
+RETRY_EVERY = 0.005
+"""Seconds between tries to get a lock that another process holds."""
+FAULTS = ("before_write", "before_commit", "after_commit")
+
+
+class Busy(Exception):
+    """Another process is writing, or another thread reading, and the caller does not want to wait."""
+
+
+class Database:
+    """One connection to a file, opened on first use. `reading` and `writing` use it in a thread of its own.
+
+    Several threads may `read`; those that `transact` take turns by themselves.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Callable[[Path], sqlite3.Connection],
+        *,
+        prepare: Callable[[sqlite3.Connection], None] = lambda _db: None,
+        faults: str = "",
+        busy: float = 10.0,
+    ) -> None:
+        """`prepare` makes what is missing in a file that was opened; `busy` is how long SQLite waits for other writers.
+
+        `faults` is the first part of the names of its fault points.
+        """
+        self._path = path
+        self._connect = connect
+        self._prepare = prepare
+        self._busy = busy
+        self._points = tuple(f"{faults}.{when}" for when in FAULTS)
+        self._pass = fault_point if faults else _no_fault_point
+        self._connection: sqlite3.Connection | None = None
+        self._file: _OpenFile
+        self._reading = threading.Lock()
+        self._worker: ThreadPoolExecutor | None = None
+        self.commit_seconds = 0.0
+        """The time that the last commit took."""
+
+    def open(self) -> sqlite3.Connection:
+        """Open the connection, unless it is open."""
+        if self._connection is None:
+            with translate(self._path):
+                db = self._connect(self._path)
+                try:
+                    db.execute(f"PRAGMA busy_timeout = {int(self._busy * 1000)}")
+                    self._prepare(db)
+                    self._file = _OpenFile(self._path)
+                except BaseException as error:
+                    db.close()
+                    if _is_locked(error):
+                        raise self._locked(self._busy) from error
+                    raise
+            self._connection = db
+        return self._connection
+
+    def read(self, fetch: Callable[[sqlite3.Connection], T], *, wait: bool = True) -> T:
+        """Read in the caller's thread. Without `wait`, `Busy` is raised while another thread reads."""
+        if not self._reading.acquire(blocking=wait):
+            raise Busy
+        try:
+            with translate(self._path):
+                db = self.open()
+                self._file.check()
+                return fetch(db)
+        finally:
+            self._reading.release()
+
+    def transact(self, work: Callable[[sqlite3.Connection], T], wait: float | None = None) -> T:
+        """Do the work in one transaction; returns when it is committed.
+
+        With `wait`, others that are writing are waited for that long, whatever `busy` is; with 0 `Busy` is raised.
+        """
+        before_write, before_commit, after_commit = self._points
+        self._pass(before_write)
+        try:
+            db = self._connection or self.open()
+            self._begin(db, wait)
+            try:
+                result = work(db)
+                self._pass(before_commit)
+                began = time.perf_counter()
+                db.execute("COMMIT")
+                self.commit_seconds = time.perf_counter() - began
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            self._pass(after_commit)
+            self._file.check()
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise meaning(error, self._path) from error
+        return result
+
+    async def reading(self, fetch: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._in_thread(partial(self.read, fetch))
+
+    async def writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do the work in one transaction. Cancelled while it waits, it may be done all the same."""
+        return await self._in_thread(partial(self.transact, work))
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    async def aclose(self) -> None:
+        """Close it after everything that its thread has still to do."""
+        worker, self._worker = self._worker, None
+        if worker is None:
+            self.close()
+        else:
+            await asyncio.get_running_loop().run_in_executor(worker, self.close)
+            worker.shutdown()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"windlass-{self._path.stem}")
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    def _begin(self, db: sqlite3.Connection, wait: float | None) -> None:
+        """Take SQLite's write lock. Its own busy handler waits `busy` seconds in each try."""
+        give_up = time.monotonic() + (wait or 0.0)
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_locked(error):
+                    raise
+                if wait == 0.0:
+                    raise Busy from error
+                if time.monotonic() >= give_up:
+                    raise self._locked(wait or self._busy) from error
+                time.sleep(RETRY_EVERY)
+
+    def _locked(self, seconds: float) -> JournalError:
+        return JournalError(
+            f"{self._path} has been locked by another program for {seconds:g} s; nothing was written",
+            advice=(f"find who holds it: fuser -v {self._path}", "end that program, then: windlass resume ID"),
+        )
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and ("locked" in str(error) or "busy" in str(error))
+
+
+def _no_fault_point(_name: str) -> None:
+    """For files whose users have fault points of their own."""
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Commit what the block writes, or nothing of it."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+class _OpenFile:
+    """A database file as it was when it was opened.
+
+    It is looked at with `stat` alone and never opened: closing a descriptor of it would drop SQLite's locks on it,
+    which belong to the process. While it is open here its inode cannot be given to another file, so the same device
+    and inode mean the same file. The same holds for the write-ahead log, which nobody deletes while it is in use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """To be made while a connection is open, right after it was."""
+        self._path = str(path)
+        self._log_path = f"{path}-wal"
+        self._file = _identity(os.stat(self._path))
+        self._log: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Raise `Vanished` unless the path still leads to the file that was opened."""
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._vanished("was deleted or moved away") from None
+        if _identity(found) != self._file:
+            raise self._vanished("was replaced by another file")
+        if found.st_size < SMALLEST:
+            raise self._vanished("was emptied")
+        try:
+            log = _identity(os.stat(self._log_path))
+        except FileNotFoundError:
+            if self._log is None:
+                return  # nothing was written yet
+            raise self._vanished("lost its write-ahead log (-wal), which was deleted") from None
+        if self._log is None:
+            self._log = log
+        elif log != self._log:
+            raise self._vanished("had its write-ahead log (-wal) replaced by another file")
+
+    def _vanished(self, happened: str) -> Vanished:
+        return Vanished(
+            f"{self._path} {happened} while it was in use; nothing more is written, and what was written last is lost",
+            advice=(
+                "put the home back where it was, or restore a backup: windlass restore FILE",
+                "see what is left: windlass doctor --deep",
+            ),
+        )
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def translate(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours: what is wrong with which file, and what to do."""
+    try:
+        yield
+    except (Conflict, JournalError, NotPermitted):
+        raise
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        raise meaning(error, path) from error
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that the file itself is damaged."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def meaning(error: Exception, path: Path) -> JournalError:
+    """What an error of SQLite or the system says about the file, and what to do."""
+    text = (isinstance(error, OSError) and error.strerror) or str(error)  # without the path, whose words are no signs
+    if isinstance(error, UnicodeDecodeError):
+        text = "malformed"  # a name in the database's own tables is no text any more
+    if any(sign in text for sign in ("unable to open", "readonly", "disk I/O")) and _on_read_only_disk(path):
+        text = "Read-only file system"
+    free_space = f"free space on the disk of {path.parent}, then: windlass resume ID"
+    for sign, message, advice in (
+        ("not a database", f"{path} is not a database; it was not touched", "move that file away"),
+        (
+            "malformed",
+            f"{path} is damaged",
+            "restore a backup or checkpoints into a new home: windlass --home DIR restore FILE",
+        ),
+        ("locked", f"{path} is locked by another program", "find who holds it: fuser -v " + str(path)),
+        ("full", f"the disk of {path} is full; what was acknowledged is safe", free_space),
+        ("No space left", f"the disk of {path} is full", free_space),
+        ("readonly", f"{path} cannot be written: it is read-only", f"chmod u+w {path.parent} {path}"),
+        ("unable to open", f"{path} cannot be opened", f"check the permissions of {path.parent}"),
+        ("Permission denied", f"{path} cannot be opened: permission denied", f"ls -l {path.parent}"),
+        ("Read-only file system", f"{path} is on a read-only disk", "choose another home: windlass --home DIR …"),
+        ("disk I/O", f"the disk of {path} reports an error", "check the disk, then: windlass resume ID"),
+    ):
+        if sign in text:
+            return JournalError(message, advice=(advice,))
+    return JournalError(f"the journal {path} could not be used: {text}")
+
+
+def _on_read_only_disk(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
