@@ -277,7 +277,9 @@ async def _alone(engine: Engine, port: int) -> float:
         await client.recv()
         for _ in range(FIRSTS):
             committed: list[float] = []
-            unhook = engine.on_commit(lambda _id, committed=committed: committed.append(time.perf_counter()))
+            unhook = engine.commits.subscribe(
+                lambda *_commit, committed=committed: committed.append(time.perf_counter())
+            )
             execution = await engine.start(_chain("at_once", 1))
             await client.recv()
             worst = max(worst, time.perf_counter() - committed[0])

@@ -70,7 +70,7 @@ def test_c6_a_denial_fails_the_step_with_the_note(project: Project, windlass: Wi
     assert push["error"]["message"].endswith(": not today")
     assert project.lines("ran") == ["build"]
     for how in ([], ["--deny"]):
-        assert "does not wait" in windlass("approve", execution, "push", *how, code=2).err
+        assert "is not waiting" in windlass("approve", execution, "push", *how, code=2).err
     assert "push" in windlass("approve", execution, "psuh", code=2).err
 
 

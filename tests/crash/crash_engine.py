@@ -8,6 +8,7 @@ from pathlib import Path
 
 from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import Clock, SystemClock
+from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
 from windlass.journal.checkpoint import CheckpointFolder
@@ -24,11 +25,10 @@ def engine_on(journal: Journal, home: Path, tools: Iterable[Tool] = (), clock: C
     registry = Registry(tools)
     performer = Performer(registry, Supervisor(), {"PATH": os.environ["PATH"]}, home / "executions", grace=0.1)
     return Engine(
-        journal,
+        LocalDrivers(journal, clock or SystemClock()),
         performer,
-        clock or SystemClock(),
         home=home,
-        workshop=PlanLoader(registry, Trust(home / "user")),
+        reader=PlanLoader(registry, Trust(home / "user")),
         archive=CheckpointFolder(home / "executions"),
         ledger=MemoryLedger(),
     )

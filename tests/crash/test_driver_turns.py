@@ -52,7 +52,7 @@ async def test_c3_a_driver_whose_due_retry_finds_no_room_does_not_spin(tmp_path:
     plan = Plan.model_validate({"name": "p", "limits": {"parallel": 1}, "steps": steps})
     async with engine_on(MemoryJournal(), tmp_path, [fails, holds], clock) as engine:
         execution = await engine.start(plan)
-        waiting = engine._crew._drivers[execution.id].state.steps["a"]
+        waiting = engine._drivers[execution.id].state.steps["a"]
         await eventually(lambda: waiting.until and SystemClock().now() > waiting.until + 0.02, "the retry is due")
         before = clock.looks
         await some_turns()
@@ -79,7 +79,7 @@ async def test_c8_a_driver_whose_time_is_up_does_not_spin_while_its_attempts_end
     plan = Plan.model_validate({"name": "p", "limits": {"timeout": "20ms"}, "steps": steps})
     async with engine_on(MemoryJournal(), tmp_path, [stubborn], clock) as engine:
         execution = await engine.start(plan)
-        driver = engine._crew._drivers[execution.id]
+        driver = engine._drivers[execution.id]
         await eventually(lambda: driver._stopping, "the limit is noticed")
         before = clock.looks
         await some_turns()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from windlass import Execution, Plan, Step
@@ -15,7 +16,9 @@ from windlass.core import events as ev
 from windlass.core.state import State, fold
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.driver import head_of
+from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
+from windlass.engine.housekeeping import release_dead_reservations
 from windlass.engine.perform import Performer
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
@@ -79,6 +82,7 @@ class AgentWorld:
         home = self._project.home
         known = load_settings(home, {"grace": 1.0, **self.settings, **settings})
         supervisor, trust = Supervisor(), Trust(user_folder())
+        drivers = LocalDrivers(self.journal, self.clock)
         agents = AgentTool(
             runners=self.runners,
             briefing=Briefing(),
@@ -87,20 +91,19 @@ class AgentWorld:
             settings=known,
             policy=policy_of(known),
             trusted=trust.has,
-            bury=_nobody_is_dead,
+            bury=partial(release_dead_reservations, drivers, self.ledger),
         )
         registry = Registry([Shell(), *file_tools(), agents, *self.tools])
         performer = Performer(registry, supervisor, child_environment(known), home / "executions", known.grace)
         return Engine(
-            self.journal,
+            drivers,
             performer,
-            self.clock,
             home=home,
             ledger=self.ledger,
             settings=known,
             policy=policy_of(known),
             agents=agents,
-            workshop=PlanLoader(registry, trust),
+            reader=PlanLoader(registry, trust),
             archive=CheckpointFolder(home / "executions"),
         )
 
@@ -132,10 +135,6 @@ class AgentWorld:
             tools=self.tools,
             **self.settings,
         )
-
-
-async def _nobody_is_dead() -> None:
-    """The engine puts its own in this place."""
 
 
 async def occurred(execution: Execution, kind: type[ev.Event], count: int = 1) -> Any:

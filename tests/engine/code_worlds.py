@@ -22,6 +22,7 @@ from windlass.engine.code.composed import ComposedTools
 from windlass.engine.code.finding import CodeSearch
 from windlass.engine.code.running import Desk
 from windlass.engine.code.tool import CodeTool
+from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.gates import Gates
 from windlass.engine.gates.terms import TermsOfUse
@@ -125,15 +126,14 @@ class CodeWorld:
         home, known = self.project.home, self._known
         env, gates = child_environment(known), Gates(terms=TermsOfUse(known.tools))
         return Engine(
-            self.journal,
+            LocalDrivers(self.journal, SystemClock()),
             Performer(self.registry, Supervisor(), env, home / "executions", known.grace, gates),
-            SystemClock(),
             home=home,
             ledger=MemoryLedger(),
             settings=known,
             policy=policy_of(known),
             shelf=self.shelf,
-            workshop=PlanLoader(self.registry, Trust(user_folder())),
+            reader=PlanLoader(self.registry, Trust(user_folder())),
             archive=CheckpointFolder(home / "executions"),
         )
 

@@ -343,7 +343,7 @@ async def test_c6_cancelled_with_an_open_question_nothing_is_left_open(project: 
         state = await execution.cancel()
         assert state.status == "cancelled"
         assert state.questions == {}
-        with pytest.raises(UsageError, match="does not wait for approval"):
+        with pytest.raises(UsageError, match="is not waiting for approval"):
             await execution.approve("work")
 
 

@@ -174,7 +174,7 @@ async def test_c6_an_answer_that_comes_too_late_is_refused(project: Project, sen
         assert result["steps"][0]["status"] == "failed"
         assert sender.sent == []
         before = project.events(execution.id)
-        with pytest.raises(UsageError, match="does not wait for approval"):
+        with pytest.raises(UsageError, match="is not waiting for approval"):
             await execution.approve("send")
         assert project.events(execution.id) == before, "nothing is added to what has ended"
 
@@ -233,14 +233,14 @@ async def test_c6_what_does_not_wait_cannot_be_answered(project: Project, sender
     async with windlass.open(tools=sender.tools) as engine:
         execution = await engine.start(plan_of())
         await asked(execution)
-        with pytest.raises(UsageError, match=r"other .* does not wait"):
+        with pytest.raises(UsageError, match=r"other .* is not waiting"):
             await execution.approve("other")
         with pytest.raises(NotFound, match=r"sned.*send"):
             await execution.approve("sned")
         await execution.approve("send")
         await execution.wait()
         for allow in (True, False):
-            with pytest.raises(UsageError, match="does not wait"):
+            with pytest.raises(UsageError, match="is not waiting"):
                 await execution.approve("send", allow=allow)
         state = await execution.state()
     assert state.status == "completed"
@@ -251,7 +251,7 @@ async def test_c6_a_cancelled_execution_takes_no_answers(project: Project, sende
         execution = await engine.start(plan_of())
         await asked(execution)
         await execution.cancel()
-        with pytest.raises(UsageError, match="does not wait"):
+        with pytest.raises(UsageError, match="is not waiting"):
             await execution.approve("send")
     assert sender.sent == []
 

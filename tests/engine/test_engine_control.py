@@ -485,8 +485,7 @@ async def test_d3_a_pause_that_has_not_expired_is_left_alone(project: Project, s
 async def test_d6_an_engine_that_closes_for_a_restart_leaves_word_unless_somebody_asked_before(
     project: Project, stage: Stage, asked_before: bool, reason: str
 ) -> None:
-    engine = windlass.open(tools=stage.tools, grace=0.2)
-    engine.label = "server"
+    engine = windlass.open(tools=stage.tools, grace=0.2, label="server")
     started = await engine.start(chain("a", "b"))
     await stage.began.get()
     if asked_before:

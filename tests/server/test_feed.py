@@ -222,7 +222,7 @@ async def test_a_commit_only_leaves_a_note_with_the_feed(engine: Engine, feed: F
     """Nothing on the way of a commit reads, makes or sends anything: that is another task's work."""
     async with feed.subscribe() as _subscription:
         before = feed.position
-        engine._committed("anything", [], 0)
+        engine.commits.publish("anything", [], 0)
         assert feed._news.is_set()
         assert feed.position == before
 

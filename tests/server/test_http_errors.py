@@ -94,7 +94,7 @@ def test_c5_what_does_not_fit_where_it_stands_is_a_conflict(server: Server, proj
         told = check(server.api.post(f"/api/executions/{execution}/{path}", body), 409)
         assert "a" in told["detail"]
     told = check(server.api.post(f"/api/approvals/{execution}/a", {"allow": True}), 409)
-    assert "does not wait for approval" in told["detail"]
+    assert "is not waiting for approval" in told["detail"]
     told = check(server.api.post(f"/api/approvals/{execution}/b", {"allow": True}), 404)
     assert "has no step 'b'; it has a" in told["detail"]
 

@@ -61,7 +61,7 @@ async def test_executions_leave_no_descriptors_tasks_or_children_behind(tmp_path
         await engine._checkpoints.close()
         assert descriptors() <= before[0] + 1
         assert len(asyncio.all_tasks()) <= before[1] + 1
-        assert len(engine._crew) == 0
+        assert engine.driving == 0
 
 
 @pytest.mark.soak

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from windlass.assembly.agents import agent_tool, policy_of, runtimes
 from windlass.assembly.code import programs
 from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import SystemClock
+from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.gates import Gates
 from windlass.engine.gates.intake import Intake
 from windlass.engine.gates.terms import TermsOfUse
+from windlass.engine.housekeeping import release_dead_reservations
 from windlass.engine.perform import Performer
 from windlass.errors import JournalError
 from windlass.homes import find_home, prepare_home, user_folder
@@ -63,6 +66,7 @@ def open_engine(
     runners: Iterable[Runner] = (),
     ask: Ask | None = None,
     make: bool = True,
+    label: str = "",
     settings: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Engine:
@@ -73,6 +77,7 @@ def open_engine(
     name for the web, messages or the browser; none takes that of `shell` or a file tool. `ask` answers whether a
     folder's code is trusted.
     Without `make`, a home that is not there is not made: it looks empty, and nothing is left behind.
+    `label` is part of the name under which executions are driven.
     """
     folder = find_home(home)
     chosen = load_settings(folder, {**(settings or {}), **flags})
@@ -84,6 +89,8 @@ def open_engine(
     supervisor = Supervisor(visible=env)
     journal = SqliteJournal(file) if kept else MemoryJournal()
     ledger = SqliteLedger(file) if kept else MemoryLedger()
+    clock = SystemClock()
+    drivers = LocalDrivers(journal, clock, label)
     trust = Trust(user_folder(), ask)
     terms = TermsOfUse(chosen.tools)
 
@@ -93,9 +100,10 @@ def open_engine(
 
     policy = policy_of(chosen, is_sensitive)
     book = SqliteGateBook(folder / "gates.db") if kept else None
-    gates = Gates(book, terms, folder / "places" if kept else None)
+    gates = Gates(book, terms, folder / "places" if kept else None, clock)
     available = runtimes(chosen, folder, supervisor, runners, gates.book)
-    agents = agent_tool(chosen, policy, available, ledger, trust)
+    release = partial(release_dead_reservations, drivers, ledger)
+    agents = agent_tool(chosen, policy, available, ledger, trust, release)
     own = [as_tool(tool) for tool in tools]
     replaced = {tool.name for tool in own if tool.name in TABLE and TABLE[tool.name].replaceable}
     built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)
@@ -103,9 +111,8 @@ def open_engine(
     intake = Intake(chosen.load, folder)
     performer = Performer(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
     return Engine(
-        journal,
+        drivers,
         performer,
-        SystemClock(),
         home=folder,
         ledger=ledger,
         settings=chosen,
@@ -114,7 +121,7 @@ def open_engine(
         sandbox=code.sandbox,
         shelf=code.shelf,
         built_in=built_in,
-        workshop=PlanLoader(code.registry, trust),
+        reader=PlanLoader(code.registry, trust),
         archive=CheckpointFolder(folder / "executions"),
     )
 

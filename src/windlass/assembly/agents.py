@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -67,10 +67,6 @@ class Runtimes(Mapping[str, Runner]):
             await runner.close()
 
 
-async def _nobody_is_dead() -> None:
-    """Until the engine is there, who knows who lives."""
-
-
 def runtimes(
     settings: Settings,
     home: Path,
@@ -101,7 +97,14 @@ def runtimes(
     return Runtimes(known, book)
 
 
-def agent_tool(settings: Settings, policy: Policy, runners: Runtimes, ledger: Ledger, trust: Trust) -> AgentTool:
+def agent_tool(
+    settings: Settings,
+    policy: Policy,
+    runners: Runtimes,
+    ledger: Ledger,
+    trust: Trust,
+    release: Callable[[], Awaitable[None]],
+) -> AgentTool:
     return AgentTool(
         runners=runners,
         briefing=Briefing(),
@@ -110,5 +113,5 @@ def agent_tool(settings: Settings, policy: Policy, runners: Runtimes, ledger: Le
         settings=settings,
         policy=policy,
         trusted=trust.has,
-        bury=_nobody_is_dead,
+        bury=release,
     )

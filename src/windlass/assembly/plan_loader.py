@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.core.events import Source
 from windlass.engine.agents.tool import AgentTool
-from windlass.engine.sourced import Sourced
+from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import load_plan, load_text, peek_tools
@@ -28,7 +28,7 @@ class PlanLoader:
         self._registry = registry
         self._trust = trust
 
-    def read(self, path: Path, workdir: Path) -> Sourced:
+    def read(self, path: Path, workdir: Path) -> LoadedPlan:
         """A plan file, checked whole, with the tools that it names and the roles there are in `workdir`."""
         files = [(path.parent / name).resolve() for name in peek_tools(path)]
         tools = self.load(files)
@@ -38,9 +38,9 @@ class PlanLoader:
             digest=loaded.digest,
             tools={str(file): _digest(file) for file in files},
         )
-        return Sourced(loaded.plan, source, tuple(tools), tuple(map(str, loaded.warnings)))
+        return LoadedPlan(loaded.plan, source, tuple(tools), tuple(map(str, loaded.warnings)))
 
-    def parse(self, text: str, name: str, workdir: Path) -> Sourced:
+    def parse(self, text: str, name: str, workdir: Path) -> LoadedPlan:
         """A plan as text. It brings no tools of its own: there is no folder that they could be trusted in."""
         loaded = load_text(text, file=name, tools=self.catalog((), workdir))
         if loaded.plan.tools:
@@ -48,7 +48,7 @@ class PlanLoader:
                 "a plan that is not in a file cannot name `tools`",
                 advice=("write the plan into a file beside its tools, and name that file",),
             )
-        return Sourced(loaded.plan, warnings=tuple(map(str, loaded.warnings)))
+        return LoadedPlan(loaded.plan, warnings=tuple(map(str, loaded.warnings)))
 
     def catalog(self, tools: Iterable[Tool], workdir: Path) -> ToolCatalog:
         return _Catalog(self._registry.extended(tools), workdir)

@@ -32,7 +32,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
     async def work(engine: Engine) -> int:
         try:
             sourced = engine.read(plan)
-            await engine.look_at_programs(sourced.plan)
+            await engine.check_programs(sourced.plan)
         except PlanInvalid as invalid:
             if as_json:
                 problems = [msgspec.to_builtins(problem) for problem in invalid.problems]

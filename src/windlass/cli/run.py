@@ -37,7 +37,7 @@ from windlass.core.transitions import StepStatus
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.execution import Execution
-from windlass.engine.sourced import Sourced
+from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError, WindlassError
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import runtime_names
@@ -149,7 +149,7 @@ def run(
             between = ", " if chosen is Strategy.PARALLEL else " → "
             more = "" if len(made.steps) <= 10 else f" and {len(made.steps) - 10} more"
             say(f"strategy {chosen}: {between.join(str(step.agent) for step in made.steps[:10])}{more}")
-            sourced = Sourced(made)
+            sourced = LoadedPlan(made)
         for warning in sourced.warnings:
             say(f"warning: {warning}")
         sourced = flags.apply(sourced)

@@ -81,10 +81,10 @@ async def _serve(
     from windlass.server.lock import ServerLock
     from windlass.server.logs import log_to
     from windlass.server.protocol import StreamProtocol
-    from windlass.server.service import Service
+    from windlass.server.service import LABEL, Service
 
     listening = _listen(host, port)
-    engine = open_engine(home)
+    engine = open_engine(home, label=LABEL)
     try:
         lock = ServerLock(engine.home)
         service = Service(engine, resume_orphans=resume_orphans)

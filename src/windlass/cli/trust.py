@@ -23,7 +23,7 @@ def trust(
     as_json: AsJson = False,
 ) -> None:
     """Trust a folder: Python tools of its plans may be loaded, and its settings for Claude Code and OpenCode hold."""
-    from windlass.engine.control import refusal_of
+    from windlass.engine.requests import refusal_of
     from windlass.homes import user_folder
     from windlass.process import attempt_above
     from windlass.trust import Trust

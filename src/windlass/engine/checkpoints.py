@@ -8,16 +8,16 @@ is running here, and are complete when an execution has stopped and the engine i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from windlass.clock import Clock
 from windlass.core.events import AttemptFinished, Event, StepCompleted, StepFailed, StepSkipped
+from windlass.engine.drivers import LocalDrivers
 from windlass.errors import JournalError
-from windlass.ports import Archive, Journal
+from windlass.ports import Archive
 
 __all__ = ["CheckpointWriter"]
 
@@ -47,12 +47,13 @@ class _Piece(NamedTuple):
 
 
 class CheckpointWriter:
-    def __init__(self, journal: Journal, archive: Archive, clock: Clock, driven: Callable[[str | None], bool]) -> None:
-        """`driven` tells whether that execution runs in this process; with None, whether any does."""
-        self._journal = journal
+    """Writes the checkpoint files of executions."""
+
+    def __init__(self, drivers: LocalDrivers, archive: Archive, when: Literal["step", "stop", "off"]) -> None:
+        """`when` says after what an automatic file is brought up to date."""
+        self._drivers = drivers
         self._archive = archive
-        self._clock = clock
-        self._driven = driven
+        self._clock = drivers.clock
         self._behind: dict[str, None] = {}
         """Executions whose automatic file lacks something, in the order in which they are to be written."""
         self._fresh: dict[str, _Fresh] = {}
@@ -60,17 +61,24 @@ class CheckpointWriter:
         self._hurry = asyncio.Event()
         self.failures: dict[str, str] = {}
         """Automatic checkpoints that could not be written, with the reason."""
+        if when != "off":
+            drivers.commits.subscribe(self._add if when == "step" else self._add_stop)
 
-    def add(self, execution: str, events: Sequence[Event], seq: int) -> None:
-        """Events that a driver here has committed, and the sequence of the last one."""
-        fresh = self._fresh.get(execution)
-        if fresh is None:
-            fresh = self._fresh[execution] = _Fresh(seq - len(events))
-        fresh.events += events
-        if len(fresh.events) > MOST_HELD or any(type(event) in STEP_ENDS for event in events):
-            self.later(execution)
+    def _add(self, execution: str, events: Sequence[Event], seq: int) -> None:
+        if events:
+            fresh = self._fresh.get(execution)
+            if fresh is None:
+                fresh = self._fresh[execution] = _Fresh(seq - len(events))
+            fresh.events += events
+            if len(fresh.events) <= MOST_HELD and not any(type(event) in STEP_ENDS for event in events):
+                return
+        self._update(execution)
 
-    def later(self, execution: str) -> None:
+    def _add_stop(self, execution: str, events: Sequence[Event], _seq: int) -> None:
+        if not events:
+            self._update(execution)
+
+    def _update(self, execution: str) -> None:
         """Bring the automatic file up to date soon; several requests for one execution become one."""
         self._behind[execution] = None
         if self._task is None or self._task.done():
@@ -107,14 +115,14 @@ class CheckpointWriter:
 
     async def _until_due(self) -> None:
         waited = 0.0
-        while waited < INTERVAL and self._driven(None) and not self._hurry.is_set():
+        while waited < INTERVAL and len(self._drivers) and not self._hurry.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), IDLE_LOOK)
             waited += IDLE_LOOK
 
     async def _piece(self, execution: str) -> _Piece:
         """The events that the automatic file of an execution lacks."""
-        stopped = not self._driven(execution)
+        stopped = execution not in self._drivers
         after = self._archive.saved(execution)
         fresh = self._fresh.pop(execution, None)
         if fresh is None or fresh.after > after:
@@ -140,4 +148,4 @@ class CheckpointWriter:
             self.failures[execution] = str(error)
 
     async def _events(self, execution: str, after: int) -> list[Event]:
-        return [entry.event for entry in await self._journal.read(execution, after)]
+        return [entry.event for entry in await self._drivers.journal.read(execution, after)]

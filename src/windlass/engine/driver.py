@@ -27,7 +27,7 @@ from windlass.core.standing import leave
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.contact import AttemptContact
-from windlass.engine.mail import event_of
+from windlass.engine.inbox import to_event
 from windlass.engine.perform import Outcome, Performer
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
@@ -358,7 +358,7 @@ class Driver:
             mail, self._mail = self._mail, []
             for message in mail:
                 self._consumed.append(message.id)
-                event = event_of(self.state, message, self._world.clock.now())
+                event = to_event(self.state, message, self._world.clock.now())
                 if event is not None:
                     self._record(event)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.engine.mail import checked_limit
-from windlass.engine.sourced import Sourced
+from windlass.engine.inbox import checked_limit
+from windlass.engine.plans import LoadedPlan
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
 from windlass.plan.model import Permits, Plan
@@ -28,7 +28,7 @@ class AgentFlags:
     parallel: int | None = None
     allow: tuple[str, ...] = ()
 
-    def apply(self, sourced: Sourced) -> Sourced:
+    def apply(self, sourced: LoadedPlan) -> LoadedPlan:
         plan = sourced.plan
         changes: dict[str, Any] = {}
         if self.runtime is not None or self.model is not None or self.fallback is not None or self.allow:
@@ -43,7 +43,7 @@ class AgentFlags:
         if not changes:
             return sourced
         changed = plan.model_copy(update=changes)
-        return Sourced(Plan.model_validate_json(changed.encoded), sourced.source, sourced.tools, sourced.warnings)
+        return LoadedPlan(Plan.model_validate_json(changed.encoded), sourced.source, sourced.tools, sourced.warnings)
 
     def _step(self, step: Any) -> Any:
         changes: dict[str, Any] = {}

@@ -16,7 +16,7 @@ import logging
 import time
 from collections import deque
 
-from windlass.engine.observer import Observer
+from windlass.engine.engine import Engine
 from windlass.errors import JournalError, UsageError
 from windlass.ports import Journal
 from windlass.redact import Redactor
@@ -49,7 +49,7 @@ class Feed:
 
     def __init__(
         self,
-        engine: Observer,
+        engine: Engine,
         *,
         most_bytes: int = MOST_BYTES,
         most_events: int = MOST_EVENTS,
@@ -82,7 +82,7 @@ class Feed:
         self._grown: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._failed = 0
-        self._unhook = engine.on_commit(lambda _execution: self._news.set())
+        self._unhook = engine.commits.subscribe(lambda *_commit: self._news.set())
         self.closed = False
         self.dropped = 0
         """Clients that were too slow and cut off."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.engine.engine import Engine
-from windlass.engine.sourced import Sourced
+from windlass.engine.plans import LoadedPlan
 from windlass.engine.tasks import AgentFlags, plan_from
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.strategies import Strategy, tasks_of
@@ -27,7 +27,7 @@ class _GivesPlan(Protocol):
     def plan_file(self) -> str | None: ...
 
 
-def plan_ordered(engine: Engine, order: NewExecution) -> Sourced:
+def plan_ordered(engine: Engine, order: NewExecution) -> LoadedPlan:
     """The plan, checked; what the request says about its agents is stronger than what the plan says."""
     ways = ("plan", "plan_text", "plan_file", "task", "tasks")
     given = [name for name in ways if getattr(order, name) is not None]
@@ -56,7 +56,7 @@ def plan_ordered(engine: Engine, order: NewExecution) -> Sourced:
     return flags.apply(sourced)
 
 
-def plan_given(engine: Engine, order: _GivesPlan, workdir: str | None) -> Sourced | None:
+def plan_given(engine: Engine, order: _GivesPlan, workdir: str | None) -> LoadedPlan | None:
     """The plan that a request brings or names; None if it does neither."""
     if order.plan is not None:
         try:
@@ -80,7 +80,7 @@ def _is_json(text: str) -> bool:
         return False
 
 
-def _of_tasks(order: NewExecution) -> Sourced:
+def _of_tasks(order: NewExecution) -> LoadedPlan:
     tasks = (
         [{"id": "task", "prompt": order.task}] if order.task is not None else tasks_of(list(order.tasks or ()), "tasks")
     )
@@ -90,4 +90,4 @@ def _of_tasks(order: NewExecution) -> Sourced:
     made, _ = plan_from(
         tasks, strategy, role=order.role, chain=order.chain, files=order.files, skills=order.skills, file=""
     )
-    return Sourced(made)
+    return LoadedPlan(made)

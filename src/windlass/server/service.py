@@ -48,7 +48,6 @@ class Service:
         resume_orphans: bool = False,
     ) -> None:
         """The engine is the server's own: it is closed with it."""
-        engine.label = LABEL
         self.engine = engine
         self.access = access or Access(engine.home, engine.clock.now)
         self.feed = feed or Feed(engine, redactor=Redactor(more={"server token": self.access.token}))
@@ -64,7 +63,7 @@ class Service:
         self._resume_orphans = resume_orphans
         self._taken_up = asyncio.Event()
         """Set when everything that was left goes on: until then, what stands still may be about to."""
-        engine.on_events(self._committed)
+        engine.commits.subscribe(self._committed)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -106,7 +105,7 @@ class Service:
         await self._taken_up.wait()
         await self.engine.wait(execution)
 
-    def _committed(self, execution: str, events: Sequence[ev.Event]) -> None:
+    def _committed(self, execution: str, events: Sequence[ev.Event], _seq: int) -> None:
         self.metrics.committed(events)
         for event in events:
             if isinstance(event, ev.ExecutionFinished):

@@ -144,7 +144,7 @@ class Simulation:
         """Answer a request for approval; while nobody drives, the answer waits in the journal."""
         asked = self.state.steps[step].approval
         if asked is None or asked.allow is not None:
-            raise ValueError(f"step {step} does not wait for approval")
+            raise ValueError(f"step {step} is not waiting for approval")
         if self.clock.now() >= asked.expires_at:
             raise ValueError(f"the question of step {step} has expired")
         self._record(ev.ApprovalAnswered(self.clock.now(), step, asked.digest, allow, "somebody"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,15 @@ if TYPE_CHECKING:
     from conftest import Project, Windlass
     from server_process import Server
 
-    from windlass.engine.engine import Engine
     from windlass.testing import FakeClock
 
 AT_ONCE = {"max": 30, "delay": "1ms", "max_delay": "1ms"}
 
 
 async def test_c4_a_plan_gets_through_a_tool_that_fails_half_the_time_and_the_breaker_keeps_its_rules(
-    project: Project, told_time: Callable[[Engine], FakeClock], eventually: Any
+    project: Project, told_time: FakeClock, eventually: Any
 ) -> None:
-    chance = random.Random(20)
+    chance, clock = random.Random(20), told_time
     uses: list[tuple[float, bool]] = []
     opened = 0
 
@@ -45,7 +43,6 @@ async def test_c4_a_plan_gets_through_a_tool_that_fails_half_the_time_and_the_br
     names = [f"s{number}" for number in range(60)]
     steps = [Step(id=n, tool="flaky", retry=AT_ONCE, needs=names[i - 1 : i]) for i, n in enumerate(names)]
     async with library.open(tools=[flaky]) as engine:
-        clock = told_time(engine)
         running = await engine.start(Plan(steps=steps))
         result = asyncio.ensure_future(running.result())
 

@@ -14,7 +14,7 @@ from mcp_types import InputRequiredResult
 from pydantic import Field
 
 from windlass.engine.engine import Engine
-from windlass.engine.sourced import Sourced
+from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError
 from windlass.plan.load import bind_inputs
 from windlass.server.mcp.asking import Desk, Reply
@@ -53,7 +53,7 @@ class Attending:
     async def begin(
         self,
         ctx: Context[Any, Any],
-        sourced: Callable[[Engine, str | None], Awaitable[Sourced]],
+        sourced: Callable[[Engine, str | None], Awaitable[LoadedPlan]],
         inputs: Mapping[str, Any],
         workdir: str | None,
         wait_s: float,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from windlass.engine.engine import Engine
-from windlass.engine.sourced import Sourced
+from windlass.engine.plans import LoadedPlan
 from windlass.errors import WindlassError
 from windlass.server.mcp.look import following
 
@@ -24,7 +24,7 @@ LOOK_AGAIN = 0.1
 
 
 class Driving(Protocol):
-    async def start(self, engine: Engine, plan: Sourced, inputs: Mapping[str, Any], workdir: str | None) -> str:
+    async def start(self, engine: Engine, plan: LoadedPlan, inputs: Mapping[str, Any], workdir: str | None) -> str:
         """Start it, and give its id once somebody drives it. Its prerequisites were looked at before."""
         ...
 
@@ -36,7 +36,7 @@ class Driving(Protocol):
 class Inside:
     """This process drives."""
 
-    async def start(self, engine: Engine, plan: Sourced, inputs: Mapping[str, Any], workdir: str | None) -> str:
+    async def start(self, engine: Engine, plan: LoadedPlan, inputs: Mapping[str, Any], workdir: str | None) -> str:
         started = await engine.start(plan, inputs, workdir=workdir, on_overrun="proceed", anyway=True)
         return started.id
 
@@ -50,7 +50,7 @@ class Detached:
     def __init__(self, drive: Callable[[Engine, str], Awaitable[Path]]) -> None:
         self._drive = drive
 
-    async def start(self, engine: Engine, plan: Sourced, inputs: Mapping[str, Any], workdir: str | None) -> str:
+    async def start(self, engine: Engine, plan: LoadedPlan, inputs: Mapping[str, Any], workdir: str | None) -> str:
         execution = await engine.create(plan, inputs, workdir=workdir, on_overrun="proceed", anyway=True)
         await self._begin(engine, execution)
         return execution

@@ -14,8 +14,8 @@ from windlass.assembly.tool_catalog import callable_tools, fitting
 from windlass.engine.code.tool import WHAT_CODE_IS
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
+from windlass.engine.plans import LoadedPlan
 from windlass.engine.single import plan_of_program, plan_of_tool
-from windlass.engine.sourced import Sourced
 from windlass.server.mcp.attending import Attending, Seen, Wait, Workdir
 from windlass.server.mcp.clean import clean
 from windlass.server.mcp.telling import told
@@ -51,8 +51,8 @@ class Programs:
         workdir: Workdir = None,
         wait_s: Wait = 60.0,
     ) -> Seen:
-        async def sourced(engine: Engine, folder: str | None) -> Sourced:
-            return Sourced(plan_of_program(source, args, grants, limits))
+        async def sourced(engine: Engine, folder: str | None) -> LoadedPlan:
+            return LoadedPlan(plan_of_program(source, args, grants, limits))
 
         return await self._attending.begin(ctx, sourced, {}, workdir, wait_s)
 
@@ -85,7 +85,7 @@ class Programs:
         The result is the step's output.
         """
 
-        async def sourced(engine: Engine, folder: str | None) -> Sourced:
-            return Sourced(plan_of_tool(engine, name, args or {}))
+        async def sourced(engine: Engine, folder: str | None) -> LoadedPlan:
+            return LoadedPlan(plan_of_tool(engine, name, args or {}))
 
         return await self._attending.begin(ctx, sourced, {}, workdir, wait_s)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.engine.engine import Engine
-from windlass.engine.sourced import Sourced
+from windlass.engine.plans import LoadedPlan
 from windlass.engine.tasks import AgentFlags, plan_from
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
@@ -44,7 +44,7 @@ class Asked:
     budget_tokens: int | None = None
     workdir: str | None = None
 
-    def sourced(self, engine: Engine) -> Sourced:
+    def sourced(self, engine: Engine) -> LoadedPlan:
         """The plan, checked; what the request says about its agents is stronger than what the plan says."""
         if sum(given is not None for given in (self.plan, self.file, self.task)) != 1:
             raise UsageError("name one thing to run: `plan`, `file` or `task`")
@@ -56,11 +56,11 @@ class Asked:
             folder = Path(self.workdir) if self.workdir else Path.cwd()
             sourced = engine.read(folder / Path(self.file).expanduser(), self.workdir)
         elif self.task is not None:
-            sourced = Sourced(self._of_tasks())
+            sourced = LoadedPlan(self._of_tasks())
         elif isinstance(self.plan, str):
-            sourced = Sourced(load_text(self.plan, file="plan").plan)
+            sourced = LoadedPlan(load_text(self.plan, file="plan").plan)
         else:
-            sourced = Sourced(_checked(self.plan))
+            sourced = LoadedPlan(_checked(self.plan))
         flags = AgentFlags(self.runtime, self.model, self.budget, self.budget_tokens)
         return flags.apply(sourced)
 
@@ -78,7 +78,7 @@ def own_runtime(client: str) -> str | None:
     return next((row.name for row in RUNTIMES.values() if called in row.client_names), None)
 
 
-async def runtime_for(engine: Engine, sourced: Sourced, client: str) -> Sourced:
+async def runtime_for(engine: Engine, sourced: LoadedPlan, client: str) -> LoadedPlan:
     """The plan with a runtime for the agents that nobody has named one for."""
     plan = sourced.plan
     needed = plan.runtime is None and any(step.is_agent and step.runtime is None for step in plan.steps)
@@ -93,7 +93,7 @@ async def runtime_for(engine: Engine, sourced: Sourced, client: str) -> Sourced:
             chosen = name
             break
     revised = Plan.model_validate_json(plan.model_copy(update={"runtime": chosen}).encoded)
-    return Sourced(revised, sourced.source, sourced.tools, sourced.warnings)
+    return LoadedPlan(revised, sourced.source, sourced.tools, sourced.warnings)
 
 
 def _checked(data: Any) -> Plan:

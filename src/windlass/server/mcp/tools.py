@@ -11,7 +11,7 @@ from pydantic import Field
 
 from windlass.core.state import State
 from windlass.engine.engine import Engine
-from windlass.engine.sourced import Sourced
+from windlass.engine.plans import LoadedPlan
 from windlass.engine.spending import By
 from windlass.errors import Damaged, UsageError
 from windlass.plan.strategies import Strategy
@@ -81,7 +81,7 @@ class Tools:
         it with engine_status; answer what it asks with engine_approve.
         """
 
-        async def sourced(engine: Engine, folder: str | None) -> Sourced:
+        async def sourced(engine: Engine, folder: str | None) -> LoadedPlan:
             asked = Asked(plan, file, task, strategy, role, chain, runtime, model, budget, budget_tokens, folder)
             found = await runtime_for(engine, asked.sourced(engine), client_name(ctx))
             notes = await engine.prerequisites(found, folder, anyway=anyway)

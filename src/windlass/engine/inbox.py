@@ -1,4 +1,4 @@
-"""What another process asked of an execution, as the event that it amounts to."""
+"""Turns messages to an execution into the events that are written for them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from windlass.errors import UsageError
 from windlass.plan.model import Budget
 from windlass.ports import Message
 
-__all__ = ["checked_limit", "event_of"]
+__all__ = ["checked_limit", "to_event"]
 
 
-def event_of(state: State, message: Message, now: float) -> ev.Event | None:
-    """What a message amounts to, or None when it no longer fits the state."""
+def to_event(state: State, message: Message, now: float) -> ev.Event | None:
+    """Turn a message into an event; None when it no longer fits the state."""
     body = message.body
     by = str(body.get("by", ""))
     match body.get("kind"):
         case "pause" | "interrupt" | "cancel" as kind:
             reason = str(body.get("reason", ""))
             if reason and state.wanted is not None:
-                # Somebody asked for it before: that stays why it stands still.
+                # It was asked for before: that stays the reason for the pause.
                 reason = state.wanted.reason or state.wanted.kind
             return ev.ControlRequested(now, kind, by, bool(body.get("now")), reason)
         case "approve":
@@ -52,7 +52,7 @@ def event_of(state: State, message: Message, now: float) -> ev.Event | None:
 
 
 def _redo(state: State, now: float, by: str, body: dict[str, Any]) -> ev.Event | None:
-    """A retry or a skip, unless the step has moved on since it was asked for."""
+    """Make a retry or a skip, unless the step has moved on since it was asked for."""
     step = state.steps.get(str(body["step"]))
     try:
         if step is None:
@@ -77,7 +77,7 @@ def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswer
 
 
 def checked_limit(usd: Any, tokens: Any) -> Budget:
-    """A limit that somebody set, if it can be one."""
+    """Check a limit that a person set. Raises `UsageError`."""
     try:
         return Budget(usd=usd, tokens=tokens)
     except ValidationError as error:

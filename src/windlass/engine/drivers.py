@@ -1,0 +1,213 @@
+"""The drivers of this process: made, started, given their messages and ended here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.decide import Policy
+from windlass.core.state import State
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.agents.tool import AgentTool
+from windlass.engine.commits import Commits
+from windlass.engine.driver import Driver, World
+from windlass.engine.perform import Performer
+from windlass.engine.recovery import environment_of
+from windlass.errors import JournalError, WindlassError
+from windlass.ports import Head, Journal, Message, Sandbox, Tool
+
+__all__ = ["POLL", "Launcher", "LocalDrivers"]
+
+_log = logging.getLogger("windlass.engine")
+
+POLL = 0.1
+"""Seconds between looks at what other processes did."""
+TAKEOVER_CHECK = 10
+"""Looks at the inbox between checks for executions that another process has taken over."""
+
+
+class LocalDrivers:
+    """One driver for each execution that goes on in this process."""
+
+    def __init__(self, journal: Journal, clock: Clock, label: str = "") -> None:
+        """`label` is part of the drivers' name: what a server drove, the next server knows by it."""
+        self.journal = journal
+        self.clock = clock
+        self.commits = Commits()
+        self._label = label
+        self._name = ""
+        self._drivers: dict[str, Driver] = {}
+        self._tasks: dict[str, asyncio.Task[State]] = {}
+        self._inbox_task: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name under which this process drives. Made when first needed: reading needs none."""
+        if not self._name:
+            self._name = self.journal.enlist(self._label)
+        return self._name
+
+    def __contains__(self, execution: str) -> bool:
+        return execution in self._drivers
+
+    def __getitem__(self, execution: str) -> Driver:
+        return self._drivers[execution]
+
+    def __len__(self) -> int:
+        return len(self._drivers)
+
+    def driven(self, head: Head | State) -> bool:
+        """Tell whether a living process drives it."""
+        return head.status == ExecutionStatus.RUNNING and self.alive(head)
+
+    def alive(self, head: Head | State) -> bool:
+        """Tell whether the process that it names as its driver is still there for it."""
+        # This process lives, but that does not mean that it still drives what it once did.
+        return head.id in self._drivers if head.driver == self._name else self.journal.alive(head.driver)
+
+    def task(self, execution: str) -> asyncio.Task[State] | None:
+        """The task that drives it, if this process does."""
+        return self._tasks.get(execution)
+
+    async def drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
+        """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
+        execution = driver.state.id
+        loop = asyncio.get_running_loop()
+        self._drivers[execution] = driver
+        task = self._tasks[execution] = loop.create_task(self._run(driver, opening))
+        task.add_done_callback(partial(_log_failure, execution))
+        if self._inbox_task is None:
+            self._inbox_task = loop.create_task(self._read_inbox())
+        await driver.acknowledged
+        if task.done():
+            task.result()
+        return task
+
+    def post(self, execution: str, body: dict[str, Any]) -> None:
+        """Give a driver here a message."""
+        self._drivers[execution].post(Message(0, execution, self.clock.now(), body))
+
+    async def deliver(self, execution: str, body: dict[str, Any]) -> bool:
+        """Give a driver here a message and wait until what it made of it is on disk; False if it paused before."""
+        driver, task = self._drivers[execution], self._tasks[execution]
+        driver.post(Message(0, execution, self.clock.now(), body))
+        written = driver.written()
+        either: set[asyncio.Future[Any]] = {written, task}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not written.done():
+            task.result()
+        return written.done()
+
+    async def close(self, reason: str = "") -> None:
+        """Interrupt all executions here and wait until they have stopped; `reason` is why, if it is given."""
+        for execution in list(self._drivers):
+            self.post(execution, {"kind": "interrupt", "by": "the engine closing", "reason": reason})
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+        if self._inbox_task is not None:
+            self._inbox_task.cancel()
+            await asyncio.wait({self._inbox_task})
+
+    async def _run(self, driver: Driver, opening: Sequence[ev.Event]) -> State:
+        state = driver.state
+        try:
+            await driver.run(*opening)
+        finally:
+            self._drivers.pop(state.id, None)
+            self._tasks.pop(state.id, None)
+        self.commits.publish(state.id, (), state.seq)
+        return state
+
+    async def _read_inbox(self) -> None:
+        """Hand other processes' messages to the drivers here."""
+        seen = turn = 0
+        while True:
+            turn += 1
+            try:
+                for message in await self.journal.receive(seen):
+                    seen = message.id
+                    if message.execution in self._drivers:
+                        self._drivers[message.execution].post(message)
+                if turn % TAKEOVER_CHECK == 0:
+                    await self._release_lost()
+            except JournalError as error:
+                # The file may be locked for a while: the messages wait in it. If the file is lost, the drivers find
+                # out themselves, and say so.
+                _log.debug("the inbox cannot be read now: %s", error)
+            except Exception:  # whatever it is, it must not end the delivery for all executions
+                _log.exception("messages could not be delivered; trying again")
+            await asyncio.sleep(POLL)
+
+    async def _release_lost(self) -> None:
+        """Interrupt drivers whose execution another process took over while they only wait: they would wait for ever.
+
+        Made to write something, such a driver finds that it cannot (`Conflict`), and ends.
+        """
+        ours = [name for name, driver in self._drivers.items() if driver.acknowledged.done()]
+        if not ours:
+            return
+        running = await self.journal.heads(statuses=[ExecutionStatus.RUNNING])
+        kept = {head.id for head in running if head.driver == self.name}
+        for name in ours:
+            if name not in kept and name in self._drivers:
+                self.post(name, {"kind": "interrupt", "by": "another driver"})
+
+
+def _log_failure(execution: str, task: asyncio.Task[State]) -> None:
+    """Log why a driver failed: those who wait for it get the error, but there may be none."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        trace = None if isinstance(error, WindlassError) else error
+        _log.warning("the driver of %s stopped: %s", execution, error, exc_info=trace)
+
+
+class Launcher:
+    """Makes the driver of an execution, and the event with which it begins."""
+
+    def __init__(
+        self,
+        drivers: LocalDrivers,
+        policy: Policy,
+        performer: Performer,
+        agents: AgentTool | None,
+        sandbox: Sandbox | None,
+    ) -> None:
+        self.performer = performer
+        self.policy = policy
+        self._drivers = drivers
+        self._agents = agents
+        self._sandbox = sandbox
+        self._world = World(drivers.journal, drivers.clock, policy, drivers.commits.publish)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The versions here that an execution may depend on."""
+        return environment_of(self._sandbox)
+
+    def driver(
+        self, state: State, tools: Sequence[Tool] = (), *, hold: bool, created: ev.ExecutionCreated | None = None
+    ) -> Driver:
+        """Make a driver with `tools` beside those of the engine."""
+        if self._agents is not None:
+            self._agents.prepare(state)
+        performer = self.performer
+        if tools:
+            performer = replace(performer, tools=performer.tools.extended(tools))
+        return Driver(state, self._world, performer, hold=hold, created=created)
+
+    def opening(self, state: State, workdir: str | None = None) -> ev.Event:
+        """Make the event that starts a pending execution or resumes another one."""
+        now, name = self._drivers.clock.now(), self._drivers.name
+        if state.status is ExecutionStatus.PENDING and workdir is None:
+            return ev.ExecutionStarted(now, name)
+        here = self.environment
+        return ev.ExecutionResumed(now, name, workdir, here if here != state.environment else {})
+
+    async def drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
+        """Drive it in a task of its own; returns when the opening is on disk."""
+        return await self._drivers.drive(driver, opening)

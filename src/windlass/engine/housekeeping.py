@@ -1,0 +1,135 @@
+"""Keeps the home in order: checkpoint files, removed executions, pauses that lasted too long, dead reservations."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from windlass.core import events as ev
+from windlass.core.questions import changes_of, open_questions
+from windlass.core.state import State, fold
+from windlass.core.transitions import ExecutionStatus
+from windlass.engine.checkpoints import CheckpointWriter
+from windlass.engine.control import Control
+from windlass.engine.driver import head_of
+from windlass.engine.drivers import LocalDrivers
+from windlass.engine.observer import Observer
+from windlass.errors import Damaged, UsageError, WindlassError
+from windlass.ports import Charge, Head, Ledger
+
+__all__ = ["Housekeeping", "release_dead_reservations"]
+
+_log = logging.getLogger("windlass.engine")
+
+REMOVED_TOGETHER = 500
+"""Executions that are removed in one commit: more would keep other processes from writing for too long."""
+QUICKLY_RECLAIMED = 256 * 1024 * 1024
+"""Bytes in use up to which the journal's file is rewritten while executions are running."""
+
+
+class Housekeeping:
+    """Writes, restores and removes executions as a whole."""
+
+    def __init__(
+        self,
+        drivers: LocalDrivers,
+        observer: Observer,
+        checkpoints: CheckpointWriter,
+        ledger: Ledger,
+        control: Control,
+    ) -> None:
+        self._drivers = drivers
+        self._journal = drivers.journal
+        self._observer = observer
+        self._checkpoints = checkpoints
+        self._ledger = ledger
+        self._control = control
+
+    async def checkpoint(self, execution: str) -> Path:
+        """Write a portable file of the execution as it is now, whichever process drives it."""
+        head = await self._observer.find(execution)
+        return await self._checkpoints.write(head.id)
+
+    async def restore(self, path: Path | str) -> str:
+        """Bring an execution in from a checkpoint file, perhaps of another machine."""
+        events = self._checkpoints.read(Path(path))
+        state = fold(events)
+        known = await self._journal.heads(prefix=state.id)
+        if known:
+            await self._make_room(known[0])
+        questions = changes_of({}, open_questions(state))
+        await self._journal.append(state.id, 0, events, head=head_of(state), questions=questions)
+        await self._take_over_charges(state, events)
+        return state.id
+
+    async def _make_room(self, head: Head) -> None:
+        """Remove an execution that is to be restored. Only a damaged one gives way."""
+        try:
+            await self._observer.record(head.id)
+        except Damaged as damage:
+            if self._drivers.driven(head):
+                raise _running(head) from damage
+            await self._journal.remove(head.id)
+            self._observer.damaged.pop(head.id, None)
+            return
+        raise UsageError(
+            f"execution {head.id} is here already ({head.status})",
+            advice=(f"see its status: windlass status {head.id}",),
+        )
+
+    async def _take_over_charges(self, state: State, events: Sequence[ev.Event]) -> None:
+        """Count what it spent on another machine, so that its own limit goes on where it was."""
+        for event in events:
+            if isinstance(event, ev.UsageReported):
+                model = event.usage.model
+                charge = Charge(state.id, event.step, event.attempt, event.runtime, model, event.role)
+                await self._ledger.settle(charge, event.at, event.usage)
+
+    async def forget(self, *executions: str | Head) -> int:
+        """Remove executions and their files for good; one that is being driven is refused.
+
+        Returns the bytes by which the journal's file shrank.
+        """
+        heads = [found if isinstance(found, Head) else await self._observer.find(found) for found in executions]
+        for head in heads:
+            if self._drivers.driven(head):
+                raise _running(head)
+        for first in range(0, len(heads), REMOVED_TOGETHER):
+            ids = [head.id for head in heads[first : first + REMOVED_TOGETHER]]
+            await self._journal.remove(*ids)
+            for removed in ids:
+                self._checkpoints.forget(removed)
+                self._observer.damaged.pop(removed, None)
+        running = await self._journal.heads(statuses=[ExecutionStatus.RUNNING])
+        return await self._journal.reclaim(QUICKLY_RECLAIMED if any(map(self._drivers.driven, running)) else None)
+
+    async def sweep(self) -> list[tuple[str, str]]:
+        """Deal with executions that were paused for too long: cancel them, or name those to resume (D3)."""
+        dealt: list[tuple[str, str]] = []
+        now = self._drivers.clock.now()
+        for head in await self._journal.heads(statuses=[ExecutionStatus.PAUSED]):
+            if head.expires_at is None or head.expires_at > now:
+                continue
+            try:
+                state = await self._observer.state(head.id)
+                if state.on_expiry == "cancel":
+                    await self._control.cancel(head.id, by="paused for too long")
+            except WindlassError as error:  # the others are dealt with all the same
+                _log.warning("%s was paused for too long and cannot be dealt with: %s", head.id, error.message)
+            else:
+                dealt.append((head.id, state.on_expiry))
+        return dealt
+
+
+async def release_dead_reservations(drivers: LocalDrivers, ledger: Ledger) -> None:
+    """Count what executions of dead processes have reserved as spent, so that no attempt waits for it."""
+    for row in await ledger.spent("execution"):
+        if row.reserved_usd or row.reserved_tokens:
+            heads = await drivers.journal.heads(prefix=row.heading)
+            if not heads or not drivers.driven(heads[0]):
+                await ledger.abandon(row.heading, drivers.clock.now())
+
+
+def _running(head: Head) -> UsageError:
+    return UsageError(f"execution {head.id} is running", advice=(f"windlass cancel {head.id}",))

@@ -1,0 +1,165 @@
+"""Puts requests to executions: to the driver in this process, to another process's inbox, or into the journal itself.
+
+An execution that no process drives gets what was asked written into its journal (D10 for retry and skip).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass.core import events as ev
+from windlass.core.edit import edited, misplaced
+from windlass.core.questions import changes_of, open_questions
+from windlass.core.redo import check_retry, check_skip
+from windlass.core.state import State, StepState
+from windlass.engine.driver import head_of
+from windlass.engine.drivers import POLL, LocalDrivers
+from windlass.engine.inbox import to_event
+from windlass.engine.lookup import find_step
+from windlass.engine.observer import Observer
+from windlass.errors import Conflict, NotPermitted, UsageError
+from windlass.ids import new_id
+from windlass.plan.model import Step
+from windlass.ports import Message, Toolbox
+from windlass.process import AttemptAbove, attempt_behind, peer
+
+__all__ = ["Requests", "check_edits", "persist", "refusal_of"]
+
+T = TypeVar("T")
+MOST_REFUSED = 20
+"""Refused answers that are written down for one execution: a step could try for ever."""
+TRIES = 24
+"""Tries of a request while other processes are quicker: with each try one of them has succeeded."""
+LONGER = 0.01
+"""Seconds by which each wait before another try is longer than the last."""
+_REDOING = (ev.StepRetried, ev.StepSkipRequested)
+
+
+async def persist(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again when another process was quicker (`Conflict`); `ask` reads the state anew each time."""
+    for tried in range(1, TRIES):
+        try:
+            return await ask()
+        except Conflict:
+            await asyncio.sleep(LONGER * tried)
+    return await ask()
+
+
+def refusal_of(source: AttemptAbove) -> NotPermitted:
+    """The error for an answer that a step tried to give."""
+    return NotPermitted(
+        f"only a person can answer that, and this comes from inside {source}",
+        advice=("answer in a terminal or a browser of your own: windlass approvals",),
+    )
+
+
+class Requests:
+    """Puts a request to an execution, whichever process drives it, if any."""
+
+    def __init__(self, observer: Observer, drivers: LocalDrivers) -> None:
+        self._observer = observer
+        self._drivers = drivers
+        self._journal = drivers.journal
+        self._clock = drivers.clock
+
+    async def answer(self, state: State, body: dict[str, Any]) -> None:
+        """Give an answer; returns when it is on disk."""
+        if state.id in self._drivers:
+            if not await self._drivers.deliver(state.id, body):
+                raise Conflict(f"execution {state.id} paused before your answer was saved: send it again")
+        elif self._drivers.driven(state):
+            await self._journal.send(state.id, self._clock.now(), body)
+        else:
+            now = self._clock.now()
+            event = to_event(state, Message(0, state.id, now, body), now)
+            if event is None:
+                raise UsageError(
+                    f"execution {state.id} is not waiting for that answer any more",
+                    advice=(f"see what it waits for: windlass status {state.id}",),
+                )
+            after, before = state.seq, open_questions(state)
+            state.apply(event)
+            changed = changes_of(before, open_questions(state))
+            await self._journal.append(state.id, after, [event], questions=changed)
+
+    async def refuse_attempts(self, state: State, what: str, step: str = "") -> None:
+        """Refuse an answer that comes from inside an attempt, of whatever execution, and write that down."""
+        source = await asyncio.to_thread(attempt_behind) if peer.get() is not None else attempt_behind()
+        if source is None:
+            return
+        if not state.status.finished and len(state.refused) < MOST_REFUSED:
+            await self.answer(state, {"kind": "refused", "what": what, "step": step, "by": str(source)})
+        raise refusal_of(source)
+
+    async def redo(self, state: State, step: str, body: dict[str, Any]) -> State:
+        """Have a step retried or skipped, also after the end of its execution; returns the state with that on disk.
+
+        Raises `Conflict` where the request came to nothing: read the state again, ask again.
+        """
+        found = find_step(state, step)
+        (check_skip if body["kind"] == "skip" else check_retry)(state, found)
+        body, since = {**body, "step": found.id, "request": new_id()}, state.seq
+        if state.id in self._drivers:
+            await self._drivers.deliver(state.id, body)
+        elif self._drivers.driven(state):
+            await self._journal.send(state.id, self._clock.now(), body)
+            await self._taken(state, body)
+        else:
+            await self._write(state, body, [])
+        after = await self._journal.read(state.id, since)
+        if not any(isinstance(entry.event, _REDOING) and entry.event.step == found.id for entry in after):
+            raise Conflict(f"execution {state.id} moved on before the request for step {found.id} was read")
+        return await self._observer.state(state.id)
+
+    async def _taken(self, state: State, body: dict[str, Any]) -> None:
+        """Wait until the driver has read the message; if it ended before that, take it back and write it ourselves."""
+        while left := await self._unread(state.id, body):
+            current = await self._observer.state(state.id)
+            if not self._drivers.driven(current):
+                await self._write(current, body, [message.id for message in left])
+                return
+            await asyncio.sleep(POLL)
+
+    async def _unread(self, execution: str, body: dict[str, Any]) -> list[Message]:
+        mine = [message for message in await self._journal.receive() if message.execution == execution]
+        return [message for message in mine if message.body.get("request") == body["request"]]
+
+    async def _write(self, state: State, body: dict[str, Any], consumed: list[int]) -> None:
+        now, seq = self._clock.now(), state.seq
+        event = to_event(state, Message(0, state.id, now, body), now)
+        events: list[ev.Event] = []
+        if event is not None:
+            reopened = [ev.ExecutionReopened(now, str(body.get("by", "")))] if state.status.finished else []
+            events = [*reopened, event]
+        for one in events:
+            state.apply(one)
+        await self._journal.append(state.id, seq, events, head=head_of(state), consumed=consumed)
+
+
+def check_edits(
+    step: StepState, edits: Mapping[str, Any], runtime: str | None, model: str | None, tools: Toolbox
+) -> dict[str, Any]:
+    """The edits as the journal holds them. Raises `UsageError` where the step cannot have them."""
+    spec = step.spec
+    if (runtime or model) and not spec.is_agent:
+        raise UsageError(f"step {step.id} has no agent, so it has no runtime and no model", advice=_own_keys(spec))
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(edits)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the arguments of step {step.id} are not plain data: {error}") from error
+    wrong = [f"{name!r} is not an argument of an agent step" for name in misplaced(spec, plain)]
+    if plain and not wrong and not spec.is_code and not spec.is_agent and tools.get(spec.tool_name) is not None:
+        wrong = tools.misnamed(spec.tool_name, edited(StepState(step.id, spec, edits=plain), dict(spec.arguments)))
+    if wrong:
+        raise UsageError(f"step {step.id}: {'; '.join(wrong)}", advice=_own_keys(spec))
+    return plain
+
+
+def _own_keys(spec: Step) -> tuple[str, ...]:
+    if spec.is_agent:
+        return ("it has: prompt, role, skills, files, max_turns; and --runtime, --model",)
+    return (f"it has: {', '.join(sorted({*spec.arguments, *(('run',) if spec.run is not None else ())}))}",)

@@ -1,0 +1,154 @@
+"""Goes on with executions that are paused or were left by a dead process, after checking that they can (D5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.core import events as ev
+from windlass.core.advice import no_outcome, ways_after
+from windlass.core.state import State
+from windlass.engine.agents.tool import AgentTool
+from windlass.engine.drivers import Launcher, LocalDrivers
+from windlass.engine.execution import Execution
+from windlass.engine.inbox import checked_limit
+from windlass.engine.lookup import find_step
+from windlass.engine.observer import Observer
+from windlass.engine.plans import Plans
+from windlass.engine.recovery import Findings, examine
+from windlass.engine.requests import Requests, persist
+from windlass.engine.starting import Handle
+from windlass.errors import CannotResume, UsageError
+from windlass.ports import Ledger, Tool
+
+__all__ = ["Resumer"]
+
+
+class Resumer:
+    """Resumes executions."""
+
+    def __init__(
+        self,
+        drivers: LocalDrivers,
+        observer: Observer,
+        requests: Requests,
+        plans: Plans,
+        launcher: Launcher,
+        handle: Handle,
+        ledger: Ledger,
+        agents: AgentTool | None,
+    ) -> None:
+        self._drivers = drivers
+        self._observer = observer
+        self._requests = requests
+        self._plans = plans
+        self._launcher = launcher
+        self._handle = handle
+        self._ledger = ledger
+        self._agents = agents
+
+    async def resume(
+        self,
+        execution: str,
+        *,
+        hold: bool = True,
+        accept_changes: bool = False,
+        keep_plan: bool = False,
+        workdir: str | None = None,
+        take_over: bool = False,
+        decisions: Sequence[ev.DecisionMade] = (),
+        budget: Sequence[ev.BudgetAnswered] = (),
+    ) -> Execution:
+        """Go on with a paused or orphaned execution, after checking that it can (D5).
+
+        If its plan file or tools changed since, that is a reason against it: `accept_changes` goes on with
+        the new ones, `keep_plan` with the plan as it was.
+        """
+
+        async def ask() -> Execution:
+            state = await self._observer.state(execution)
+            since = state.seq
+            if decisions or budget or accept_changes:
+                await self._requests.refuse_attempts(state, "resume")
+            self._check_free(state, take_over)
+            tools, replanned = await self._ready(state, workdir, accept_changes, keep_plan)
+            opening = [*replanned, self._launcher.opening(state, workdir)]
+            opening += [*_checked_decisions(state, decisions), *budget]
+            for answer in budget:
+                checked_limit(answer.usd, answer.tokens)
+            driver = self._launcher.driver(state, tools, hold=hold)
+            for message in await self._drivers.journal.receive():
+                if message.execution == state.id:
+                    driver.catch_up(message)
+            return self._handle(state.id, since, await self._launcher.drive(driver, opening))
+
+        return await persist(ask)
+
+    async def check(self, execution: str) -> State:
+        """Its state, if a resume could go on with it as it is; else every reason why not is raised (D5)."""
+        state = await self._observer.state(execution)
+        self._check_free(state, take_over=False)
+        _tools, findings = await self._examined(state, state.workdir)
+        if findings.reasons:
+            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
+        return state
+
+    async def _ready(
+        self, state: State, workdir: str | None, accept_changes: bool, keep_plan: bool
+    ) -> tuple[Sequence[Tool], list[ev.Event]]:
+        """Load the tools that it needs, and its changed plan if that is accepted. Raises `CannotResume`."""
+        folder, file = workdir or state.workdir, state.source.path
+        tools: Sequence[Tool]
+        tools, findings = await self._examined(state, folder)
+        if any(step.spec.is_agent for step in state.steps.values()):
+            # What its last driver did not live to settle.
+            await self._ledger.abandon(state.id, self._drivers.clock.now())
+        replanned: list[ev.Event] = []
+        if findings.changed and accept_changes and file is not None and os.path.exists(file):
+            loaded = self._plans.read(file, folder)
+            tools, findings.tools = loaded.tools, []  # what it needs was checked with it
+            raw = msgspec.Raw(loaded.plan.encoded)
+            replanned.append(ev.ExecutionReplanned(self._drivers.clock.now(), raw, loaded.source))
+        unaccepted = findings.changed and not (accept_changes or keep_plan)
+        if findings.missing or findings.tools or unaccepted:
+            raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
+        return tools, replanned
+
+    async def _examined(self, state: State, workdir: str) -> tuple[list[Tool], Findings]:
+        """Load the tools that its plan brings, and find every reason against going on with it."""
+        tools: list[Tool] = []
+        unloadable: list[str] = []
+        try:
+            tools = self._plans.tools_of(state.source)
+        except UsageError as error:
+            unloadable = [error.message]
+        known = self._launcher.performer.tools.extended(tools)
+        findings = examine(state, known, workdir, self._launcher.environment)
+        findings.tools += unloadable
+        if self._agents is not None:
+            findings.tools += await self._agents.missing(state)
+            findings.changed += await self._agents.outdated(state)
+        return tools, findings
+
+    def _check_free(self, state: State, take_over: bool) -> None:
+        if state.status.finished:
+            raise UsageError(
+                f"execution {state.id} is {state.status}; there is nothing to resume", advice=ways_after(state)
+            )
+        if self._drivers.driven(state) and not take_over:
+            raise UsageError(
+                f"execution {state.id} is running in another process (driver {state.driver})",
+                advice=(
+                    f"follow it: windlass watch {state.id}",
+                    f"if that process hangs: windlass resume {state.id} --take-over",
+                ),
+            )
+
+
+def _checked_decisions(state: State, decisions: Sequence[ev.DecisionMade]) -> Sequence[ev.DecisionMade]:
+    for decision in decisions:
+        if find_step(state, decision.step).waiting_for != "outcome":
+            raise no_outcome(state, decision.step)
+    return decisions

@@ -1,0 +1,154 @@
+"""Makes new executions: of a plan, or as a fork of an earlier one."""
+
+from __future__ import annotations
+
+import os
+from asyncio import Task
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.state import State, fold
+from windlass.engine.driver import head_of
+from windlass.engine.drivers import Launcher
+from windlass.engine.execution import Execution
+from windlass.engine.fork import fork_events
+from windlass.engine.lookup import find_plan_step
+from windlass.engine.observer import Observer
+from windlass.engine.plans import LoadedPlan, Plans
+from windlass.errors import UsageError
+from windlass.ids import new_id
+from windlass.plan.load import bind_inputs
+from windlass.plan.model import Plan
+from windlass.ports import Journal
+
+__all__ = ["Handle", "Starter"]
+
+Handle = Callable[[str, int, Task[State]], Execution]
+"""Makes the handle of an execution that goes on here: its id, the sequence it had reached, the task that drives it."""
+
+
+class Starter:
+    """Starts executions."""
+
+    def __init__(
+        self, journal: Journal, clock: Clock, plans: Plans, observer: Observer, launcher: Launcher, handle: Handle
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._plans = plans
+        self._observer = observer
+        self._launcher = launcher
+        self._handle = handle
+
+    async def create(
+        self,
+        plan: Plan | LoadedPlan,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        workdir: Path | str | None = None,
+        on_overrun: Literal["", "ask", "proceed"] = "",
+        anyway: bool = False,
+    ) -> str:
+        """Write a new execution down without driving it; `resume` starts it, in any process."""
+        loaded = LoadedPlan.of(plan)
+        created = await self._created(loaded, inputs, workdir, on_overrun, anyway, None)
+        state = fold([created], loaded.plan)
+        await self._journal.append(created.id, 0, [created], head=head_of(state))
+        return created.id
+
+    async def start(
+        self,
+        plan: Plan | LoadedPlan | Path | str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        workdir: Path | str | None = None,
+        hold: bool = True,
+        on_overrun: Literal["", "ask", "proceed"] = "",
+        anyway: bool = False,
+        id: str | None = None,
+    ) -> Execution:
+        """Start a plan. Returns when the start is on disk; the execution goes on in the background.
+
+        With `hold`, it stays while only a person can go on; without, it is then paused. `on_overrun` says for this
+        execution alone what happens at a limit of the budget. A program or runtime that is missing is refused, unless
+        it is to start `anyway`. `id` is one of `new_id` that was kept for it: there can be only one execution of an
+        id, however often it is asked for.
+        """
+        loaded = self._plans.read(plan, workdir) if isinstance(plan, Path | str) else LoadedPlan.of(plan)
+        created = await self._created(loaded, inputs, workdir, on_overrun, anyway, id)
+        state = fold([created], loaded.plan)
+        driver = self._launcher.driver(state, loaded.tools, hold=hold, created=created)
+        return self._handle(created.id, 0, await self._launcher.drive(driver, [self._launcher.opening(state)]))
+
+    async def fork(
+        self,
+        execution: str,
+        *,
+        from_step: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        plan: Plan | LoadedPlan | None = None,
+        id: str | None = None,
+    ) -> str:
+        """Make a new execution that keeps what this one completed before `from_step`. `id` is as for `start`."""
+        origin = await self._observer.state(execution)
+        loaded = LoadedPlan(origin.plan, origin.source) if plan is None else LoadedPlan.of(plan)
+        chosen = loaded.plan
+        if from_step is not None:
+            from_step = find_plan_step(chosen, from_step)
+        known = {name: value for name, value in origin.inputs.items() if name in chosen.inputs}
+        events = fork_events(
+            origin,
+            new_id=id or new_id(),
+            now=self._clock.now(),
+            plan=chosen,
+            source=loaded.source,
+            inputs=bind_inputs(chosen, {**known, **(inputs or {})}),
+            workdir=origin.workdir,
+            from_step=from_step,
+        )
+        state = fold(events, chosen)
+        await self._journal.append(state.id, 0, events, head=head_of(state))
+        return state.id
+
+    async def _created(
+        self,
+        loaded: LoadedPlan,
+        inputs: Mapping[str, Any] | None,
+        workdir: Path | str | None,
+        on_overrun: Literal["", "ask", "proceed"],
+        anyway: bool,
+        id: str | None,
+    ) -> ev.ExecutionCreated:
+        """Make the first event of an execution, after every check that its plan has to pass."""
+        plan, folder = loaded.plan, os.path.abspath(workdir or os.getcwd())
+        self._plans.check(loaded, workdir)
+        if not os.path.isdir(folder):
+            raise UsageError(f"the working directory {folder} does not exist")
+        if not _utf8(folder):
+            raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be kept")
+        created = ev.ExecutionCreated(
+            self._clock.now(),
+            id=id or new_id(),
+            plan=msgspec.Raw(plan.encoded),
+            inputs=bind_inputs(plan, inputs or {}),
+            workdir=folder,
+            source=loaded.source,
+            on_overrun=on_overrun,
+            environment=self._launcher.environment,
+        )
+        await self._plans.prerequisites(loaded, workdir, anyway=anyway)
+        await self._plans.check_programs(plan)
+        return created
+
+
+def _utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
