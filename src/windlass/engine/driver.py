@@ -4,7 +4,7 @@
 
 Journal, act, journal: an attempt is launched only after its `attempt.started` is on disk, and nothing that
 follows from an outcome happens before the outcome is. An outcome and the next attempt's start share a commit.
-If the journal refuses (`Conflict`: another driver went on; or the disk is full), everything in flight is
+If the journal refuses (`Conflict`: another process took over; or the disk is full), everything in flight is
 stopped, nothing more is written, and whoever resumes finds a true journal.
 """
 

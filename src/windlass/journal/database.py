@@ -152,7 +152,7 @@ class Database:
 
     def _begin(self, db: sqlite3.Connection, wait: float | None) -> None:
         """Take SQLite's write lock. Its own busy handler waits `busy` seconds in each try."""
-        give_up = time.monotonic() + (wait or 0.0)
+        give_up: float | None = None
         while True:
             try:
                 db.execute("BEGIN IMMEDIATE")
@@ -162,6 +162,7 @@ class Database:
                     raise
                 if wait == 0.0:
                     raise Busy from error
+                give_up = give_up or time.monotonic() + (wait or 0.0)
                 if time.monotonic() >= give_up:
                     raise self._locked(wait or self._busy) from error
                 time.sleep(RETRY_EVERY)
@@ -206,8 +207,10 @@ class _OpenFile:
         """To be made while a connection is open, right after it was."""
         self._path = str(path)
         self._log_path = f"{path}-wal"
-        self._file = _identity(os.stat(self._path))
-        self._log: tuple[int, int] | None = None
+        found = os.stat(self._path)
+        self._device, self._file = found.st_dev, found.st_ino
+        self._log: int | None = None
+        """The log is beside the file, on the same device."""
 
     def check(self) -> None:
         """Raise `Vanished` unless the path still leads to the file that was opened."""
@@ -215,12 +218,12 @@ class _OpenFile:
             found = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
             raise self._vanished("was deleted or moved away") from None
-        if _identity(found) != self._file:
+        if found.st_ino != self._file or found.st_dev != self._device:
             raise self._vanished("was replaced by another file")
         if found.st_size < SMALLEST:
             raise self._vanished("was emptied")
         try:
-            log = _identity(os.stat(self._log_path))
+            log = os.stat(self._log_path).st_ino
         except FileNotFoundError:
             if self._log is None:
                 return  # nothing was written yet
@@ -238,10 +241,6 @@ class _OpenFile:
                 "see what is left: windlass doctor --deep",
             ),
         )
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
 
 
 @contextmanager
