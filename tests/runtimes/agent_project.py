@@ -31,6 +31,7 @@ __all__ = [
     "BOTH",
     "BUNDLED",
     "CLAUDE",
+    "CLAUDE_AND_SOAK",
     "MODEL",
     "OPEN",
     "PRICE",
@@ -49,9 +50,13 @@ __all__ = [
 
 CLAUDE, OPEN = "claude-code", "open-code"
 BOTH = pytest.mark.parametrize("runtime", [CLAUDE, pytest.param(OPEN, marks=needs_opencode)])
+CLAUDE_AND_SOAK = pytest.mark.parametrize(
+    "runtime", [CLAUDE, pytest.param(OPEN, marks=[needs_opencode, pytest.mark.soak])]
+)
+"""For what the engine does and the runner's own tests have on OpenCode, too."""
 MODEL = "claude-sonnet-4-5"
 BUNDLED = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
-PATIENCE = 60.0
+PATIENCE = 300.0
 PRICE = (3.0, 15.0)
 """Dollars per million tokens read and written: what Claude Code knows, and what OpenCode's settings here say."""
 

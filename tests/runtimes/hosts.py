@@ -99,7 +99,7 @@ class FakeHost:
         """All text so far."""
         return "".join(self.texts)
 
-    async def until(self, condition: Callable[[FakeHost], object], seconds: float = 60.0) -> None:
+    async def until(self, condition: Callable[[FakeHost], object], seconds: float = 300.0) -> None:
         """Wait until what was told fulfils the condition; it is asked again whenever something is told."""
         async with asyncio.timeout(seconds):
             while not condition(self):

@@ -53,7 +53,7 @@ class World:
         return AgentRequest("x:step:1", prompt, brief, self.scratch, self.scratch / "scratch", {}, **how)
 
     async def run(self, host: FakeHost | None = None, prompt: str = "do it", **how: Any) -> AgentResult:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return await self.runner().run(self.request(prompt, **how), host or FakeHost())
 
     @property

@@ -58,7 +58,7 @@ def test_a1_a_runner_is_one_file_and_one_row(source: Path, tmp_path: Path) -> No
 
     def python(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=project, env=env, capture_output=True, text=True, timeout=150
+            [sys.executable, *arguments], cwd=project, env=env, capture_output=True, text=True, timeout=400
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,11 @@ def failed(project: Project, windlass: Windlass, *arguments: str) -> Any:
     return error
 
 
+def one_and_soak(cases: Iterable[str], one: str) -> list[Any]:
+    """One case always, the others in `make soak`: the runners' own tests have each of them."""
+    return [case if case == one else pytest.param(case, marks=pytest.mark.soak) for case in cases]
+
+
 # -- programs ----------------------------------------------------------------------------------------
 
 BROKEN = {
@@ -41,7 +47,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("how", one_and_soak(BROKEN, "garbage"))
 def test_a2_a_broken_claude_is_a_failure_that_says_what_is_wrong(
     project: Project, windlass: Windlass, how: str
 ) -> None:
@@ -59,7 +65,7 @@ def test_a2_a_broken_claude_is_a_failure_that_says_what_is_wrong(
     assert error["advice"]
 
 
-@pytest.mark.parametrize("runtime", [CLAUDE, OPEN])
+@pytest.mark.parametrize("runtime", one_and_soak([CLAUDE, OPEN], CLAUDE))
 def test_c3_a_runtime_that_hangs_is_ended_by_the_steps_timeout(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:
@@ -82,7 +88,7 @@ OPEN_BROKEN = {
 }
 
 
-@pytest.mark.parametrize("how", OPEN_BROKEN)
+@pytest.mark.parametrize("how", one_and_soak(OPEN_BROKEN, "no server"))
 def test_a3_a_broken_opencode_is_a_failure_that_says_what_is_wrong(
     project: Project, windlass: Windlass, how: str
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
 from agent_project import BOTH, CLAUDE, OPEN, living, serving, told
 
 from windlass.core import events as ev
@@ -47,13 +48,18 @@ def cases() -> list[Case]:
     ]
 
 
+FEW = ("status-404", "refusal", "drop")
+"""One is corrected by the user, one by nobody, one by a retry. `make soak` runs all."""
+
+
+@pytest.mark.parametrize("named", [FEW, pytest.param((), marks=pytest.mark.soak, id="all")])
 @BOTH
 def test_c3_every_error_of_the_api_has_its_category_and_advice_and_keeps_what_there_was(
-    project: Project, windlass: Windlass, runtime: str
+    project: Project, windlass: Windlass, runtime: str, named: tuple[str, ...]
 ) -> None:
     tool, key = ("Read", "file_path") if runtime == CLAUDE else ("read", "filePath")
     note = project.file("note.txt", "a note")
-    all_cases = cases()
+    all_cases = [case for case in cases() if not named or case.name in named]
     looks = [Reply.use(tool, {key: str(note)}, text="I look at it.", when=f"case {case.name}.") for case in all_cases]
     tasks = [{"id": case.name, "task": f"case {case.name}.", "retry": {"max": 0}} for case in all_cases]
     if runtime == OPEN:  # which knows its models itself, and asks nobody

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = needs_opencode
 
 
-@pytest.mark.parametrize(("named", "instead"), [(CLAUDE, OPEN), (OPEN, CLAUDE)])
+@pytest.mark.parametrize(("named", "instead"), [pytest.param(CLAUDE, OPEN, marks=pytest.mark.soak), (OPEN, CLAUDE)])
 def test_a7_a_runtime_that_does_not_work_is_stood_in_for_and_that_is_said(
     project: Project, windlass: Windlass, named: str, instead: str
 ) -> None:
@@ -37,7 +37,7 @@ def test_a7_a_runtime_that_does_not_work_is_stood_in_for_and_that_is_said(
     assert model.requests[0].protocol == ("openai" if instead == OPEN else "anthropic")
 
 
-@pytest.mark.parametrize(("named", "instead"), [(CLAUDE, OPEN), (OPEN, CLAUDE)])
+@pytest.mark.parametrize(("named", "instead"), [(CLAUDE, OPEN), pytest.param(OPEN, CLAUDE, marks=pytest.mark.soak)])
 def test_a7_a_key_that_one_runtime_is_refused_does_not_stop_the_other(
     project: Project, windlass: Windlass, named: str, instead: str
 ) -> None:
@@ -57,8 +57,15 @@ def test_a7_a_key_that_one_runtime_is_refused_does_not_stop_the_other(
     assert "do it for me" in second.requests[0].last_user_text
 
 
-@pytest.mark.parametrize("named", [CLAUDE, OPEN])
-@pytest.mark.parametrize("how", ["by a flag", "because the other is missing too"])
+@pytest.mark.parametrize(
+    ("named", "how"),
+    [
+        (CLAUDE, "by a flag"),
+        (OPEN, "because the other is missing too"),
+        pytest.param(OPEN, "by a flag", marks=pytest.mark.soak),
+        pytest.param(CLAUDE, "because the other is missing too", marks=pytest.mark.soak),
+    ],
+)
 def test_a7_where_nobody_takes_over_that_is_said_at_once_with_what_to_do(
     project: Project, windlass: Windlass, named: str, how: str
 ) -> None:

@@ -6,7 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from agent_project import BOTH, CLAUDE, living, serving, told, write
+from agent_project import CLAUDE, CLAUDE_AND_SOAK, living, serving, told, write
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from conftest import Project, Windlass
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_c6_without_a_terminal_it_stops_with_3_and_goes_on_in_the_same_conversation_with_the_answer(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_project import BOTH, CLAUDE, OPEN, agent, bash, living, pids, serving, told, wait_for, write
+from agent_project import CLAUDE, CLAUDE_AND_SOAK, OPEN, agent, bash, living, pids, serving, told, wait_for, write
 from opencode_fixtures import needs_opencode
 
 from windlass.core import events as ev
@@ -50,7 +50,7 @@ def sleeping(runtime: str, project: Project) -> Reply:
     return bash(runtime, f"touch {project.path / 'running'}; sleep 1000", text="I wait.")
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_c4_pause_now_stops_in_the_middle_of_an_answer_and_a_resume_goes_on_in_the_same_conversation(
     project: Project, windlass: Windlass, until: Any, runtime: str
 ) -> None:
@@ -84,7 +84,7 @@ def test_c4_pause_now_stops_in_the_middle_of_an_answer_and_a_resume_goes_on_in_t
 @pytest.mark.parametrize(
     ("runtime", "moment"),
     [
-        (CLAUDE, "in an answer"),
+        pytest.param(CLAUDE, "in an answer", marks=pytest.mark.soak),
         (CLAUDE, "in a command"),
         pytest.param(OPEN, "in a command", marks=needs_opencode),
     ],
@@ -119,7 +119,7 @@ def test_a8_kill_9_of_windlass_leaves_nothing_and_a_resume_goes_on_in_the_same_c
     assert ran.json["cost"]["known"] is False, "and what it used at its end nobody knows"
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes_on_in_the_same_conversation(
     project: Project, windlass: Windlass, until: Any, runtime: str
 ) -> None:
@@ -148,7 +148,11 @@ def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes
 
 @pytest.mark.parametrize(
     ("runtime", "how"),
-    [(CLAUDE, "a signal"), (CLAUDE, "a command"), pytest.param(OPEN, "a command", marks=needs_opencode)],
+    [
+        (CLAUDE, "a signal"),
+        pytest.param(CLAUDE, "a command", marks=pytest.mark.soak),
+        pytest.param(OPEN, "a command", marks=needs_opencode),
+    ],
 )
 def test_a8_an_interrupt_ends_all_at_once_and_stands_still(
     project: Project, windlass: Windlass, until: Any, runtime: str, how: str

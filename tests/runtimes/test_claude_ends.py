@@ -120,7 +120,10 @@ async def test_a8_a_runtime_that_does_not_heed_an_interrupt_is_killed_after_the_
     assert result.interrupted
 
 
-@pytest.mark.parametrize("moment", ["in a command", "in an answer", "at the start"])
+@pytest.mark.parametrize(
+    "moment",
+    ["in a command", *(pytest.param(when, marks=pytest.mark.soak) for when in ("in an answer", "at the start"))],
+)
 async def test_a8_a_cancelled_run_leaves_nothing_running(tmp_path: Path, moment: str) -> None:
     script = [Reply.hang(after="half") if moment == "in an answer" else busy(tmp_path)]
     host = FakeHost()

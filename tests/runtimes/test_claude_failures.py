@@ -30,15 +30,20 @@ def failure_of(result: AgentResult) -> Failure:
 @pytest.mark.parametrize(
     ("status", "message", "category", "elsewhere", "advice"),
     [
-        (400, "tools.0: bad schema", Category.LOGIC, False, "the request itself was refused"),
         (400, LONG, Category.LOGIC, False, "fewer or smaller files"),
         (401, "invalid x-api-key", Category.PERMISSION, True, "windlass doctor"),
-        (403, "not for you", Category.PERMISSION, True, "windlass doctor"),
         (404, "model: claude-none", Category.CONFIGURATION, True, "--model"),
-        (413, "request too large", Category.LOGIC, False, "fewer or smaller files"),
-        (429, "slow down", Category.TRANSIENT, True, ""),
-        (500, "internal", Category.TRANSIENT, True, ""),
-        (529, "overloaded", Category.TRANSIENT, True, ""),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)  # test_runner_endings.py has one of each kind
+            for case in (
+                (400, "tools.0: bad schema", Category.LOGIC, False, "the request itself was refused"),
+                (403, "not for you", Category.PERMISSION, True, "windlass doctor"),
+                (413, "request too large", Category.LOGIC, False, "fewer or smaller files"),
+                (429, "slow down", Category.TRANSIENT, True, ""),
+                (500, "internal", Category.TRANSIENT, True, ""),
+                (529, "overloaded", Category.TRANSIENT, True, ""),
+            )
+        ),
     ],
 )
 async def test_a7_an_error_of_the_api_is_judged_by_its_status_and_keeps_what_there_was(
@@ -105,6 +110,7 @@ async def test_a2_a_connection_that_breaks_in_an_answer_is_transient_and_said_ag
     assert result.usage.tokens_in >= 300
 
 
+@pytest.mark.soak
 async def test_a2_a_refusal_is_no_success_and_the_same_elsewhere(tmp_path: Path) -> None:
     async with claude_world(tmp_path, Reply.refuse("I would rather", repeat=True)) as world:
         result = await world.runner.run(world.request(), FakeHost())
@@ -114,6 +120,7 @@ async def test_a2_a_refusal_is_no_success_and_the_same_elsewhere(tmp_path: Path)
     assert "word the task differently" in failure.advice[0]
 
 
+@pytest.mark.soak
 async def test_a2_an_answer_without_end_says_how_to_allow_a_longer_one(tmp_path: Path) -> None:
     async with claude_world(tmp_path, Reply.cut_short("and so on", repeat=True)) as world:
         result = await world.runner.run(world.request(), FakeHost())
@@ -123,6 +130,7 @@ async def test_a2_an_answer_without_end_says_how_to_allow_a_longer_one(tmp_path:
     assert "and so on" in result.output
 
 
+@pytest.mark.soak
 async def test_a2_too_many_turns_is_a_failure_that_names_the_setting(tmp_path: Path) -> None:
     step = Reply.use("Write", {"file_path": str(tmp_path / "work" / "a.txt"), "content": "a"}, text="more")
     async with claude_world(tmp_path, [step, Reply.say("never said")]) as world:

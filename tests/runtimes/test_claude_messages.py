@@ -43,7 +43,7 @@ async def told(folder: Path, *messages: Mapping[str, Any], **request: Any) -> tu
 # --- helpers of the real runtime --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("background", [pytest.param(False, marks=pytest.mark.soak), True])
 async def test_a2_a_subagents_work_is_waited_for_and_billed(tmp_path: Path, background: bool) -> None:
     """In the background, the first result is not the last: the run ends when the runtime says it is idle."""
     task = {

@@ -352,7 +352,7 @@ async def test_a8_an_interrupt_closes_the_connection(protocol: str, tmp_path: Pa
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server, asyncio.timeout(60):
+    async with server, asyncio.timeout(300):
         world = World(protocol, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", tmp_path)
         runner, host = world.runner(), FakeHost()
         running = asyncio.ensure_future(runner.run(world.request(), host))

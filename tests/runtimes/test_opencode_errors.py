@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode, settings
 
@@ -16,7 +14,7 @@ from windlass.errors import Category
 from windlass.runners.opencode.runner import OpenCodeRunner
 from windlass.testing import Reply
 
-pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="session")]
 
 LOGIC, TRANSIENT = Category.LOGIC, Category.TRANSIENT
 PERMISSION, CONFIGURATION = Category.PERMISSION, Category.CONFIGURATION
@@ -35,14 +33,6 @@ CASES = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("opencode"), retries=0)
-    await made.warm()
-    yield made
-    await made.close()
-
-
 @pytest.fixture(scope="module")
 def by_run(bench: Bench) -> OpenCodeRunner:
     return bench.another_runner(contract="run")
@@ -53,12 +43,17 @@ def runner(bench: Bench, by_run: OpenCodeRunner, request: pytest.FixtureRequest)
     return bench.runner if request.param == "serve" else by_run
 
 
-ALSO_BY_RUN = ("401", "404", "529", "a dropped stream", "a refusal", "an answer cut short", "an empty answer")
-"""A process for each takes seconds; the others differ from these in nothing that `run` sees."""
+BY_RUN = ("401", "a dropped stream", "a refusal")
+"""A process for each takes seconds. `serve` has every ending in test_runner_endings.py."""
 
 
 @pytest.mark.parametrize(
-    ("contract", "case"), [*(("serve", case) for case in CASES), *(("run", case) for case in ALSO_BY_RUN)]
+    ("contract", "case"),
+    [
+        pytest.param(contract, case, marks=() if contract == "run" and case in BY_RUN else pytest.mark.soak)
+        for contract in ("serve", "run")
+        for case in CASES
+    ],
 )
 async def test_c3_the_model_apis_trouble_is_a_failure_of_its_kind(
     bench: Bench, by_run: OpenCodeRunner, contract: str, case: str

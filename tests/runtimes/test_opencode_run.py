@@ -74,7 +74,7 @@ async def test_a3_what_needs_a_question_is_refused_and_what_is_listed_is_not(ben
 
 
 @needs_opencode
-@pytest.mark.parametrize("how", ["interrupt", "cancel"])
+@pytest.mark.parametrize("how", ["interrupt", pytest.param("cancel", marks=pytest.mark.soak)])
 async def test_a8_nothing_of_a_stopped_turn_runs_on(bench: Bench, eventually: Eventually, how: str) -> None:
     request, host = bench.request("go"), FakeHost()
     async with bench.model(bash("sleep 1011", "I will wait.")):

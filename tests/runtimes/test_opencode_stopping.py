@@ -6,12 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode
 
@@ -19,16 +18,8 @@ from windlass.errors import Category
 from windlass.ports import Answer, Permissions
 from windlass.testing import Reply
 
-pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="session")]
 Eventually = Callable[..., Awaitable[Any]]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("opencode"))
-    await made.warm()
-    yield made
-    await made.close()
 
 
 def bash(command: str, text: str = "") -> Reply:

@@ -6,11 +6,9 @@ The same folder is run untrusted and trusted: what happens when it is trusted sh
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from hosts import FakeHost
 from opencode_fixtures import Bench, free_port, needs_opencode, opencode_binary, settings
 
@@ -18,7 +16,7 @@ from windlass.errors import Category
 from windlass.runners.opencode.probe import Contract
 from windlass.testing import Reply, ScriptedModel
 
-pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="session")]
 
 PLUGIN = """
 import { writeFileSync } from "node:fs"
@@ -27,13 +25,6 @@ export const Evil = async () => {
   return {}
 }
 """
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("opencode"))
-    yield made
-    await made.close()
 
 
 class Hostile:

@@ -23,10 +23,10 @@ from windlass.core.budget import Amount
 from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, AgentResult, Runner, ToolReturn
 from windlass.runners.endings import ENDINGS, TurnEnding
+from windlass.runtimes import RUNTIMES
 from windlass.testing import Received, Reply, ScriptedModel
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "runtimes.md"
-RUNTIMES = ("claude-code", "open-code", "cli")
 ANSWER, TOOL_FAILED = "an answer", "a tool failed, then an answer"
 SILENT_END, ODD_EXIT = "exit code 0 without an answer", "another exit code after an answer"
 
@@ -116,24 +116,20 @@ Ask = Callable[..., AgentRequest]
 
 
 @asynccontextmanager
-async def claude_code(folder: Path, model: Model) -> AsyncIterator[tuple[Runner, Ask]]:
+async def claude_code(folder: Path, model: Model, bench: Bench) -> AsyncIterator[tuple[Runner, Ask]]:
     async with claude_world(folder, model, env={"CLAUDE_CODE_MAX_RETRIES": "0"}) as world:
         yield world.runner, world.request
 
 
 @asynccontextmanager
-async def open_code(folder: Path, model: Model) -> AsyncIterator[tuple[Runner, Ask]]:
-    bench = Bench(folder, retries=0)
+async def open_code(folder: Path, model: Model, bench: Bench) -> AsyncIterator[tuple[Runner, Ask]]:
     work = bench.folder()
-    try:
-        async with ScriptedModel(model, port=bench.port):
-            yield bench.runner, lambda prompt, **how: bench.request(prompt, workdir=work, **how)
-    finally:
-        await bench.close()
+    async with ScriptedModel(model, port=bench.port):
+        yield bench.runner, lambda prompt, **how: bench.request(prompt, workdir=work, **how)
 
 
 @asynccontextmanager
-async def cli(folder: Path, model: Model) -> AsyncIterator[tuple[Runner, Ask]]:
+async def cli(folder: Path, model: Model, bench: Bench) -> AsyncIterator[tuple[Runner, Ask]]:
     async with scripted("anthropic", folder, model, now=time.time) as (world, _):
         yield world.runner(), world.request
 
@@ -170,12 +166,13 @@ def test_c3_the_table_of_endings_in_the_docs_is_the_one_in_the_code() -> None:
         assert row.advice == meaning.advice.format(runtime="RUNTIME"), ending
 
 
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_c3_a_turn_ends_as_the_table_says(runtime: str, tmp_path: Path) -> None:
+async def test_c3_a_turn_ends_as_the_table_says(runtime: str, tmp_path: Path, bench: Bench) -> None:
     if runtime == "open-code" and opencode_binary() is None:
         pytest.skip("no OpenCode: make dev installs it")
     model = Model(runtime)
-    async with WORLDS[runtime](tmp_path, model) as (runner, ask):
+    async with WORLDS[runtime](tmp_path, model, bench) as (runner, ask):
         for row in SCRIPTED:
             if TABLE[row].cells[runtime] == "–":
                 continue
@@ -186,7 +183,6 @@ async def test_c3_a_turn_ends_as_the_table_says(runtime: str, tmp_path: Path) ->
             failed = ToolReturn({"code": 3}, Failure(Category.LOGIC, "exit code 3"))
             host = FakeHost(tools=[SHELL] if runtime == "cli" else [], tool=lambda used, failed=failed: failed)
             checked(runtime, row, await runner.run(ask("go", **how), host))
-        await runner.close()
 
 
 @pytest.mark.parametrize("runtime", PROGRAMS)

@@ -30,7 +30,7 @@ VERBATIM = (2, 1, 248)
 
 _NEEDS_SDK = "pip install 'windlass[agents]'"
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds for `claude --version`. It takes 0.1; a cold disk and a busy machine take longer."""
 _MOST = 64 * 1024
 _VERSION = re.compile(r"\s*(\d+)\.(\d+)\.(\d+)\S*\s+\(Claude Code\)")

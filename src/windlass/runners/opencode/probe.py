@@ -22,7 +22,7 @@ __all__ = ["Contract", "OpenCodeProgram", "Probe"]
 
 Contract = Literal["serve", "run", "legacy"]
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds in which a program must say its version. It takes one; a busy machine takes longer."""
 MOST = 1 << 20
 """Bytes of its answer that are looked at."""

@@ -35,7 +35,7 @@ __all__ = ["OpenCodeServer", "ServerError", "ServerPool", "Stopped", "answered",
 
 log = logging.getLogger("windlass.runners.opencode")
 
-STARTING = 120.0
+STARTING = 300.0
 """Seconds in which a server must be up. It takes four; a busy machine takes much longer."""
 FIRST_ANSWER = 2.0
 """A request that comes while the server still starts may never be answered: it is given up soon and put again."""
