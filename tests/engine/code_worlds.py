@@ -19,8 +19,8 @@ from windlass.core import events as ev
 from windlass.core.questions import QuestionChanges
 from windlass.core.state import State, StepState
 from windlass.engine.code.composed import ComposedTools
-from windlass.engine.code.finding import CodeSearch
 from windlass.engine.code.running import Desk
+from windlass.engine.code.search import CodeSearch
 from windlass.engine.code.tool import CodeTool
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine

@@ -14,9 +14,8 @@ from sandbox_runs import finish, program
 from windlass.ports import ProgramError, ProgramLimits, Trouble
 from windlass.process import Supervisor
 from windlass.sandbox import frames
-from windlass.sandbox.attendant import Attendant, WorkerLost, attended, start
-from windlass.sandbox.pool import Pool
 from windlass.sandbox.programs import Run
+from windlass.sandbox.workers import Attendant, Pool, WorkerLost, attended, start
 
 LIAR = str(Path(__file__).with_name("lying_worker.py"))
 LIMITS = ProgramLimits(cpu=0.05)

@@ -15,7 +15,7 @@ from sandbox_runs import answer, finish, program, run_program
 
 from windlass.ports import Program, ProgramError, ProgramLimits, ProgramRun, Turn
 from windlass.process import Supervisor
-from windlass.sandbox import attendant
+from windlass.sandbox import workers
 from windlass.sandbox.programs import WasmSandbox
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -165,7 +165,7 @@ async def test_g1_workers_with_nothing_in_them_are_ended(compiled_cache: Path, e
 
 
 async def test_g1_more_programs_wait_than_a_worker_holds(narrow: WasmSandbox) -> None:
-    count = attendant.MOST_RUNS * 2
+    count = workers.MOST_RUNS * 2
     runs = [await opened(narrow, program(WAITING, data={"inputs": {"n": n}})) for n in range(count)]
     await narrow.check("")  # the worker has nothing to do any more: those that had to make room come first now
     ended = await asyncio.gather(*(finish(run, turn) for run, turn in runs))
@@ -177,7 +177,7 @@ async def test_g1_more_programs_wait_than_a_worker_holds(narrow: WasmSandbox) ->
 async def test_g1_programs_that_hold_much_memory_make_room_for_each_other(
     narrow: WasmSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attendant, "MOST_MEMORY", 64 * 1024 * 1024)
+    monkeypatch.setattr(workers, "MOST_MEMORY", 64 * 1024 * 1024)
     source = "const held = new Uint8Array(2e7).fill(1); const r = await tools.echo({ n: 5 }); return held[9] + r.n"
     runs = [await opened(narrow, program(source)) for _ in range(12)]
     (pid,) = narrow.workers

@@ -7,8 +7,7 @@ import struct
 
 import pytest
 
-from windlass.sandbox.seccomp import ALLOWED, FATAL, program
-from windlass.sandbox.syscalls import NUMBERS, number
+from windlass.sandbox.seccomp import ALLOWED, FATAL, NUMBERS, number, program
 
 PID = 4711
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

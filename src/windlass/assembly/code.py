@@ -10,8 +10,8 @@ from typing import NamedTuple
 from windlass.clock import SystemClock
 from windlass.core.decide import Policy
 from windlass.engine.code.composed import ComposedTools
-from windlass.engine.code.finding import CodeSearch
 from windlass.engine.code.running import Desk
+from windlass.engine.code.search import CodeSearch
 from windlass.engine.code.tool import CodeTool
 from windlass.homes import user_folder
 from windlass.ports import Sandbox, Shelf, Tool

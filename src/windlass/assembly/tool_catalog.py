@@ -9,8 +9,7 @@ from typing import Any, Literal
 from windlass.clock import iso
 from windlass.engine.code.caller import callable_names
 from windlass.engine.code.composed import Composed
-from windlass.engine.code.finding import CodeSearch
-from windlass.engine.code.search import search
+from windlass.engine.code.search import CodeSearch, search
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
 from windlass.homes import user_folder

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from windlass.core.events import Source
 from windlass.engine.agents.tool import AgentTool
-from windlass.engine.code.reading import refuse_unreadable
+from windlass.engine.code.tool import refuse_unreadable
 from windlass.engine.drivers import Launcher
 from windlass.engine.prerequisites import find_missing
 from windlass.errors import PlanInvalid, UsageError

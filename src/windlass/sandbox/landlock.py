@@ -10,7 +10,7 @@ import ctypes
 import os
 from typing import Final
 
-from windlass.sandbox.syscalls import call
+from windlass.sandbox.seccomp import call
 
 __all__ = ["restrict"]
 

@@ -14,11 +14,9 @@ from typing import Any
 from windlass.ports import Delivery, Health, Program, ProgramError, Turn
 from windlass.process import Supervisor
 from windlass.sandbox import frames
-from windlass.sandbox.answers import Nonsense, said, value_of
-from windlass.sandbox.attendant import Attendant, WorkerLost, start
-from windlass.sandbox.pool import IDLE, Pool
+from windlass.sandbox.messages import HALF, Nonsense, delivering, opening, portions, result_of, said, value_of, whole
 from windlass.sandbox.quickjs import VERSION
-from windlass.sandbox.requests import HALF, delivering, opening, portions, result_of, whole
+from windlass.sandbox.workers import IDLE, Attendant, Pool, WorkerLost, start
 
 __all__ = ["Run", "WasmSandbox"]
 

@@ -16,8 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.engine.code.types import key
-from windlass.engine.code.typings import declarations
+from windlass.engine.code.typings import declarations, key
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Estimate, Health, Meter, Terms, Tool, ToolLike, as_tool, health_of

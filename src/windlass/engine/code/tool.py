@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ from windlass.engine.code.caller import Origin, StepCaller
 from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import Desk, run_program
 from windlass.engine.code.typings import declarations
-from windlass.errors import Category, ToolError
+from windlass.errors import Category, PlanInvalid, Problem, ToolError
 from windlass.plan.grants import granted_tools
 from windlass.plan.limits import ProgramBounds, misfit
-from windlass.plan.model import CODE, Effect
+from windlass.plan.model import CODE, Effect, Plan
 from windlass.plan.program import source_problem
-from windlass.ports import Call, Contact, ProgramLimits, Tool, Toolbox
+from windlass.ports import Call, Contact, ProgramError, ProgramLimits, Sandbox, Tool, Toolbox
 
-__all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of"]
+__all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of", "refuse_unreadable"]
+
 
 TYPES_AT_MOST = 12_000
 """Characters of declarations that an agent is told at once; with more, it is told to search."""
@@ -133,3 +135,34 @@ def _of_step(contact: Contact) -> dict[str, Any]:
     needs = state.prepared.graph.needs[step.spec.id]
     seen = {"inputs": scope["inputs"], "steps": {name: scope["steps"][name] for name in needs}}
     return seen | {name: scope[name] for name in ("item", "index") if name in scope}
+
+
+MOST = 500
+"""Programs of one plan that are looked at; a mistake in a later one shows when its turn comes."""
+_PLACE = re.compile(r"program\.js:(\d+)(?::(\d+))?")
+
+
+async def refuse_unreadable(sandbox: Sandbox, plan: Plan) -> None:
+    """Raise PlanInvalid with every program that is none."""
+    sources: dict[str, str] = {}
+    for index, step in enumerate(plan.steps):
+        if step.code is not None:
+            sources.setdefault(step.code, f"steps[{index}].code")
+    problems = []
+    for source, where in list(sources.items())[:MOST]:
+        try:
+            said = await sandbox.check(source)
+        except ProgramError:
+            return  # there is no sandbox here: the steps will say so, with what to do
+        if said is not None:
+            problems.append(_problem(plan, where, said))
+    if problems:
+        raise PlanInvalid(problems)
+
+
+def _problem(plan: Plan, where: str, said: str) -> Problem:
+    step = plan.steps[int(where[6 : where.index("]")])]
+    place = _PLACE.search(said)
+    at = f" in line {place[1]} of the program" if place else ""
+    message = f"step {step.id}: {said.splitlines()[0]}{at}"
+    return Problem(message, where=where, hint="`code` is the body of an async JavaScript function")

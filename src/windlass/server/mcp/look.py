@@ -87,7 +87,7 @@ async def look(engine: Engine, execution: str) -> Seen:
 
 def following(engine: Engine, execution: str, after: int = 0) -> AbstractAsyncContextManager[AsyncIterator[Entry]]:
     """Its events from there on, to be left at any time."""
-    return aclosing(cast(AsyncGenerator[Entry, None], engine.follow(execution, after)))
+    return aclosing(cast("AsyncGenerator[Entry, None]", engine.follow(execution, after)))
 
 
 def view(seen: Seen, driven: bool, *, step: str | None = None) -> ExecutionView:

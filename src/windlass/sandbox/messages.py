@@ -1,18 +1,24 @@
-"""What a worker is told of a program: how it begins, what came of its calls. What cannot be told is refused here."""
+"""Requests to a worker about one program, and checks of its answers.
+
+A request holds how a program begins, or the results of its calls; values that JSON cannot hold are refused here. The
+worker and the prelude keep the same rules for answers. The engine checks them again, because a program that took its
+worker over could answer anything.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from windlass.ports import Delivery, Program, ProgramError
+from windlass.ports import Delivery, GuestCall, Program, ProgramError
 from windlass.sandbox import frames
 
-__all__ = ["HALF", "delivering", "opening", "portions", "result_of", "whole"]
+__all__ = ["HALF", "Nonsense", "Said", "delivering", "opening", "portions", "result_of", "said", "value_of", "whole"]
+
 
 AT_ONCE = 256 * 1024
 """Bytes of results that a program which is made again takes at a time: it had them one by one, and room for no more."""
@@ -102,3 +108,72 @@ def _large(value: Any) -> Iterator[tuple[list[str | int], str]]:
 def _seed(text: str) -> list[int]:
     raw = hashlib.blake2s(text.encode(), digest_size=16).digest()
     return [int.from_bytes(raw[at : at + 4], signed=True) for at in range(0, 16, 4)]
+
+
+DEEPEST = 70
+"""Levels that a value of a program may have here; the program's own side allows fewer."""
+
+
+class Nonsense(Exception):
+    """No worker that is in order says this, whatever program is in it."""
+
+
+class Said(NamedTuple):
+    calls: tuple[GuestCall, ...]
+    log: str
+
+
+class _State(msgspec.Struct):
+    calls: list[tuple[int, str, msgspec.Raw]]
+    log: str
+
+
+_states: msgspec.json.Decoder[_State] = msgspec.json.Decoder(_State)
+_values: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def said(turned: frames.Turned, program: Program, issued: int) -> Said:
+    """The new calls and the log, of a program that has made `issued` calls before."""
+    state = _decoded(_states, turned.state)
+    if [number for number, _, _ in state.calls] != list(range(issued + 1, issued + len(state.calls) + 1)):
+        raise Nonsense("its calls are not counted one by one")
+    if issued + len(state.calls) > program.limits.calls:
+        raise Nonsense("it made more calls than it may")
+    return Said(tuple(_call(program, *call) for call in state.calls), state.log)
+
+
+def value_of(raw: bytes | msgspec.Raw) -> Any:
+    value = _decoded(_values, raw)
+    if not _flat(value):
+        raise Nonsense(f"a value is nested more than {DEEPEST} levels deep")
+    return value
+
+
+def _call(program: Program, number: int, tool: str, raw: msgspec.Raw) -> GuestCall:
+    if tool not in program.tools:
+        raise Nonsense("it calls what it was not given")
+    most = program.limits.output
+    if memoryview(raw).nbytes > most:  # the prelude counts characters, of which some have several bytes
+        raise ProgramError("output", f"the arguments of {tool} are larger than {most} bytes", call=number)
+    arguments = value_of(raw)
+    if not isinstance(arguments, dict):
+        raise Nonsense("arguments have names")
+    return GuestCall(number, tool, arguments)
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw) -> Any:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise Nonsense("it cannot be read") from error
+
+
+def _flat(value: Any) -> bool:
+    """Whether it has a bottom within reach. Level by level: this must not be what runs out of stack."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = [one for one in level if isinstance(one, dict | list)]
+        if not inner:
+            return True
+        level = [below for one in inner for below in (one.values() if isinstance(one, dict) else one)]
+    return False
