@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windlass.agents import globbing
+from windlass import globs
 from windlass.agents.context import MAX_ALL, MAX_FILE, Context, gather
 from windlass.errors import Category, ToolError
 from windlass.homes import prepare_home
@@ -160,7 +160,7 @@ def test_a_device_and_a_pipe_are_problems_that_hold_nothing_up(tree: Any) -> Non
 
 
 def test_a_pattern_that_means_too_much_is_cut_with_a_note(tree: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(globbing, "MAX_MATCHES", 3)
+    monkeypatch.setattr(globs, "MAX_MATCHES", 3)
     for number in range(5):
         tree.file(f"{number}.txt", "x")
     context = given(tree, "*.txt")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from windlass.agents import context, frontmatter, globbing, opencode, places, prompt, rolefiles, roles, rules, skills
+from windlass import globs
+from windlass.agents import context, frontmatter, opencode, places, prompt, rolefiles, roles, rules, skills
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 
@@ -35,7 +36,7 @@ def kib(count: int) -> str:
             "beneath one folder of roles or skills",
             f"{places.MAX_DEPTH} levels, {places.MAX_ENTRIES:,} names, {places.MAX_FILES:,} files",
         ),
-        ("one pattern", f"{globbing.MAX_LOOKED_AT:,} names looked at, {globbing.MAX_MATCHES:,} files"),
+        ("one pattern", f"{globs.MAX_LOOKED_AT:,} names looked at, {globs.MAX_MATCHES:,} files"),
         (
             "what one earlier step leaves; all of them",
             f"{prompt.MAX_HANDOFF // 1024} Ki characters; {prompt.MAX_ALL_HANDOFF // 1024**2} Mi characters",

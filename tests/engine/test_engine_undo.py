@@ -12,7 +12,7 @@ from windlass.core import events as ev
 from windlass.core.view import snapshot
 from windlass.errors import Category, NotFound, UsageError, WindlassError
 from windlass.testing import ScriptedRunner, Turn
-from windlass.tools.files import kept
+from windlass.tools.files import log as undo_log
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -162,7 +162,7 @@ async def test_h2_a_step_without_changes_of_files_has_nothing_to_take_back(proje
 async def test_h2_more_than_is_kept_cannot_be_taken_back_and_that_is_said(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "MOST_KEPT", 10)
+    monkeypatch.setattr(undo_log, "MOST_KEPT", 10)
     project.file("a.txt", "more than ten bytes")
     async with windlass.open() as engine:
         id = await run(engine, write("one", "a.txt", "x"))

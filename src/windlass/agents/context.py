@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.agents.globbing import MAX_MATCHES, is_pattern, match_files, split_pattern
 from windlass.agents.reading import Piece, Unreadable, read_ends, shown_path
 from windlass.errors import Problem
+from windlass.globs import MAX_MATCHES, is_pattern, match_files, split_pattern
 from windlass.homes import is_in_home
 from windlass.plan.schema import nearest
 

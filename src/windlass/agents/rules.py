@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.agents.globbing import is_pattern, match_files, split_pattern
 from windlass.agents.opencode import read_config
 from windlass.agents.places import Places
 from windlass.agents.reading import Unreadable, decode_strictly, read_head, shown_path, stays_inside
+from windlass.globs import is_pattern, match_files, split_pattern
 
 __all__ = ["MAX_ALL_RULES", "MAX_RULES", "Rule", "Rules", "find_rules"]
 

@@ -12,7 +12,7 @@ from test_file_crash import fill
 from test_file_undo import rich
 
 from windlass.errors import Category
-from windlass.tools.files import copying, file_tools
+from windlass.tools.files import file_tools, operations
 
 
 async def test_h2_a_file_is_copied_with_its_mode_and_its_times(world: World) -> None:
@@ -76,7 +76,7 @@ async def test_h2_what_cannot_be_copied_is_named_before_anything_is_made(
     before = world.inside()
     assert "'a/b/pipe' is a device" in (await world.fail("copy", {"from": "a", "to": "p/a"})).message
     (world.root / "a/b/pipe").unlink()
-    monkeypatch.setattr(copying, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(operations, "MOST_ENTRIES", 2)
     assert (await world.fail("copy", {"from": "a", "to": "p/a"})).category is Category.RESOURCE
     failure = await world.fail("copy", {"from": "nota.txt", "to": "x"})
     assert "the nearest name there is 'note.txt'" in failure.message

@@ -21,7 +21,7 @@ from file_world import World
 
 from windlass.errors import Category, Failure, ToolError
 from windlass.tools.files import roll_back
-from windlass.tools.files.kept import MOST_KEPT
+from windlass.tools.files.log import MOST_KEPT
 
 BIG = 3 << 20  # several chunks
 

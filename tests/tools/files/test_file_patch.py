@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from windlass.errors import Category, ToolError
 from windlass.tools.files.diff_text import read_diff
-from windlass.tools.files.fitting import fit
+from windlass.tools.files.patch import fit
 
 CODE = "".join(f"line {number}\n" for number in range(1, 31))
 

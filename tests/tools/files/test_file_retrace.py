@@ -17,7 +17,7 @@ from test_file_crash import STEPS, copy_of, random_change
 from test_file_undo import CHANGES, rich
 
 from windlass.errors import Category, Failure, ToolError
-from windlass.tools.files import kept, undo_steps
+from windlass.tools.files import log, undo_steps
 
 
 def undo(world: World, *steps: str) -> list[dict[str, str]]:
@@ -184,7 +184,7 @@ def test_h2_an_undo_that_is_killed_at_any_point_goes_on_when_it_is_asked_for_aga
 async def test_h2_what_is_kept_for_a_step_is_bounded_and_then_it_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "MOST_KEPT", 3 << 20)
+    monkeypatch.setattr(log, "MOST_KEPT", 3 << 20)
     for name in ("one", "two"):
         world.write(name, "x" * (2 << 20))
     await world.do("delete", {"path": "one"}, step="s.1")
@@ -205,7 +205,7 @@ def size_of(folder: Path) -> int:
 async def test_h2_a_step_over_the_bound_still_finds_its_work_done_after_a_crash(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "MOST_KEPT", 0)
+    monkeypatch.setattr(log, "MOST_KEPT", 0)
     arguments: dict[str, Any] = {"path": "note.txt", "content": "more", "mode": "append"}
     first = await world.do("write", arguments, attempt=1)
     assert await world.do("write", arguments, attempt=2) == first

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from windlass.errors import Category
 from windlass.schemas.patterns import BadPattern, line_pattern
 from windlass.tools.files import search
-from windlass.tools.files.arguments import Search
+from windlass.tools.files.models import Search
 from windlass.tools.files.safe_path import Root
 
 

@@ -10,11 +10,11 @@ A scratch folder holds at most one of each:
 and any number of
 
 - `undo.past-…/`: finished ones that a later attempt or call put aside,
-- `undo.back-…/`, `undo.undone-…/`: those that a person wants taken back, and those that are (`retrace.py`).
+- `undo.back-…/`, `undo.undone-…/`: those that a person wants taken back, and those that are (`undo_step.py`).
 
 A finished log closes the gap between a step's end and the journal's word for it: should the engine die there,
 the next attempt finds its own work done, and returns the recorded result instead of doing it twice. It stays until
-the execution is cleaned, with at most `kept.MOST_KEPT` bytes for one step: what is more is dropped when the step
+the execution is cleaned, with at most `MOST_KEPT` bytes for one step: what is more is dropped when the step
 ends, and the log says so.
 """
 
@@ -36,6 +36,7 @@ from windlass.tools.files.safe_path import Root
 
 __all__ = [
     "DONE",
+    "MOST_KEPT",
     "OPEN",
     "PAST",
     "Change",
@@ -44,6 +45,8 @@ __all__ = [
     "cross_out",
     "locked",
     "mark_at",
+    "number_change",
+    "owner_of",
     "put_away",
     "read_log",
     "recorded",
@@ -196,3 +199,42 @@ def mark_at(root: Root, path: str) -> str | None:
     """The mark of what stands at a path of a log now."""
     with root.known(path) as place:
         return mark(place) if place else None
+
+
+# In which order an execution's steps changed files, and how much is kept of what was there before, stand in one small
+# file beside the scratch folders: undoing a step needs both. Losing it loses no safety: the order then falls back on
+# the times of the logs, and the bound starts anew.
+MOST_KEPT = 64 << 20
+"""Bytes kept for one step, with all that its agent or its programs did."""
+_TALLY = ".kept"
+
+
+def owner_of(scratch: str) -> str:
+    """The step that a scratch folder belongs to: `build` of `build.call_3`. No step has a dot in its name."""
+    return scratch.partition(".")[0]
+
+
+def number_change(scratch: Path, size: int) -> tuple[int, bool]:
+    """The number of one more finished change, and whether so many bytes of what it replaced can be kept."""
+    fd = os.open(scratch.parent / _TALLY, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        count, kept = _read(fd)
+        step = owner_of(scratch.name)
+        fits = kept.get(step, 0) + size <= MOST_KEPT
+        if fits and size:
+            kept[step] = kept.get(step, 0) + size
+        text = json.dumps({"count": count + 1, "kept": kept}).encode()
+        os.pwrite(fd, text, 0)
+        os.ftruncate(fd, len(text))
+        return count + 1, fits
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int) -> tuple[int, dict[str, int]]:
+    try:
+        found: Any = json.loads(os.pread(fd, os.fstat(fd).st_size, 0) or b"{}")
+        return int(found.get("count", 0)), {str(step): int(size) for step, size in found.get("kept", {}).items()}
+    except (ValueError, AttributeError, TypeError):
+        return 0, {}

@@ -14,14 +14,20 @@ from typing import Any
 
 from windlass.clock import iso
 from windlass.errors import Category, ToolError
-from windlass.tools.files.arguments import List, Read
+from windlass.globs import glob_filter
 from windlass.tools.files.failures import Missing, shown, unusable
-from windlass.tools.files.glob import glob_filter
-from windlass.tools.files.place import Place, kind, walk
+from windlass.tools.files.models import List, Read
+from windlass.tools.files.place import Place, count_read, kind, walk
 from windlass.tools.files.safe_path import Root, names_in
-from windlass.tools.files.tally import count_read
 
-__all__ = ["encode", "list_entries", "read", "regular"]
+__all__ = ["encode", "list_entries", "path_filter", "read", "regular"]
+
+
+def path_filter(glob: str | None) -> Callable[[str], bool]:
+    try:
+        return glob_filter(glob)
+    except ValueError as error:
+        raise ToolError(f"{shown(glob or '')} is not a pattern: {error}", category=Category.CONFIGURATION) from None
 
 
 def regular(place: Place, path: str) -> os.stat_result | None:
@@ -121,7 +127,7 @@ def _no_codec(encoding: str) -> ToolError:
 
 def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced: int = 0) -> dict[str, Any]:
     limit = max(1, arguments.max_entries >> reduced)
-    wanted = glob_filter(arguments.glob)
+    wanted = path_filter(arguments.glob)
     with root.locate(arguments.path) as top:
         found = top.stat()
         if found is None:

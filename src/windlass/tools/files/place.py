@@ -3,6 +3,9 @@
 Whoever holds a Place holds the directory itself, so renaming or swapping directories elsewhere cannot
 redirect it. Nothing here follows a link. `safe_path.py` makes Places from paths; `undo.py` makes them for
 its backups. How deep a tree may be is bounded, because each level costs a descriptor.
+
+`Tally` counts the contents that are read and written here, undo copies included (H1). It goes with the context of the
+thread that does the work.
 """
 
 from __future__ import annotations
@@ -12,17 +15,20 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import shown, unusable
-from windlass.tools.files.tally import count_read, count_written
 
 __all__ = [
     "DIRECTORY",
     "Place",
+    "Tally",
     "copy",
+    "count_read",
+    "count_written",
     "directory",
     "discard",
     "dress",
@@ -30,9 +36,36 @@ __all__ = [
     "mark",
     "read_chunks",
     "size_of",
+    "tally",
     "walk",
     "write_chunks",
 ]
+
+
+class Tally:
+    """Bytes, so far."""
+
+    __slots__ = ("cpu", "read", "written")
+
+    def __init__(self) -> None:
+        self.read = self.written = 0
+        self.cpu = 0.0
+        """Seconds that the thread computed."""
+
+
+tally: ContextVar[Tally | None] = ContextVar("windlass_files_tally", default=None)
+"""Of the use whose work this is; None where nobody counts."""
+
+
+def count_read(size: int) -> None:
+    if (counting := tally.get()) is not None:
+        counting.read += size
+
+
+def count_written(size: int) -> None:
+    if (counting := tally.get()) is not None:
+        counting.written += size
+
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_DEPTH = 200

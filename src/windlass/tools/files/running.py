@@ -1,6 +1,6 @@
 """How a file tool runs: checked arguments, a thread, an undo log, and what cancellation means for them.
 
-`Looking` and `Changing` are the two kinds; the tools themselves are in `tools.py`. A thread cannot be
+`Looking` and `Changing` are the two kinds; the tools themselves are in `__init__.py`. A thread cannot be
 cancelled, so a cancelled call asks its thread to stop and waits for it. The thread takes back what it did
 before it ends, and only then does the cancellation go on its way.
 """
@@ -22,17 +22,14 @@ from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Tool, Toolbox
 from windlass.tools.arguments import Arguments
-from windlass.tools.files.ahead import look_ahead
-from windlass.tools.files.arguments import problems
-from windlass.tools.files.base import Approved, basis_in
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.log import OPEN, locked, put_away, recorded
-from windlass.tools.files.place import Place
-from windlass.tools.files.retrace import undo_steps
-from windlass.tools.files.rollback import roll_back, roll_back_in
+from windlass.tools.files.models import problems
+from windlass.tools.files.place import Place, Tally, tally
+from windlass.tools.files.preflight import Approved, basis_in, preflight
 from windlass.tools.files.safe_path import Root
-from windlass.tools.files.tally import Tally, tally
-from windlass.tools.files.undo import Undo, begin
+from windlass.tools.files.undo import Undo, begin, roll_back, roll_back_in
+from windlass.tools.files.undo_step import undo_steps
 
 __all__ = ["Changing", "Looking"]
 
@@ -40,7 +37,7 @@ __all__ = ["Changing", "Looking"]
 Look = Callable[[Root, Any, Callable[[], None], int], dict[str, Any]]
 """An operation of `look.py`: root, arguments, the check for stopping, how often to halve what it uses."""
 Change = Callable[[Root, Undo, Any], dict[str, Any]]
-"""An operation of `change.py`."""
+"""An operation of `operations.py`."""
 
 
 class _Stopped(ToolError):
@@ -183,7 +180,7 @@ class Changing(_FileTool):
             if call.approved is not None:
                 approved.compare(basis_in(root, given))
             try:
-                look_ahead(root, given, self._floor)
+                preflight(root, given, self._floor)
                 with begin(root, home, request=request, attempt=call.attempt, check=check, floor=self._floor) as undo:
                     undo.approved = approved
                     result = self._change(root, undo, given)

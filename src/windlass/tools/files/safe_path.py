@@ -7,7 +7,8 @@
 - any other path (or any path, where openat2 is missing) is walked name by name with O_NOFOLLOW. A link on
   the way is read and its text walked in the same manner, so a link may lead anywhere inside and nowhere else.
   /proc's magic links get no special treatment: their text is an absolute path, and outside;
-- the engine's own state (`state`) is refused: whatever is named `.windlass`, and its home under any name.
+- the engine's own state is refused: any folder named `.windlass`, and the engine's home under every name (a link, a
+  bind mount, `--home ./state`, a hard link to one of its files), known by device and inode.
 
 The check and the use are the same act: what comes back holds the directory open. Two things no path check
 can see: a hard link shares its content with a name that may be elsewhere (reading shows that content;
@@ -25,12 +26,61 @@ from pathlib import Path
 from types import TracebackType
 
 from windlass.errors import Category, ToolError
+from windlass.homes import STATE_NAMES
 from windlass.tools.files import kernel
 from windlass.tools.files.failures import Missing, outside, shown, unusable
 from windlass.tools.files.place import DIRECTORY, Place
-from windlass.tools.files.state import EngineState, is_state
 
-__all__ = ["Root", "names_in"]
+__all__ = ["EngineState", "Root", "is_state", "names_in"]
+
+Identity = tuple[int, int]
+
+
+def is_state(name: str) -> bool:
+    """Whether a name is that of a home, also on file systems that ignore case."""
+    return name.casefold() == ".windlass"
+
+
+class EngineState:
+    """The home of the engine as a file tool meets it. `fd` is the working directory, above which nobody looks."""
+
+    def __init__(self, home: Path | None, fd: int, workdir: str) -> None:
+        """`workdir` is the path of the working directory; both paths are free of links."""
+        self._top = _identity(os.fstat(fd))
+        self._own = _own(home, workdir) if home is not None else frozenset[Identity]()
+
+    def __contains__(self, found: os.stat_result) -> bool:
+        """Whether it is the home itself, or an entry of it under whatever name."""
+        return _identity(found) in self._own
+
+    def holds(self, fd: int) -> bool:
+        """Whether an open directory below the working directory is the home, or in it."""
+        if not self._own:
+            return False
+        up, last = ".", None
+        while (now := _identity(os.stat(up, dir_fd=fd))) not in (self._top, last):
+            if now in self._own:
+                return True
+            up, last = f"{up}/..", now  # the same twice is the root of the file system
+        return False
+
+
+def _own(home: Path, workdir: str) -> frozenset[Identity]:
+    """The home and all that is in it; only the engine's files in it where the working directory is inside the home."""
+    try:
+        found = os.stat(home)
+        with os.scandir(home) as entries:
+            inside = {entry.name: (found.st_dev, entry.inode()) for entry in entries}
+    except OSError:
+        return frozenset()  # there is none yet
+    if f"{workdir}/".startswith(f"{home}/"):
+        return frozenset(inside[name] for name in STATE_NAMES if name in inside)
+    return frozenset({_identity(found), *inside.values()})
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
 
 MAX_PATH, MAX_NAME, MAX_LINKS = 4096, 255, 40
 

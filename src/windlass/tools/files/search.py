@@ -10,12 +10,11 @@ from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.schemas.patterns import BadPattern, Pattern, line_pattern
-from windlass.tools.files.arguments import Search
 from windlass.tools.files.failures import Missing, shown, unusable
-from windlass.tools.files.glob import glob_filter
-from windlass.tools.files.place import Place, kind, walk
+from windlass.tools.files.look import path_filter
+from windlass.tools.files.models import Search
+from windlass.tools.files.place import Place, count_read, kind, walk
 from windlass.tools.files.safe_path import Root, names_in
-from windlass.tools.files.tally import count_read
 
 __all__ = ["search"]
 
@@ -67,7 +66,7 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
 
 def _files(root: Root, top: Place, arguments: Search, check: Callable[[], None]) -> Iterator[Place]:
     """The files to look into. Links are not followed; the engine's state and git's own folder are left out."""
-    fits = glob_filter(arguments.glob)
+    fits = path_filter(arguments.glob)
     start = "" if top.path == "." else f"{top.path}/"
 
     def enter(place: Place) -> bool:
@@ -101,7 +100,8 @@ class _Hunt:
         if data is None:
             return
         # What is not UTF-8 becomes U+FFFD, for the pattern as in the result.
-        text = data.decode("utf-8", "replace").encode().replace(b"\r\n", b"\n").removesuffix(b"\r")
+        text = data.decode("utf-8", "replace").encode().removesuffix(b"\n")
+        text = text.replace(b"\r\n", b"\n").removesuffix(b"\r")
         if len(text) > self._stretch and any(len(line) > self._stretch for line in text.split(b"\n")):
             self.skipped["large"] += 1
             return
@@ -113,7 +113,7 @@ class _Hunt:
 
     def _lines(self, text: bytes) -> Iterator[tuple[int, int, tuple[int, int]]]:
         """Each line with a match: where the line starts and ends, and the match. Many lines are searched at once."""
-        at, last = 0, len(text) - text.endswith(b"\n")
+        at, last = 0, len(text)
         while at <= last:
             self._check()
             stop = last if last - at <= self._stretch else text.rfind(b"\n", at, at + self._stretch + 1)
@@ -188,7 +188,7 @@ class _Hunt:
             if start:
                 end_before, start = start - 1, text.rfind(b"\n", 0, start - 1) + 1
                 before.insert(0, text[start:end_before].decode()[:longest])
-            if end + 1 < len(text):
+            if end < len(text):
                 start_after, end = end + 1, text.find(b"\n", end + 1)
                 end = len(text) if end < 0 else end
                 after.append(text[start_after:end].decode()[:longest])

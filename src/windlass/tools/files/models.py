@@ -1,4 +1,4 @@
-"""What each file tool is told: one pydantic model per tool, and its complaints in plain words."""
+"""What each file tool takes and gives back: pydantic models, and complaints about arguments in plain words."""
 
 from __future__ import annotations
 
@@ -12,18 +12,28 @@ from windlass.tools.arguments import Arguments
 from windlass.tools.files.failures import nearest, shown
 
 __all__ = [
+    "Applied",
     "Apply",
     "Change",
+    "Copied",
     "Copy",
     "Delete",
+    "Deleted",
     "Edit",
+    "Edited",
+    "Found",
     "List",
+    "Listed",
     "Move",
+    "Moved",
     "Patch",
+    "Patched",
     "Read",
     "Replacement",
     "Search",
+    "Seen",
     "Write",
+    "Written",
     "problems",
 ]
 
@@ -74,7 +84,7 @@ class Edit(Arguments):
 
 
 class List(Arguments):
-    path: PathText = "."
+    path: ResultPath = "."
     glob: Glob | None = None
     recursive: bool = False
     max_entries: int = Field(default=10_000, ge=1, le=100_000)
@@ -87,20 +97,20 @@ class List(Arguments):
 
 
 class Move(Arguments):
-    source: PathText = Field(alias="from")
-    to: PathText
+    source: ResultPath = Field(alias="from")
+    to: ResultPath
     overwrite: bool = Field(default=False, description="Replace a file that is there")
 
 
 class Delete(Arguments):
-    path: PathText
+    path: ResultPath
     recursive: bool = Field(default=False, description="Needed for folders that are not empty")
     missing_ok: bool = False
 
 
 class Copy(Arguments):
-    source: PathText = Field(alias="from")
-    to: PathText
+    source: ResultPath = Field(alias="from")
+    to: ResultPath
     overwrite: bool = Field(default=False, description="Replace a file that is there")
 
 
@@ -114,7 +124,7 @@ class Patch(Arguments):
 
 class Search(Arguments):
     pattern: str = Field(min_length=1, max_length=1000, description="A regular expression, found within a line")
-    path: PathText = "."
+    path: ResultPath = "."
     plain: bool = Field(default=False, description="The pattern is text to be found as it stands")
     ignore_case: bool = False
     glob: Glob | None = None
@@ -210,3 +220,127 @@ def _names(schema: Any) -> Iterator[str]:
     elif isinstance(schema, list):
         for part in schema:
             yield from _names(part)
+
+
+ResultPath = Annotated[str, Field(description="Relative to the working directory")]
+Digest = Annotated[str, Field(description="Of the content, in hexadecimal digits")]
+Kind = Literal["file", "directory", "link", "other"]
+
+
+class Seen(Arguments):
+    path: ResultPath
+    content: str
+    bytes: int = Field(description="How many were read; the next read starts behind them")
+    truncated: bool = Field(description="Whether there is more")
+    sha256: Digest
+    size: int = Field(description="Bytes of the whole file")
+
+
+class Entry(Arguments):
+    path: ResultPath
+    type: Kind
+    bytes: int
+    modified: str = Field(description="Like 2026-01-31T12:00:00Z")
+
+
+class Listed(Arguments):
+    path: ResultPath
+    entries: list[Entry]
+    truncated: bool = Field(description="Whether there are more")
+
+
+class Written(Arguments):
+    path: ResultPath
+    bytes: int = Field(description="Of the whole file")
+    sha256: Digest
+    created: bool
+
+
+class Edited(Arguments):
+    path: ResultPath
+    replacements: list[int] = Field(description="How many each edit made")
+    bytes: int
+    sha256: Digest
+
+
+class Moved(Arguments):
+    source: ResultPath = Field(alias="from")
+    to: ResultPath
+    type: Kind
+    replaced: bool
+
+
+class Deleted(Arguments):
+    path: ResultPath
+    deleted: bool
+    type: Kind | None
+
+
+class Copied(Arguments):
+    source: ResultPath = Field(alias="from")
+    to: ResultPath
+    type: Kind
+    entries: int = Field(description="Files, links and folders, itself included")
+    bytes: int = Field(description="Of all files")
+    replaced: bool
+
+
+class PatchedFile(Arguments):
+    path: ResultPath
+    change: Literal["created", "modified", "deleted", "renamed", "copied"]
+    source: ResultPath | None = Field(alias="from", description="Where it was before, or is copied from")
+    hunks: int
+    offset: int = Field(description="How many lines a hunk stood away from where it said, at most")
+    fuzz: int = Field(description="Lines of context that a hunk went without, at most")
+    bytes: int = Field(description="Of the whole file")
+    sha256: Digest | None
+
+
+class Patched(Arguments):
+    files: list[PatchedFile]
+
+
+class Match(Arguments):
+    path: ResultPath
+    line: int = Field(description="From 1")
+    text: str
+    cut: bool = Field(description="Whether the line is longer than what is shown")
+    before: list[str]
+    after: list[str]
+
+
+class Skipped(Arguments):
+    binary: int
+    large: int = Field(description="Files of more than 16 MiB")
+    unreadable: int
+
+
+class Found(Arguments):
+    path: ResultPath
+    matches: list[Match]
+    files: int = Field(description="How many were read")
+    skipped: Skipped
+    truncated: bool = Field(description="Whether there may be more")
+    limit: Literal["max_matches", "max_files", "max_bytes", "text"] | None = Field(
+        description="Which limit ended the search; `text` is 4 MiB of lines given back"
+    )
+
+
+class WrittenChange(Written):
+    do: Literal["write"]
+
+
+class EditedChange(Edited):
+    do: Literal["edit"]
+
+
+class MovedChange(Moved):
+    do: Literal["move"]
+
+
+class DeletedChange(Deleted):
+    do: Literal["delete"]
+
+
+class Applied(Arguments):
+    changes: list[WrittenChange | EditedChange | MovedChange | DeletedChange]

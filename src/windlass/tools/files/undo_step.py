@@ -18,11 +18,10 @@ from pathlib import Path
 from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import explain, shown
-from windlass.tools.files.kept import owner_of
-from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, Note, locked, mark_at, read_log
+from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, Note, locked, mark_at, owner_of, read_log
 from windlass.tools.files.place import DIRECTORY, Place, mark
-from windlass.tools.files.rollback import clear, dropped, roll_back_in
 from windlass.tools.files.safe_path import Root
+from windlass.tools.files.undo import clear, dropped, roll_back_in
 
 __all__ = ["undo_steps"]
 
