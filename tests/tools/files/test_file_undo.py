@@ -12,7 +12,7 @@ import pytest
 from file_world import TOOLS, World, snapshot
 
 from windlass.errors import Category, ToolError
-from windlass.tools.files import roll_back, seal
+from windlass.tools.files import roll_back, seal, undo_steps
 from windlass.tools.files.log import locked
 from windlass.tools.files.safe_path import Root
 from windlass.tools.files.undo import begin
@@ -340,3 +340,36 @@ async def test_a_mount_point_is_neither_moved_nor_deleted(world: World, small_di
         await world.fail("delete", {"path": path, "recursive": True})
         await world.fail("move", {"from": path, "to": "elsewhere"})
     assert world.inside() == before
+
+
+# --- a power cut ---
+
+
+async def test_an_overwrite_waits_for_the_disk_six_times(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    await world.do("write", {"path": "note.txt", "content": "ab"})
+    assert synced[0].startswith(".windlass-")
+    assert synced[1:] == ["log", "undo", world.scratch.name, world.root.name, "log"]
+
+
+async def test_a_step_whose_last_rename_a_power_cut_lost_is_not_done_twice(world: World) -> None:
+    appended = {"path": "note.txt", "content": "x", "mode": "append"}
+    first = await world.do("write", appended)
+    (world.scratch / "undo.done").rename(world.scratch / "undo")
+    assert await world.do("write", appended, attempt=2) == first
+    assert (world.root / "note.txt").read_text() == "a note\nx"
+
+
+async def test_a_step_whose_last_rename_a_power_cut_lost_is_undone_like_any_other(world: World) -> None:
+    await world.do("write", {"path": "note.txt", "content": "x"})
+    (world.scratch / "undo.done").rename(world.scratch / "undo")
+    world.write("note.txt", "somebody else's")
+    with pytest.raises(ToolError, match=r"nothing was taken back: .note\.txt. was changed by somebody else"):
+        undo_steps(world.folder, ("s",), world.root)

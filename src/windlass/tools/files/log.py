@@ -175,11 +175,10 @@ def recorded(root: Root, home: Place, request: str, attempt: int) -> Any:
 
 
 def put_away(home: Place) -> None:
-    """Make room for the next log. What a finished one covers has happened, and a person may want it taken back."""
+    """Make room for the next log, which makes it durable. A person may want a finished one taken back later."""
     done = Place(home.fd, DONE, DONE)
     if done.stat() is not None:
         done.rename(done.beside(f"{PAST}{token_hex(8)}"))
-        home.sync()
 
 
 def retire(home: Place, name: str) -> None:

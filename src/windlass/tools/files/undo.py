@@ -4,6 +4,17 @@
 Each is a single rename, so other readers see the old or the new state and nothing between. `log.py` describes what it
 writes.
 
+An overwrite takes six fsyncs, and each serves a promise that holds through a power cut:
+
+1. the new content, before it is renamed into place: nobody ever finds half a file;
+2. the log, 3. the names in its folder (log and backup), 4. the folder's own name, all before the rename: what was
+   changed can be taken back. What is noted before the first change, or kept for it, waits for these three;
+5. the directory, after the rename: a step that the journal calls completed has changed its file;
+6. the log again, with the result: a step that ended and is not in the journal yet is not done twice.
+
+The rename of `undo` to `undo.done` is not waited for: an attempt that finds `undo` with a result takes it back and
+does it again, and undoing a step takes it for finished. Only where backups are dropped is it made durable first.
+
 `roll_back` takes changes back last to first, and crosses each out in the log. Each is judged by what stands at its
 path now. As the step left it: put back what was there. As it was before: nothing to do, because the change
 had not been made yet, or a rollback that was killed had no time to cross it out. Anything else is somebody's
@@ -60,9 +71,7 @@ def begin(
         log = os.open("log", flags, 0o600, dir_fd=fd)
         try:
             undo = Undo(root, home, fd, log, check, floor)
-            undo.write({"token": token_hex(8), "request": request, "attempt": attempt})
-            os.fsync(fd)
-            home.sync()
+            undo.write({"token": token_hex(8), "request": request, "attempt": attempt}, durable=False)
             yield undo
         finally:
             os.close(log)
@@ -80,6 +89,8 @@ class Undo:
         self.approved = Approved()
         """The files that a person was shown, which are to be the ones that are changed."""
         self._backups = 0
+        self._new_folder = self._new_names = True
+        """The folder of the log has a name, or has names in it, that a power cut would still lose."""
         self._touched: dict[str, None] = {}
 
     def temporary(self, near: Place) -> Place:
@@ -112,7 +123,8 @@ class Undo:
         was = self._back_up(to)
         try:
             self._change(source, to, Change(to.path, was, mark(source), source.path))
-            source.sync()
+            if source.path.rpartition("/")[0] != to.path.rpartition("/")[0]:
+                source.sync()
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -130,7 +142,7 @@ class Undo:
             if error.errno != errno.EXDEV:
                 raise
             copy(place, backup, self.check)
-            backup.sync()
+            self._new_names = True
             temporary = self.temporary(place)
             self._change(place, temporary, Change(place.path, backup.name, None))
             discard(temporary)
@@ -146,9 +158,9 @@ class Undo:
         self.write(end if fits else {**end, "dropped": size})
         fault_point("files.ended")
         os.rename(OPEN, DONE, src_dir_fd=self._home.fd, dst_dir_fd=self._home.fd)
-        self._home.sync()
         fault_point("files.sealed")
         if not fits:
+            self._home.sync()
             for backup in self._all_backups():
                 with suppress(PermissionError):  # as in `retire`
                     discard(backup)
@@ -214,7 +226,7 @@ class Undo:
         except OSError:
             # Another device, a file system without hard links, a file of somebody else's: copying tells.
             copy(place, backup, self.check)
-        backup.sync()
+        self._new_names = True
         fault_point("files.saved")
         return backup.name
 
@@ -223,12 +235,18 @@ class Undo:
         return Place(self._fd, str(self._backups - 1), f"{OPEN}/{self._backups - 1}")
 
     def write(self, line: Mapping[str, Any], *, durable: bool = True) -> None:
-        """Append a line to the log."""
+        """Append a line to the log. A durable one makes everything durable that was written for it."""
         data = memoryview(json.dumps(line).encode() + b"\n")
         while data:
             data = data[os.write(self._log, data) :]
-        if durable:
-            os.fsync(self._log)
+        if not durable:
+            return
+        os.fsync(self._log)
+        if self._new_names:
+            os.fsync(self._fd)
+        if self._new_folder:
+            self._home.sync()
+        self._new_folder = self._new_names = False
 
 
 def roll_back(scratch: Path, workdir: Path, *, sealed: bool = False) -> list[str]:

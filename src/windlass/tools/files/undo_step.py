@@ -45,7 +45,7 @@ class _Found:
     @property
     def begun(self) -> bool:
         """It is being taken back already, or was never finished: what stands there is nobody's last word."""
-        return self.name == OPEN or self.name.startswith(_BACK)
+        return (self.name == OPEN and self.log.end is None) or self.name.startswith(_BACK)
 
     @property
     def undone(self) -> bool:
@@ -111,7 +111,7 @@ def _found(folder: Path) -> _Found:
     with _opened(folder) as fd:
         log, age = read_log(fd, whole=True), _age(fd)
     number = int(log.end.get("order", 0)) if log.end is not None else 0
-    if folder.name == OPEN:
+    if folder.name == OPEN and log.end is None:
         number = 1 << 62  # nothing came after what was never finished
     return _Found(folder.parent, folder.name, log, (number, age))
 
