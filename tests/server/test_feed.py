@@ -23,23 +23,20 @@ from windlass.errors import UsageError
 from windlass.journal.memory import MemoryJournal
 from windlass.redact import Redactor
 from windlass.server import stream
-from windlass.server.fanout import ENOUGH
-from windlass.server.feed import Feed, last_position
-from windlass.server.frames import payload, text_frame
+from windlass.server.fanout import ENOUGH, MOST_BYTES, Ring, TooSlow
+from windlass.server.feed import Feed, Subscription, last_position
 from windlass.server.protocol import GOING_AWAY
-from windlass.server.ring import MOST_BYTES, Ring, TooSlow
-from windlass.server.subscription import Subscription
-from windlass.server.telling import Sent, Telling
+from windlass.server.stream_messages import MessageEncoder, StreamMessage, payload, text_frame
 
 if TYPE_CHECKING:
     from conftest import Project
 
 
-def sent(position: int, execution: str = "one", size: int = 100) -> Sent:
-    return Sent(position, execution, position, b"x" * size)
+def sent(position: int, execution: str = "one", size: int = 100) -> StreamMessage:
+    return StreamMessage(position, execution, position, b"x" * size)
 
 
-def positions(batch: list[Sent]) -> list[int]:
+def positions(batch: list[StreamMessage]) -> list[int]:
     return [one.position for one in batch]
 
 
@@ -57,8 +54,8 @@ async def feed(engine: Engine) -> AsyncIterator[Feed]:
     await feed.close()
 
 
-async def take(subscription: Subscription, count: int) -> list[Sent]:
-    got: list[Sent] = []
+async def take(subscription: Subscription, count: int) -> list[StreamMessage]:
+    got: list[StreamMessage] = []
     async with asyncio.timeout(60), aclosing(subscription.__aiter__()) as batches:  # type: ignore[type-var]
         async for batch in batches:
             got += batch
@@ -232,7 +229,7 @@ async def test_an_execution_whose_journal_breaks_the_rules_is_told_all_the_same(
     await execution.wait()
     entries = await engine.journal.read(execution.id)
     twice = [entries[0], entries[1], entries[1]._replace(seq=3, position=entries[1].position + 1), *entries[2:3]]
-    told = await Telling(engine.journal, Redactor({})).tell(twice)
+    told = await MessageEncoder(engine.journal, Redactor({})).encode(twice)
     messages = [json.loads(one.text) for one in told]
     assert [message["status"] for message in messages] == ["pending", "running", None, None]
     assert messages[3]["type"] == "attempt.started"
@@ -241,10 +238,10 @@ async def test_an_execution_whose_journal_breaks_the_rules_is_told_all_the_same(
 async def test_an_execution_is_forgotten_when_too_many_steps_are_held_and_told_right_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.server.telling.MOST_STEPS", 5)
+    monkeypatch.setattr("windlass.server.stream_messages.MOST_STEPS", 5)
     await asyncio.gather(*[(await engine.start(chain(4))).wait() for _ in range(3)])
     entries = await engine.journal.read(None)
-    told = [json.loads(one.text) for one in await Telling(engine.journal, Redactor({})).tell(entries)]
+    told = [json.loads(one.text) for one in await MessageEncoder(engine.journal, Redactor({})).encode(entries)]
     finished = [m for m in told if m["type"] == "execution.finished"]
     assert [m["progress"] for m in finished] == [100.0] * 3
     assert all(message["status"] is not None for message in told)
@@ -301,6 +298,6 @@ async def test_i6_secrets_do_not_leave_in_the_stream(engine: Engine, monkeypatch
     )
     await execution.wait()
     entries = await engine.journal.read(execution.id)
-    told = [one.text for one in await Telling(engine.journal, Redactor()).tell(entries)]
+    told = [one.text for one in await MessageEncoder(engine.journal, Redactor()).encode(entries)]
     assert not any("canary-4711" in text for text in told)
     assert any("[SOME_API_KEY]" in json.loads(text).get("text", "") for text in told)

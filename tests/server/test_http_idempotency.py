@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from windlass.server.idempotency import KEPT_FOR, Keys
+from windlass.server.idempotency import KEPT_FOR, IdempotencyKeys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +130,7 @@ def test_i3_asking_something_of_an_execution_survives_a_crash_in_between(
 
 
 async def test_i3_answers_are_kept_for_a_day(tmp_path: Path) -> None:
-    keys = Keys(tmp_path / "windlass.db")
+    keys = IdempotencyKeys(tmp_path / "windlass.db")
     try:
         first = await keys.begin("k", "d", 1000.0)
         await keys.finish("k", 201, "/there", b"{}")
@@ -146,7 +146,7 @@ async def test_i3_answers_are_kept_for_a_day(tmp_path: Path) -> None:
 
 
 async def test_i3_two_that_use_the_table_at_once_give_one_row(tmp_path: Path) -> None:
-    stores = [Keys(tmp_path / "windlass.db") for _ in range(4)]
+    stores = [IdempotencyKeys(tmp_path / "windlass.db") for _ in range(4)]
     try:
         found = await asyncio.gather(*(store.begin("k", "d", 1.0) for store in stores for _ in range(5)))
         assert len({kept.execution for kept in found}) == 1

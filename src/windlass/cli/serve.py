@@ -78,10 +78,9 @@ async def _serve(
     from windlass.redact import Redactor
     from windlass.server.app import create_app
     from windlass.server.connections import ACCEPTED_AT_ONCE, Connections, limited
-    from windlass.server.lock import ServerLock
     from windlass.server.logs import log_to
     from windlass.server.protocol import StreamProtocol
-    from windlass.server.service import LABEL, Service
+    from windlass.server.service import LABEL, ServerLock, Service
 
     listening = _listen(host, port)
     engine = open_engine(home, label=LABEL)

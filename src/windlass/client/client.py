@@ -1,7 +1,11 @@
-"""The client itself: a method for each thing that a server can be asked.
+"""The client itself: a method for each thing that a server can be asked, and its streams of events.
 
 Every request that changes something carries a key of its own, by which the server knows it again, so it is safely
-repeated when the line is cut before the answer came. Executions and events are given as the API's JSON objects.
+repeated when the connection is cut before the answer came. Executions and events are the API's JSON objects.
+
+The server numbers every event, so a listener that says which one it had last misses nothing and hears nothing twice:
+after a cut, a restart of the server, a silence longer than its heartbeats, or being cut off as too slow, the stream is
+opened again from there. Only an answer that would be the same next time ends it.
 """
 
 from __future__ import annotations
@@ -9,17 +13,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from windlass.client.errors import Unreachable, refusal
-from windlass.client.following import Line, follow, is_loopback
-from windlass.errors import UsageError
+from windlass.client.errors import Refused, Unreachable, refusal
+from windlass.errors import Category, UsageError
 from windlass.homes import find_home
 from windlass.plan.model import Plan
 
@@ -47,7 +52,7 @@ class Client:
         if not url.startswith(("http://", "https://")):
             raise UsageError(f"{url!r} is not a server's address", advice=("it begins with http:// or https://",))
         self.url = url.rstrip("/")
-        self._line = Line(self.url, token, silence, patience)
+        self._server = _StreamAddress(self.url, token, silence, patience)
         self._retry = retry
         self._http: httpx2.AsyncClient | None = None
 
@@ -65,7 +70,7 @@ class Client:
 
         self._http = httpx2.AsyncClient(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {self._line.token}"},
+            headers={"Authorization": f"Bearer {self._server.token}"},
             timeout=httpx2.Timeout(10.0, read=LONGEST_ANSWER),
             trust_env=not is_loopback(self.url),
         )
@@ -112,8 +117,8 @@ class Client:
 
     async def events(self, execution: str, after: int = 0) -> AsyncGenerator[dict[str, Any], None]:
         """Its events after a sequence, past and to come, until it is finished: in order, each once, whatever happens
-        to the line or the server in between. It goes on waiting while the execution is paused."""
-        async with aclosing(follow(self._line, f"{_path(execution)}/stream", "seq", after)) as events:
+        to the connection or the server in between. It goes on waiting while the execution is paused."""
+        async with aclosing(_follow(self._server, f"{_path(execution)}/stream", "seq", after)) as events:
             async for event in events:
                 yield event
                 if event["type"] == "execution.finished" and not await self._reopened(execution, event["seq"]):
@@ -128,7 +133,7 @@ class Client:
 
     async def stream(self, after: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """The events of all executions after a position; without one, from now on. It has no end."""
-        async with aclosing(follow(self._line, "/api/stream", "position", after)) as events:
+        async with aclosing(_follow(self._server, "/api/stream", "position", after)) as events:
             async for event in events:
                 yield event
 
@@ -210,7 +215,7 @@ class Client:
     async def _ask(
         self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None, key: str = ""
     ) -> Any:
-        """One request, made again while the line is cut: a key says to the server that it is the same one."""
+        """One request, made again while the connection is cut: a key says to the server that it is the same one."""
         import httpx2
 
         if self._http is None:
@@ -245,3 +250,110 @@ def _read_address(home: Path) -> str:
     except (OSError, ValueError):
         return ""
     return str(told.get("address", "")) if isinstance(told, dict) else ""
+
+
+SHORTEST_WAIT = 0.1
+LONGEST_WAIT = 10.0
+_FOR_GOOD = {1008: Category.CONFIGURATION, 4404: Category.CONFIGURATION}
+"""Close codes that say that the request itself is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamAddress:
+    """How a server is reached, and how long to bear with it."""
+
+    url: str
+    token: str
+    silence: float
+    """Seconds without a word, after which the connection counts as cut: heartbeats come more often."""
+    patience: float | None
+    """Seconds without a connection, after which it is given up; None never gives up."""
+
+
+async def _follow(
+    server: _StreamAddress, path: str, number: str, after: int | None
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Events of a stream, each once; `number` is the field that says where they stand in it (`seq`, `position`)."""
+    loop = asyncio.get_running_loop()
+    wait = SHORTEST_WAIT
+    lost_at = loop.time()
+    while True:
+        why = "the connection was cut"
+        try:
+            async with aclosing(_messages(server, path, after)) as messages:
+                async for message in messages:
+                    wait, lost_at = SHORTEST_WAIT, loop.time()
+                    if message["type"] == "heartbeat":
+                        if number == "position" and after is None:
+                            after = message["position"]
+                        continue
+                    stands = message[number]
+                    if after is not None and stands <= after:
+                        continue
+                    if number == "seq" and after is not None and stands != after + 1:
+                        break  # something is missing: ask again from where we are
+                    after = stands
+                    yield message
+                    lost_at = loop.time()  # what the caller did with it is not the server's silence
+        except _Cut as cut:
+            why = str(cut)
+        if server.patience is not None and loop.time() - lost_at > server.patience:
+            raise Unreachable(
+                f"the stream of {server.url} cannot be reached any more: {why}",
+                advice=("see whether it runs: windlass serve", f"go on where it ended: after={after}"),
+            )
+        await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+        wait = min(wait * 2, LONGEST_WAIT)
+
+
+class _Cut(Exception):
+    """The connection is gone; the next one may be better."""
+
+
+async def _messages(server: _StreamAddress, path: str, after: int | None) -> AsyncGenerator[dict[str, Any], None]:
+    """One connection's messages. Raises `_Cut` at its end, or `Refused` if another would be of no use."""
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+    query = "" if after is None else f"?after={after}"
+    try:
+        connection = await connect(
+            _ws(server.url) + path + query,
+            additional_headers={"Authorization": f"Bearer {server.token}"},
+            compression=None,
+            max_size=None,
+            proxy=None if is_loopback(server.url) else True,
+            open_timeout=server.silence,
+            close_timeout=1.0,
+        )
+    except InvalidStatus as error:
+        if error.response.status_code < 500:
+            raise refusal(error.response.status_code, bytes(error.response.body or b"")) from error
+        raise _Cut(f"the server answered {error.response.status_code}") from error
+    except (OSError, TimeoutError, InvalidHandshake) as error:
+        raise _Cut(str(error) or type(error).__name__) from error
+    try:
+        while True:
+            async with asyncio.timeout(server.silence):
+                text = await connection.recv()
+            yield json.loads(text)
+    except TimeoutError as error:
+        raise _Cut(f"nothing was heard for {server.silence:g} s") from error
+    except ConnectionClosed as closed:
+        code = closed.rcvd.code if closed.rcvd is not None else 1006
+        reason = closed.rcvd.reason if closed.rcvd is not None else ""
+        if code in _FOR_GOOD:
+            raise Refused(reason or "the server refused", status=code, category=_FOR_GOOD[code]) from closed
+        raise _Cut(reason or f"closed with {code}") from closed
+    finally:
+        # A peer that is gone does not answer a close; nobody waits for it.
+        connection.transport.abort()
+
+
+def _ws(url: str) -> str:
+    return "ws" + url.removeprefix("http")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the server is on this machine, where no proxy belongs in between."""
+    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")

@@ -1,7 +1,7 @@
 """The application: every surface of the server behind one guard.
 
-From the outside in: the log sees every request, the guard lets in who may come in, bodies are made sure to be sound, a
-request with a key is done once, and then the routes: the API, the stream, MCP, the doors.
+From the outside in: the log sees every request, the guard checks who may come in, bodies are checked to be sound JSON,
+a request with a key is carried out once, and then the routes: the API, the stream, MCP, the login pages.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from windlass.server import problems
 from windlass.server.bodies import SoundBodies
-from windlass.server.doors import door_routes
-from windlass.server.guard import MAX_BODY, Guard
+from windlass.server.guard import MAX_BODY, Guard, Peers
+from windlass.server.idempotency import IdempotencyMiddleware
+from windlass.server.login_pages import login_routes
 from windlass.server.logs import RequestLog
-from windlass.server.once import Once
-from windlass.server.peers import Peers
 from windlass.server.routes.approvals import approval_routes
-from windlass.server.routes.control import control_routes
+from windlass.server.routes.control import control_routes, step_routes
 from windlass.server.routes.executions import execution_routes
-from windlass.server.routes.health import health_routes
-from windlass.server.routes.looking import looking_routes
-from windlass.server.routes.steps import step_routes
+from windlass.server.routes.home import health_routes, home_routes
 from windlass.server.service import Service
 from windlass.server.stream import stream_routes
 from windlass.version import __version__
@@ -36,7 +33,7 @@ __all__ = ["create_app", "create_routes"]
 
 def create_app(service: Service, *, hosts: Collection[str] = (), max_body: int = MAX_BODY) -> ASGIApp:
     """The whole of it, to be given to a server. `hosts` are names that it may be reached by besides the loopback."""
-    inner: ASGIApp = Once(create_routes(service), service.keys, service.engine.clock)
+    inner: ASGIApp = IdempotencyMiddleware(create_routes(service), service.keys, service.engine.clock)
     guarded = Guard(SoundBodies(inner), service.access, hosts=hosts, max_body=max_body)
     logged = RequestLog(guarded, service.metrics.request)
     # A proxy before us says how it was asked; but the peer is who holds the connection, whatever a header says.
@@ -67,8 +64,8 @@ def create_routes(service: Service) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    for routes in (execution_routes, control_routes, step_routes, approval_routes, looking_routes, health_routes):
+    for routes in (execution_routes, control_routes, step_routes, approval_routes, home_routes, health_routes):
         app.include_router(routes(service))
     app.include_router(stream_routes(service.feed))
-    app.router.routes += [*door_routes(service.engine, service.access), Route("/mcp", endpoint=mcp)]
+    app.router.routes += [*login_routes(service.engine, service.access), Route("/mcp", endpoint=mcp)]
     return app

@@ -129,7 +129,7 @@ class HttpProtocol(H11Protocol):
         if self.registry.add(self):
             self._wait_for_headers()
         else:
-            self._refuse(503, "too many connections", "all connections that this server may hold are in use")
+            self._refuse(503, "too many connections", "all of this server's connections are in use; try again later")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.registry.remove(self)
@@ -217,7 +217,7 @@ class HttpProtocol(H11Protocol):
             self._refuse(408, "too slow", f"the {part} of the request did not come in time")
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "not a sound request", "this is not HTTP as this server takes it")
+        self._refuse(400, "malformed request", "the server could not read this as an HTTP request")
 
     def _refuse(self, status: int, title: str, detail: str) -> None:
         """Say why, and close: with nothing of h11, which has its own view of where a request stands."""

@@ -1,8 +1,8 @@
-"""One reader of the journal for all clients of the stream.
+"""One reader of the journal for all clients of the stream, and each listener's `Subscription` to it.
 
 A `Feed` looks at the journal when a driver of this process has committed, and every 50 ms for what other processes
 did. It makes each event's message once and keeps the last of them in a ring, from which everybody is served: those who
-ask (`Subscription`) and those who are written to (`fanout`). Commits only leave a note here; nothing on their way waits
+ask (`Subscription`) and those who are written to (`Fanout`). Commits only leave a note here; nothing on their way waits
 for the feed, and nothing in the feed waits for a client. While nobody listens, it does nothing.
 
 Positions are given out in the order of commits, across processes, so what stands after a position never changes from
@@ -15,26 +15,28 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from windlass.engine.engine import Engine
 from windlass.errors import JournalError, UsageError
 from windlass.ports import Journal
 from windlass.redact import Redactor
-from windlass.server.fanout import Fanout
-from windlass.server.ring import MOST_BYTES, MOST_EVENTS, Ring
-from windlass.server.subscription import Subscription
-from windlass.server.telling import Sent, Telling
+from windlass.server.fanout import MOST_AT_ONCE, MOST_BYTES, MOST_EVENTS, Fanout, Ring
+from windlass.server.stream_messages import MessageEncoder, StreamMessage
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "Subscription"]
 
 POLL = 0.05
 """Seconds between looks at what other processes did."""
 FLUSH = 0.03
 """Seconds that events may wait for company after something was sent. The first after a silence goes at once."""
 REST = 8.0
-"""How much longer the feed rests than it has worked: a ninth of the loop's time is its own, however many listen."""
-LONGEST_REST = 0.15
+"""How much longer the feed rests than it has held up the loop: a ninth of its time, however many listen. Where the
+machine gives this process little time, a round takes longer, and rounds come less often, so that the steps keep theirs.
+"""
+LONGEST_REST = 0.4
 PAGE = 500
+"""Entries that are read from the journal at once."""
 LOOKBACK = 500
 """Events before the journal's end that the ring begins with, for clients who come back after a restart."""
 WAIT_AFTER_TROUBLE = 0.5
@@ -68,8 +70,8 @@ class Feed:
         self.turn = asyncio.Lock()
         """Held by the listener who reads a page of the past."""
         self.redactor = redactor or Redactor()
-        self._telling = Telling(self.journal, self.redactor)
-        self._held: deque[Sent] = deque()
+        self._encoder = MessageEncoder(self.journal, self.redactor)
+        self._held: deque[StreamMessage] = deque()
         """What was read and is not in the ring yet."""
         self._highest = 0
         """The highest position ever seen here; what was removed since no longer shows in the journal."""
@@ -179,13 +181,12 @@ class Feed:
                 await self._wait_out(error)
                 continue
             if worked:
-                # Counted in the processor's time: on a busy machine a round lasts long without costing anybody more.
                 await asyncio.sleep(min(max(FLUSH, REST * worked), LONGEST_REST))
             else:
                 await _wait(self._news, POLL)
 
     async def _round(self) -> float:
-        """Read on and write out. Says how much of the processor's time that took; 0 if there was nothing."""
+        """Read on and write out. Returns the seconds that this took; 0 if there was nothing."""
         if not self._listeners or not self._awake:
             await self._rest()
         self._news.clear()
@@ -217,20 +218,20 @@ class Feed:
         end = await last_position(self.journal)
         self.ring = Ring(max(0, end - LOOKBACK), *self._size)
         self._held.clear()
-        self._telling = Telling(self.journal, self.redactor)
+        self._encoder = MessageEncoder(self.journal, self.redactor)
         self._awake = True
 
     async def _take_in(self) -> float:
-        """Read on. Says how much of the processor's time that took; 0 if there was nothing."""
+        """Read on. Returns the seconds that this took, without reading the journal; 0 if there was nothing."""
         entries = [] if self._held else await self.journal.read(None, self.ring.tip, limit=PAGE)
-        began = time.thread_time()
+        began = time.perf_counter()
         if entries:
-            self._held.extend(await self._telling.tell(entries))
+            self._held.extend(await self._encoder.encode(entries))
         if not self._held:
             return 0.0
         self._fill()
         self._tell_growth()
-        return time.thread_time() - began
+        return time.perf_counter() - began
 
     def _fill(self) -> None:
         """Put into the ring what was read, at most half of it at once: whoever keeps up must not fall behind by it."""
@@ -262,3 +263,77 @@ async def last_position(journal: Journal) -> int:
         else:
             high = middle
     return high
+
+
+class Subscription:
+    """Batches of events in order, without gaps or duplicates: `async with … as batches: async for batch in batches`.
+
+    Ends when the feed is closed. Raises `TooSlow` when what should come next has already left the ring, and
+    `JournalError` when the journal stays unreadable.
+    """
+
+    def __init__(self, feed: Feed, after: int | None, execution: str | None) -> None:
+        self._feed = feed
+        self._after = after
+        self.execution = execution
+        self.cursor = 0
+        """The position up to which everything was given out; it means something once the past is over."""
+        self.seq = after or 0
+        """The same as a sequence, where it is about one execution."""
+
+    async def __aenter__(self) -> Subscription:
+        await self._feed.join()
+        return self
+
+    async def __aexit__(self, *_how: object) -> None:
+        self._feed.leave()
+
+    async def __aiter__(self) -> AsyncIterator[list[StreamMessage]]:
+        async for batch in self.past():
+            yield batch
+        while not self._feed.closed:
+            if batch := await self.more(None):
+                yield batch
+
+    def go_back(self, cursor: int, seq: int) -> None:
+        """Begin anew with the past, after what has been given out."""
+        self._after, self.seq = cursor if self.execution is None else seq, seq
+
+    async def past(self) -> AsyncGenerator[list[StreamMessage], None]:
+        """What the journal has, until the ring has all that follows."""
+        feed = self._feed
+        if self._after is None:
+            self.cursor = feed.position
+            return
+        encoder = MessageEncoder(feed.journal, feed.redactor)
+        after = self._after
+        if self.execution is None and after >= feed.ring.floor:
+            self.cursor = after
+            return
+        while True:
+            # Whatever stands up to the ring's tip is on disk, so a read that comes to an end has seen it.
+            tip = feed.ring.tip
+            async with feed.turn:
+                # One page at a time for all: a thousand who come back at once share what one would take.
+                entries = await feed.journal.read(self.execution, after, limit=PAGE)
+                began = time.thread_time()
+                told = await encoder.encode(entries)
+                await asyncio.sleep(time.thread_time() - began)
+            last = entries[-1].position if entries else 0
+            if told:
+                self.seq = entries[-1].seq
+                after = last if self.execution is None else self.seq
+                yield told
+            self.cursor = last if len(entries) == PAGE else max(tip, last)
+            if self.cursor >= feed.ring.floor and len(entries) < PAGE:
+                return
+
+    async def more(self, within: float | None) -> list[StreamMessage]:
+        """The next batch out of the ring; empty if there was none in that time, or the feed is closed."""
+        batch, self.cursor = self._feed.ring.since(self.cursor, self.execution, MOST_AT_ONCE)
+        if not batch and not self._feed.closed:
+            await self._feed.growth(within)
+            if self._feed.lost:
+                raise JournalError(self._feed.trouble)
+            batch, self.cursor = self._feed.ring.since(self.cursor, self.execution, MOST_AT_ONCE)
+        return batch

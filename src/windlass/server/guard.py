@@ -16,14 +16,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from http.cookies import CookieError, SimpleCookie
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from windlass.process import Peer, peer
 from windlass.redact import Redactor
 from windlass.server.access import Access
 
-__all__ = ["COOKIE", "LET_IN", "MAX_BODY", "PUBLIC", "Guard"]
+__all__ = ["COOKIE", "LET_IN", "MAX_BODY", "PUBLIC", "Guard", "Peers", "peer_of"]
 
 COOKIE = "windlass_session"
 LET_IN = "windlass.let_in"
@@ -232,3 +233,20 @@ async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) 
         await send({"type": "websocket.http.response.body", "body": body})
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": refusal.title})
+
+
+def peer_of(scope: Any) -> Peer | None:
+    client, server = scope.get("client"), scope.get("server")
+    return Peer(client[0], client[1], server[1] or 0) if client and server else None
+
+
+class Peers:
+    """Notes the other end of each request where the engine finds it, for answers that only a person may give (C6)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            peer.set(peer_of(scope))
+        await self._app(scope, receive, send)

@@ -20,7 +20,7 @@ from windlass.redact import Redactor
 from windlass.server.guard import PUBLIC
 from windlass.server.problems import REQUEST, unexpected
 
-__all__ = ["NO_ROUTE", "JsonLines", "RequestLog", "Seen", "log_to"]
+__all__ = ["NO_ROUTE", "JsonLines", "RequestLog", "RequestObserver", "log_to"]
 
 NO_ROUTE = "(none)"
 REQUEST_ID = b"x-request-id"
@@ -29,7 +29,7 @@ _FIXED = PUBLIC | {"/mcp"}
 _log = logging.getLogger("windlass.server")
 
 
-class Seen(Protocol):
+class RequestObserver(Protocol):
     """Who is told of each request that was answered."""
 
     def __call__(self, method: str, route: str, status: int, seconds: float) -> None: ...
@@ -62,7 +62,7 @@ def log_to(stream: TextIO, redactor: Redactor) -> None:
 class RequestLog:
     """The outermost of the application: sees every answer, also the guard's, and what nobody foresaw."""
 
-    def __init__(self, app: ASGIApp, seen: Seen) -> None:
+    def __init__(self, app: ASGIApp, seen: RequestObserver) -> None:
         self._app = app
         self._seen = seen
 

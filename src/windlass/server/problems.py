@@ -1,7 +1,7 @@
 """Errors as `application/problem+json` (RFC 9457): what happened, where, why, and what to do next (C5).
 
 Every error of the API has this form: the engine's own, a request that does not fit, a path that is not there, and what
-nobody foresaw. Of the last, the body says only under which number the log tells more.
+nobody foresaw. Of the last, the body gives only its number in the log.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ REQUEST = "windlass.request"
 
 
 class NotNow(UsageError):
-    """What is asked for does not fit where the execution stands."""
+    """A request that is not possible in the execution's current state."""
 
 
 _STATUSES: tuple[tuple[type[WindlassError], int, str], ...] = (
     # The first that fits.
     (PlanInvalid, 422, "the plan has problems"),
     (NotFound, 404, "not found"),
-    (Ambiguous, 409, "not clear which"),
-    (CannotResume, 409, "it cannot go on as it is"),
-    (NotNow, 409, "not as it stands"),
-    (Conflict, 409, "somebody else went on with it"),
+    (Ambiguous, 409, "ambiguous"),
+    (CannotResume, 409, "cannot be resumed as it is"),
+    (NotNow, 409, "not possible in its current state"),
+    (Conflict, 409, "another process took it over"),
     (NotPermitted, 403, "not permitted"),
     (Damaged, 409, "its record is damaged"),
     (JournalError, 503, "the journal cannot be used"),
-    (UsageError, 422, "not a request that can be met"),
+    (UsageError, 422, "invalid request"),
     (WindlassError, 409, "not possible"),
 )
 
@@ -120,17 +120,17 @@ def _usual_advice(status: int, execution: str) -> tuple[str, ...]:
     if status == 422:
         return ("see what it takes: GET /api/openapi.json",)
     if status == 409 and execution:
-        return (f"see how it stands: GET /api/executions/{execution}", f"or type: windlass status {execution}")
-    return ("see whether the home is well: windlass doctor",) if status == 503 else ()
+        return (f"see its status: GET /api/executions/{execution}", f"or type: windlass status {execution}")
+    return ("check the home: windlass doctor",) if status == 503 else ()
 
 
 def unexpected(number: str) -> Response:
     return problem(
         500,
         "something unexpected happened",
-        f"it is a fault of Windlass; the server's log tells more about request {number}",
+        f"this is a bug in Windlass; see the server's log for request {number}",
         category=Category.LOGIC,
-        advice=("report it with that line of the log", "see how the execution stands before you repeat the request"),
+        advice=("report it with that line of the log", "check the execution's status before you repeat the request"),
     )
 
 
@@ -155,9 +155,7 @@ async def _unfit(request: Request, error: Exception) -> Response:
         for one in error.errors()
     ]
     lines = "; ".join(f"{one['where']}: {one['message']}" for one in found[:5])
-    return problem(
-        422, "the request does not fit", lines, advice=("see what it takes: GET /api/openapi.json",), problems=found
-    )
+    return problem(422, "invalid request", lines, advice=("see what it takes: GET /api/openapi.json",), problems=found)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -20,7 +20,7 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
-__all__ = ["EXTENSION", "Raw", "StreamProtocol"]
+__all__ = ["EXTENSION", "RawConnection", "StreamProtocol"]
 
 EXTENSION = "windlass.raw"
 SEND_BUFFER = 128 * 1024
@@ -30,7 +30,7 @@ DROP_AFTER = 3.0
 GOING_AWAY = 1001
 
 
-class Raw:
+class RawConnection:
     """A client's connection, for whole frames that were prepared for everybody."""
 
     def __init__(self, protocol: StreamProtocol) -> None:
@@ -74,7 +74,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         # The task that runs the app was made just now, and has not had its first turn.
         if not self.close_sent and not self.conn.extensions:
             extensions: dict[str, Any] = self.scope["extensions"]
-            extensions[EXTENSION] = {"connection": Raw(self)}
+            extensions[EXTENSION] = {"connection": RawConnection(self)}
 
     def hang_up(self, code: int, reason: str = "") -> None:
         if not self.close_sent and not self.transport.is_closing():

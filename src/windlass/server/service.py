@@ -8,30 +8,36 @@ other processes drive or left behind, is not touched (unless it is told to resum
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import json
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
-from windlass.errors import Damaged, NotFound, WindlassError
+from windlass.errors import Damaged, NotFound, UsageError, WindlassError
 from windlass.ports import Head
 from windlass.redact import Redactor
 from windlass.server.access import Access
 from windlass.server.feed import Feed
-from windlass.server.idempotency import Keys
+from windlass.server.idempotency import IdempotencyKeys
 from windlass.server.metrics import Metrics
 
-__all__ = ["LABEL", "RESTART", "Service"]
+__all__ = ["LABEL", "RESTART", "ServerLock", "Service"]
 
 LABEL = "server"
 """In the names of the drivers that are servers."""
 RESTART = "restart"
-"""Why executions stand still that a server was driving when it stopped."""
+"""Reason of the pause of executions that a server was driving when it stopped."""
 REST = 9.0
 """How much longer the search for damage rests than it works: it takes a tenth of the loop's time."""
+MOST_CHECKED = 10_000
+"""The newest executions, searched for damage after a start; `windlass doctor --deep` reads all."""
 TEND_EVERY = 30.0
 """Seconds between looks at what was paused for too long."""
 
@@ -51,7 +57,7 @@ class Service:
         self.engine = engine
         self.access = access or Access(engine.home, engine.clock.now)
         self.feed = feed or Feed(engine, redactor=Redactor(more={"server token": self.access.token}))
-        self.keys = Keys(engine.home / "windlass.db")
+        self.keys = IdempotencyKeys(engine.home / "windlass.db")
         self.metrics = Metrics()
         self.started_at = engine.clock.now()
         self.stopping = asyncio.Event()
@@ -124,23 +130,23 @@ class Service:
                 self.trouble = ""
             except Exception as error:  # whatever it is: the next look may succeed, and nothing else would make one
                 self.trouble = error.message if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
-                _log.exception("could not look after executions; tried again in a while")
+                _log.exception("could not look after executions; will try again")
             await asyncio.sleep(TEND_EVERY)
 
     async def _look_round(self) -> None:
         if not self._taken_up.is_set():
             for head in await self._left():
-                await self._take_up(head, "goes on after a restart")
+                await self._take_up(head, "resumed after a restart")
             self._taken_up.set()
         for execution, what in await self.engine.sweep():
             if what == "resume":
-                await self._take_up(await self.engine.find(execution), "was paused for too long and goes on")
+                await self._take_up(await self.engine.find(execution), "resumed: its pause expired")
         await self.keys.forget_old(self.engine.clock.now())
 
     async def _look_for_damage(self) -> None:
-        """Read every execution once, so that lists and `/api/health` know the damaged ones without reading any."""
+        """Read the newest executions once, so that lists and `/api/health` know the damaged ones among them."""
         await self._taken_up.wait()
-        for head in await self.engine.executions():
+        for head in await self.engine.executions(limit=MOST_CHECKED):
             began = time.monotonic()
             try:
                 await self.engine.record(head.id)
@@ -166,9 +172,11 @@ class Service:
             await self.engine.resume(head.id, keep_plan=True)
         except WindlassError as error:
             advice = list(error.advice)
-            _log.warning("%s cannot go on: %s", head.id, error.message, extra={"fields": {**fields, "advice": advice}})
+            _log.warning(
+                "%s cannot be resumed: %s", head.id, error.message, extra={"fields": {**fields, "advice": advice}}
+            )
         except Exception:  # one that breaks in a way nobody foresaw must not keep the others from going on
-            _log.exception("%s cannot go on", head.id, extra={"fields": fields})
+            _log.exception("%s cannot be resumed", head.id, extra={"fields": fields})
         else:
             _log.info(why, extra={"fields": fields})
 
@@ -178,3 +186,47 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("%s ended early", task.get_name(), exc_info=error)
+
+
+class ServerLock:
+    """One server for a home: holds a lock on a file that says who and where it is.
+
+    The kernel lets go of it when the process dies. POSIX record locks are used because a forked child does not inherit
+    them; for that, this process must not open the file a second time.
+    """
+
+    def __init__(self, home: Path) -> None:
+        """Take it, or raise and say who has it."""
+        self._file = home / "server.lock"
+        self._descriptor = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            told = _read(self._descriptor)
+            os.close(self._descriptor)
+            where = f" at {told['address']}" if told.get("address") else ""
+            raise UsageError(
+                f"another server (pid {told.get('pid', 'unknown')}) is running for the home {home}{where}",
+                advice=("use that one, or stop it first", "serve another home: windlass --home DIR serve"),
+            ) from error
+
+    def announce(self, address: str) -> None:
+        """Say where the server is."""
+        self._write({"pid": os.getpid(), "address": address})
+
+    def release(self) -> None:
+        self._write({})
+        os.close(self._descriptor)
+
+    def _write(self, told: dict[str, object]) -> None:
+        body = json.dumps(told).encode()
+        os.pwrite(self._descriptor, body, 0)
+        os.ftruncate(self._descriptor, len(body))
+
+
+def _read(descriptor: int) -> dict[str, object]:
+    try:
+        found = json.loads(os.pread(descriptor, 4096, 0))
+    except ValueError:
+        return {}  # it is just starting, and has not said yet
+    return found if isinstance(found, dict) else {}

@@ -3,8 +3,8 @@
     /api/stream?after=POSITION                    without `after`: from now on
     /api/executions/{id}/stream?after=SEQUENCE    without `after`: from its beginning
 
-Each message is one event as JSON (see `telling`). A heartbeat says that what is past has been sent; later ones, that
-nothing happened. Clients need not send anything, and what they send is not looked at.
+Each message is one event as JSON (see `stream_messages`). The first heartbeat says that all past events were sent,
+later ones that nothing happened. Clients need not send anything, and what they send is ignored.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from starlette.websockets import WebSocketDisconnect
 
 from windlass.clock import SystemClock
 from windlass.errors import JournalError, NotFound, UsageError, WindlassError
-from windlass.server.fanout import Outlet, heartbeat_text
-from windlass.server.feed import Feed
-from windlass.server.frames import text_frame
-from windlass.server.protocol import EXTENSION, GOING_AWAY, Raw
-from windlass.server.ring import TooSlow
-from windlass.server.subscription import Subscription
+from windlass.server.fanout import StreamClient, TooSlow, heartbeat_text
+from windlass.server.feed import Feed, Subscription
+from windlass.server.protocol import EXTENSION, GOING_AWAY, RawConnection
+from windlass.server.stream_messages import text_frame
 
 __all__ = ["stream_routes"]
 
@@ -57,7 +55,7 @@ async def _serve(websocket: WebSocket, feed: Feed, name: str | None, heartbeat: 
     except WindlassError as error:
         await _close(websocket, _code(error), error.message)
         return
-    raw: Raw | None = websocket.scope.get("extensions", {}).get(EXTENSION, {}).get("connection")
+    raw: RawConnection | None = websocket.scope.get("extensions", {}).get(EXTENSION, {}).get("connection")
     try:
         async with feed.subscribe(after, execution) as subscription:
             if raw is not None:
@@ -103,7 +101,7 @@ async def _gone(websocket: WebSocket) -> None:
         """What clients say is not looked at."""
 
 
-async def _write_directly(raw: Raw, feed: Feed, subscription: Subscription, heartbeat: float) -> None:
+async def _write_directly(raw: RawConnection, feed: Feed, subscription: Subscription, heartbeat: float) -> None:
     """The past at the client's own pace; from there on, with all others, in the feed's rounds."""
     behind = True
     while behind:
@@ -112,13 +110,13 @@ async def _write_directly(raw: Raw, feed: Feed, subscription: Subscription, hear
                 raw.write(b"".join([sent.frame for sent in batch]))
                 await _patiently(raw.drained(), feed.stall)
         raw.write(text_frame(heartbeat_text(_clock.now(), subscription.cursor)))
-        outlet = Outlet(raw, subscription.cursor, subscription.seq, subscription.execution, heartbeat)
-        feed.fanout.add(outlet)
+        client = StreamClient(raw, subscription.cursor, subscription.seq, subscription.execution, heartbeat)
+        feed.fanout.add(client)
         try:
-            behind = await outlet.ended
+            behind = await client.ended
         finally:
-            feed.fanout.remove(outlet)
-        subscription.go_back(outlet.cursor, outlet.seq)
+            feed.fanout.remove(client)
+        subscription.go_back(client.cursor, client.seq)
 
 
 async def _send(websocket: WebSocket, feed: Feed, subscription: Subscription, heartbeat: float) -> None:

@@ -21,7 +21,7 @@ from windlass.ports import Entry
 from windlass.server.mcp.clean import hidden_in
 from windlass.server.mcp.models import BudgetState, CostView, ErrorView, ExecutionView, QuestionView, StepView
 
-__all__ = ["Seen", "damaged", "error_view", "following", "look", "questions", "view"]
+__all__ = ["ObservedExecution", "damaged", "error_view", "following", "look", "questions", "view"]
 
 MOST_STEPS = 60
 MOST_BREAKERS = 10
@@ -35,7 +35,7 @@ LONGEST_LOG = 256 * 1024
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedExecution:
     """An execution as far as its events are known here."""
 
     state: State
@@ -72,11 +72,11 @@ class Seen:
         return warning
 
 
-async def look(engine: Engine, execution: str) -> Seen:
+async def look(engine: Engine, execution: str) -> ObservedExecution:
     """All that is on disk of it; an id may be shortened to a unique beginning."""
     head = await engine.find(execution)
     state, entries = await engine.record(head.id)
-    seen = Seen(state)
+    seen = ObservedExecution(state)
     for entry in entries:
         seen.note(entry.event)
     if not seen.state.status.finished:
@@ -90,7 +90,7 @@ def following(engine: Engine, execution: str, after: int = 0) -> AbstractAsyncCo
     return aclosing(cast("AsyncGenerator[Entry, None]", engine.follow(execution, after)))
 
 
-def view(seen: Seen, driven: bool, *, step: str | None = None) -> ExecutionView:
+def view(seen: ObservedExecution, driven: bool, *, step: str | None = None) -> ExecutionView:
     """What a tool answers with. With `step`, that step alone, and all of its output."""
     state = seen.state
     told = snapshot(state)

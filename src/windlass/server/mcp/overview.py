@@ -1,4 +1,4 @@
-"""The engine as a whole: whether it is well, and which executions there are."""
+"""The engine as a whole: its health, its executions, and its money as `windlass budget` shows it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from windlass.clock import iso
 from windlass.engine.damage import DAMAGED
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import open_breakers, told_line
+from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import JournalError
 from windlass.ports import Head
-from windlass.server.mcp.models import HeadView, HealthView, OverviewView
+from windlass.server.mcp.models import BudgetView, HeadView, HealthView, OverviewView, SpendingView
 from windlass.version import __version__
 
-__all__ = ["overview"]
+__all__ = ["budget_view", "overview"]
 
 MOST = 50
 """Executions that are listed: those that are not finished, then the newest."""
@@ -56,3 +57,13 @@ async def _heads(engine: Engine) -> list[Head]:
     unfinished = await engine.executions(["running", "paused", "pending"], MOST)
     newest = await engine.executions((), MOST)
     return list({head.id: head for head in (*unfinished, *newest)}.values())[:MOST]
+
+
+MOST_ROWS = 50
+
+
+async def budget_view(engine: Engine, by: By) -> BudgetView:
+    page = await look_up(engine.ledger, engine.clock.now(), limits_of(engine.settings.budget), by)
+    told = as_json(page)
+    rows = [SpendingView(heading=row.heading, **row_json(row)) for row in page.rows[:MOST_ROWS]]
+    return BudgetView.model_validate({**told, "by": by.value, "spending": rows})

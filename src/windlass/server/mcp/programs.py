@@ -16,9 +16,9 @@ from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
 from windlass.engine.single import plan_of_program, plan_of_tool
-from windlass.server.mcp.attending import Attending, Seen, Wait, Workdir
+from windlass.server.mcp.answers import told
+from windlass.server.mcp.call import CallResult, ExecutionCalls, Wait, Workdir
 from windlass.server.mcp.clean import clean
-from windlass.server.mcp.telling import told
 
 __all__ = ["TOLD_OF_CODE", "Programs"]
 
@@ -31,8 +31,8 @@ the client ends, and engine_status follows it. The result is the step's output, 
 
 
 class Programs:
-    def __init__(self, attending: Attending) -> None:
-        self._attending = attending
+    def __init__(self, calls: ExecutionCalls) -> None:
+        self._calls = calls
 
     @told
     async def code(
@@ -50,11 +50,11 @@ class Programs:
         ] = None,
         workdir: Workdir = None,
         wait_s: Wait = 60.0,
-    ) -> Seen:
+    ) -> CallResult:
         async def sourced(engine: Engine, folder: str | None) -> LoadedPlan:
             return LoadedPlan(plan_of_program(source, args, grants, limits))
 
-        return await self._attending.begin(ctx, sourced, {}, workdir, wait_s)
+        return await self._calls.begin(ctx, sourced, {}, workdir, wait_s)
 
     @told
     async def code_search(
@@ -65,7 +65,7 @@ class Programs:
         limit: Annotated[int, Field(ge=1, le=MOST_FOUND)] = 10,
     ) -> str:
         """Find tools to call from code, composed ones included, and get their TypeScript declarations."""
-        engine = await self._attending.engines(False)
+        engine = await self._calls.engines(False)
         found = fitting(engine, query, limit)
         if not found:
             return "no tool fits; there are: " + ", ".join(tool.name for tool in callable_tools(engine))
@@ -79,7 +79,7 @@ class Programs:
         args: Annotated[dict[str, Any] | None, Field(description="Its arguments.")] = None,
         workdir: Workdir = None,
         wait_s: Wait = 60.0,
-    ) -> Seen:
+    ) -> CallResult:
         """Use one tool of the engine by its name, composed ones included, as a durable execution of one step.
 
         The result is the step's output.
@@ -88,4 +88,4 @@ class Programs:
         async def sourced(engine: Engine, folder: str | None) -> LoadedPlan:
             return LoadedPlan(plan_of_tool(engine, name, args or {}))
 
-        return await self._attending.begin(ctx, sourced, {}, workdir, wait_s)
+        return await self._calls.begin(ctx, sourced, {}, workdir, wait_s)

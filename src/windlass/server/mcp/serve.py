@@ -15,7 +15,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import EmptyResult, SetLevelRequestParams, ToolAnnotations
 
 from windlass.engine.engine import Engine
-from windlass.server.mcp.attending import Attending, Engines
+from windlass.server.mcp.call import Engines, ExecutionCalls
 from windlass.server.mcp.driving import Driving, Inside
 from windlass.server.mcp.programs import TOLD_OF_CODE, Programs
 from windlass.server.mcp.tools import Tools
@@ -46,8 +46,8 @@ def mcp_server(
     Once `stopping` is set, calls that wait get what there is.
     """
     server = _made()
-    attending = Attending(engines, driving, stopping)
-    tools, programs = Tools(attending), Programs(attending)
+    calls = ExecutionCalls(engines, driving, stopping)
+    tools, programs = Tools(calls), Programs(calls)
     server.add_tool(tools.engine_execute, annotations=ACTS)
     server.add_tool(tools.engine_status, annotations=READS)
     server.add_tool(tools.engine_budget, annotations=READS)

@@ -16,15 +16,13 @@ from windlass.engine.spending import By
 from windlass.errors import Damaged, UsageError
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import runtime_names
-from windlass.server.mcp.asking import Desk
-from windlass.server.mcp.attending import Attending, Seen, Wait, Workdir, now, said_by
+from windlass.server.mcp.answers import client_name, told
+from windlass.server.mcp.call import CallResult, ExecutionCalls, QuestionRelay, Wait, Workdir, now, said_by
 from windlass.server.mcp.clean import cleaned
 from windlass.server.mcp.look import damaged
 from windlass.server.mcp.models import BudgetView, ExecutionView, RetryChange, StatusView
-from windlass.server.mcp.money import budget_view
-from windlass.server.mcp.overview import overview
+from windlass.server.mcp.overview import budget_view, overview
 from windlass.server.mcp.request import Asked, runtime_for
-from windlass.server.mcp.telling import client_name, told
 from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up
 
 __all__ = ["Tools"]
@@ -37,9 +35,9 @@ Tokens = Annotated[int | None, Field(ge=0, description="The same in tokens read 
 class Tools:
     """What an MCP client can ask about the executions of one home."""
 
-    def __init__(self, attending: Attending) -> None:
-        self._attending = attending
-        self._engines = attending.engines
+    def __init__(self, calls: ExecutionCalls) -> None:
+        self._calls = calls
+        self._engines = calls.engines
 
     @told
     async def engine_execute(
@@ -74,7 +72,7 @@ class Tools:
         anyway: Annotated[
             bool, Field(description="Start although a program or runtime that it needs is missing.")
         ] = False,
-    ) -> Seen:
+    ) -> CallResult:
         """Start a durable execution: a task for agents, or a plan of steps. Gives its id at once, or waits for it.
 
         It goes on when this call or the client ends. At a limit of the budget it goes on, too, with a warning. Follow
@@ -87,7 +85,7 @@ class Tools:
             notes = await engine.prerequisites(found, folder, anyway=anyway)
             return replace(found, warnings=(*found.warnings, *notes))
 
-        return await self._attending.begin(ctx, sourced, inputs or {}, workdir, wait_s, on_cancel)
+        return await self._calls.begin(ctx, sourced, inputs or {}, workdir, wait_s, on_cancel)
 
     @told
     async def engine_status(
@@ -111,7 +109,7 @@ class Tools:
         if execution is None:
             return cleaned(await overview(engine))
         try:
-            return await self._attending.see(engine, execution, Desk.of(ctx), wait_s, until, step)
+            return await self._calls.see(engine, execution, QuestionRelay.of(ctx), wait_s, until, step)
         except Damaged as damage:
             return cleaned(await damaged(engine, damage))
 
@@ -161,14 +159,14 @@ class Tools:
             bool, Field(description="Go on with the plan as it was, though its file changed.")
         ] = False,
         wait_s: Wait = 0.0,
-    ) -> Seen:
+    ) -> CallResult:
         """Go on with an execution that is paused, was interrupted, or was left behind by a dead process.
 
         With `retry` or `skip`, also with one that ended failed or partial.
         """
-        engine, desk = await self._engines(False), Desk.of(ctx)
-        if desk.execution is not None:
-            return await self._attending.see(engine, desk.execution, desk, wait_s)
+        engine, relay = await self._engines(False), QuestionRelay.of(ctx)
+        if relay.execution is not None:
+            return await self._calls.see(engine, relay.execution, relay, wait_s)
         state = await engine.state(execution)
         for name, change in (retry or {}).items():
             edits, runtime, model = change.with_, change.runtime, change.model
@@ -188,8 +186,8 @@ class Tools:
             await engine.settle(state.id, step, choice, by=said_by(ctx))
         await taken_up(engine, state.id, state.seq, len(more) + len(decisions or {}))
         if not driven:
-            await self._attending.driving.resume(engine, state.id, keep_plan=keep_plan)
-        return await self._attending.see(engine, state.id, desk, wait_s)
+            await self._calls.driving.resume(engine, state.id, keep_plan=keep_plan)
+        return await self._calls.see(engine, state.id, relay, wait_s)
 
     @told
     async def engine_approve(

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.engine.engine import Engine
-from windlass.server.mcp.look import Seen, following, look
-from windlass.server.mcp.telling import Teller
+from windlass.server.mcp.answers import ProgressReporter
+from windlass.server.mcp.look import ObservedExecution, following, look
 
 __all__ = ["LONGEST_WAIT", "Until", "closed", "taken_up", "watch"]
 
@@ -28,9 +28,9 @@ async def watch(
     execution: str,
     wait_s: float,
     until: Until,
-    teller: Teller,
+    reporter: ProgressReporter,
     stopping: asyncio.Event | None = None,
-) -> Seen:
+) -> ObservedExecution:
     """Where it stands when it has ended, stands still or asks something, or when the time is over.
 
     When the server is `stopping`, the time is over at once.
@@ -40,17 +40,17 @@ async def watch(
     if wait_s <= 0 or state.status.finished or state.status == "paused" or (until == "end" and state.questions):
         return seen  # nothing more happens by itself
     before, asked = _standing(state), set(state.questions)
-    await teller.progress(state, _headline(state))
-    beating = asyncio.get_running_loop().create_task(_beat(state, teller))
+    await reporter.progress(state, _headline(state))
+    beating = asyncio.get_running_loop().create_task(_beat(state, reporter))
     try:
         async with _time(wait_s, stopping), following(engine, state.id, state.seq) as entries:
             async for entry in entries:
                 warning = seen.take(entry.event)
                 if warning is not None:
-                    await teller.warn(warning)
+                    await reporter.warn(warning)
                 message = _told(entry.event)
                 if message is not None:
-                    await teller.progress(state, message)
+                    await reporter.progress(state, message)
                 changed = until == "change" and _standing(state) != before
                 if changed or state.status.finished or state.questions.keys() - asked:
                     break
@@ -62,11 +62,11 @@ async def watch(
     return seen
 
 
-async def _beat(state: State, teller: Teller) -> None:
+async def _beat(state: State, reporter: ProgressReporter) -> None:
     """Say now and then that it goes on: clients give up a call of which they hear nothing for a minute."""
     while True:
         await asyncio.sleep(HEARTBEAT)
-        await teller.progress(state, _headline(state))
+        await reporter.progress(state, _headline(state))
 
 
 async def closed(engine: Engine, execution: str, step: str) -> None:

@@ -16,7 +16,7 @@ from windlass.engine.preview import difference
 from windlass.errors import Ambiguous, NotFound
 from windlass.ports import AskedQuestion
 from windlass.server import models
-from windlass.server.once import ticket_of
+from windlass.server.idempotency import ticket_of
 from windlass.server.problems import NotNow, not_now
 from windlass.server.routes.shared import BY, Id, answer, problems, told
 from windlass.server.service import Service

@@ -19,8 +19,8 @@ from windlass.engine.lookup import find_step
 from windlass.errors import Damaged
 from windlass.ports import OVER_BUDGET, Entry, Head
 from windlass.server import models
+from windlass.server.idempotency import ticket_of
 from windlass.server.mcp.clean import clean
-from windlass.server.once import ticket_of
 from windlass.server.orders import plan_ordered
 from windlass.server.routes.shared import STARTED, Id, answer, problems, told
 from windlass.server.service import Service

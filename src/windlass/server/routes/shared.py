@@ -28,7 +28,7 @@ def _follows(*operations: str) -> dict[str, Any]:
 
 STARTED: dict[str, Any] = {
     "model": Snapshot,
-    "description": "It is on disk, and goes on",
+    "description": "Started: it is on disk",
     "links": _follows(
         "show", "events", "prompts", "pause", "interrupt", "cancel", "resume", "fork", "checkpoint", "allow_budget"
     ),
@@ -50,13 +50,13 @@ _WORDS = {
     400: "The body is not sound JSON",
     401: "No token and no session",
     403: "Not permitted, or from a foreign page",
-    404: "There is none of that name",
-    409: "It does not fit where things stand",
+    404: "Not found",
+    409: "Not possible in its current state",
     413: "The body is too long",
     415: "The body is not JSON",
     421: "Not a name of this server",
     422: "The request or the plan has problems",
-    500: "A fault of Windlass",
+    500: "A bug in Windlass",
     503: "The journal cannot be used",
 }
 

@@ -1,4 +1,4 @@
-"""The pages that let people in: the login link, and the link of one approval. Plain HTML, no script, all escaped."""
+"""Pages for people: the login link, and the link of one approval. Plain HTML, no script, everything escaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.server.access import SESSION_LIFE, Access
 from windlass.server.guard import COOKIE
 from windlass.visible import visible
 
-__all__ = ["door_routes"]
+__all__ = ["login_routes"]
 
 _HEADERS = {
     "cache-control": "no-store",
@@ -30,7 +30,7 @@ _HEADERS = {
 _STYLE = "body{font:16px/1.5 system-ui;max-width:48rem;margin:3rem auto;padding:0 1rem}pre{white-space:pre-wrap}"
 
 
-def door_routes(engine: Engine, access: Access) -> list[Route]:
+def login_routes(engine: Engine, access: Access) -> list[Route]:
     """`/login` and `/approve`, for the application to mount."""
     redactor = Redactor(more={"server token": access.token})
 
@@ -40,9 +40,9 @@ def door_routes(engine: Engine, access: Access) -> list[Route]:
             return _page("Log in", "<p>Open this link in a browser.</p>", 405)
         session = access.redeem(request.query_params.get("code", ""))
         if session is None:
-            text = "This login link has been used or is too old. A new one is printed by: windlass serve"
-            return _page("No entry", f"<p>{text}</p>", 403)
-        answer = _page("Logged in", '<p>You are logged in. <a href="/">Go on</a>.</p>', refresh="/")
+            text = "This login link was used or has expired. Get a new one: windlass serve"
+            return _page("Not allowed", f"<p>{text}</p>", 403)
+        answer = _page("Logged in", '<p>You are logged in. <a href="/">Continue</a>.</p>', refresh="/")
         secure = request.url.scheme == "https"
         answer.set_cookie(
             COOKIE, session, max_age=int(SESSION_LIFE), httponly=True, samesite="strict", secure=secure, path="/"
@@ -52,14 +52,14 @@ def door_routes(engine: Engine, access: Access) -> list[Route]:
     async def ask(request: Request) -> Response:
         told = _told(request, access)
         if told is None:
-            return _page("No entry", "<p>This link is not valid, or its time is over.</p>", 403)
+            return _page("Not allowed", "<p>This link is not valid or has expired.</p>", 403)
         execution, step, digest = told
         asked = None
         state = await engine.state(execution)
         if step in state.questions:
             asked = state.questions[step].approval
         if asked is None or asked.digest != digest or asked.allow is not None:
-            return _page("Answered", "<p>This question has been answered, or is no longer asked.</p>", 410)
+            return _page("Answered", "<p>This question was answered already, or is no longer open.</p>", 410)
         exactly = html.escape(json.dumps(asked.input, indent=2, ensure_ascii=False))
         diff = difference(asked.input, state.workdir, asked.basis)
         change = f"<p>which changes:</p><pre>{html.escape(diff)}</pre>" if diff else ""
@@ -76,22 +76,22 @@ def door_routes(engine: Engine, access: Access) -> list[Route]:
             '<form method="post"><p><label>Note <input name="note" maxlength="500"></label></p>'
             '<button name="answer" value="allow">Allow</button> <button name="answer" value="deny">Deny</button></form>'
         )
-        return _page("May it?", body)
+        return _page("Approve?", body)
 
     async def answer(request: Request) -> Response:
         told = _told(request, access)
         if told is None:
-            return _page("No entry", "<p>This link is not valid, or its time is over.</p>", 403)
+            return _page("Not allowed", "<p>This link is not valid or has expired.</p>", 403)
         execution, step, digest = told
         form = parse_qs((await request.body()).decode("utf-8", "replace"))
         word, note = form.get("answer", [""])[0], form.get("note", [""])[0][:500]
         if word not in ("allow", "deny"):
-            return _page("What now?", "<p>The answer is allow or deny.</p>", 400)
+            return _page("Bad answer", "<p>Answer allow or deny.</p>", 400)
         try:
             await engine.approve(execution, step, allow=word == "allow", by="link", note=note, digest=digest)
         except WindlassError as error:
             return _page("Answered", f"<p>{html.escape(error.message)}</p>", 410)
-        return _page("Thank you", f"<p>Your answer is written down: {word}.</p>")
+        return _page("Thank you", f"<p>Your answer was saved: {word}.</p>")
 
     return [
         Route("/login", login, methods=["GET"]),
@@ -101,7 +101,7 @@ def door_routes(engine: Engine, access: Access) -> list[Route]:
 
 
 def _told(request: Request, access: Access) -> tuple[str, str, str] | None:
-    """What a link is about, if we signed it and its time is not over."""
+    """The execution, step and digest of a link that we signed and that has not expired."""
     given = request.query_params
     execution, step, digest, until, key = (given.get(n, "") for n in ("execution", "step", "digest", "until", "key"))
     return (execution, step, digest) if access.may_answer(execution, step, digest, until, key) else None

@@ -1,4 +1,4 @@
-"""What the client is told besides a result: errors, warnings, and how far an execution is."""
+"""Messages to the client besides a result: errors, warnings and progress."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from windlass.core.state import State
 from windlass.core.view import progress
 from windlass.errors import Failure, PlanInvalid, ToolError, WindlassError
 from windlass.process import Peer, peer
+from windlass.server.guard import peer_of
 from windlass.server.mcp.clean import clean
 from windlass.server.mcp.look import error_view
-from windlass.server.peers import peer_of
 
-__all__ = ["Teller", "client_name", "told"]
+__all__ = ["ProgressReporter", "client_name", "told"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,7 +85,7 @@ def _failed(failure: Failure, problems: list[str]) -> CallToolResult:
     return CallToolResult(content=[text], structured_content=structured, is_error=True)
 
 
-class Teller:
+class ProgressReporter:
     """Tells one call's client how things go."""
 
     def __init__(self, ctx: Context[Any, Any]) -> None:

@@ -1,13 +1,15 @@
-"""Journal entries as the stream's messages: the event, where it stands, and where its execution stands after it.
+"""Messages of the stream: a journal's event, its position, and its execution's status and progress after it.
 
-Secrets are blotted out of them, as out of everything that leaves.
+Secrets are hidden in them, as in everything that leaves the server. A message is made once, as the WebSocket frame that
+all clients get: a server's frames are not masked and, without compression, are the same for every client.
 
-`Telling` folds executions alongside, for their status and percent only: what steps put in and out is let go of at
-once. It reads the beginning of an execution when it meets it in the middle, and forgets it at its end.
+`MessageEncoder` folds executions alongside, for status and progress only, and drops the inputs and outputs of steps at
+once. It reads the beginning of an execution that it meets in the middle, and forgets an execution at its end.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -19,15 +21,14 @@ from windlass.core.state import State, StepState, fold
 from windlass.errors import Damaged
 from windlass.ports import Entry, Journal
 from windlass.redact import Redactor
-from windlass.server.frames import payload, text_frame
 
-__all__ = ["Sent", "Telling"]
+__all__ = ["MessageEncoder", "StreamMessage", "payload", "text_frame"]
 
 MOST_STEPS = 200_000
 """Steps of all folded executions together; past that, those heard of longest ago are forgotten and read again."""
 
 
-class Sent(NamedTuple):
+class StreamMessage(NamedTuple):
     """An event as it goes out to clients."""
 
     position: int
@@ -42,7 +43,7 @@ class Sent(NamedTuple):
         return payload(self.frame).decode()
 
 
-class _Standing:
+class _FoldedExecution:
     """One execution's fold, kept small."""
 
     def __init__(self, state: State) -> None:
@@ -74,22 +75,22 @@ class _Standing:
         return round(100.0 * done / total, 1)
 
 
-class Telling:
+class MessageEncoder:
     """Makes messages of entries that come in the journal's order, each execution's without gaps."""
 
     def __init__(self, journal: Journal, redactor: Redactor) -> None:
         self._journal = journal
         self._redactor = redactor
-        self._standings: OrderedDict[str, _Standing | None] = OrderedDict()
+        self._standings: OrderedDict[str, _FoldedExecution | None] = OrderedDict()
         """None is an execution whose journal does not fold: its events are told all the same."""
         self._steps = 0
 
-    async def tell(self, entries: Sequence[Entry]) -> list[Sent]:
-        told: list[Sent] = []
+    async def encode(self, entries: Sequence[Entry]) -> list[StreamMessage]:
+        told: list[StreamMessage] = []
         for entry in entries:
             if entry.execution not in self._standings and entry.seq > 1:
                 await self._meet(entry)
-            told.append(self._told(entry))
+            told.append(self._encoded(entry))
         return told
 
     async def _meet(self, entry: Entry) -> None:
@@ -101,7 +102,7 @@ class Telling:
             return
         self._keep(entry.execution, _folded(earlier.event for earlier in before))
 
-    def _told(self, entry: Entry) -> Sent:
+    def _encoded(self, entry: Entry) -> StreamMessage:
         event = entry.event
         standing = self._standings.pop(entry.execution, None)
         self._steps -= _weight(standing)
@@ -115,9 +116,9 @@ class Telling:
         if not isinstance(event, ev.ExecutionFinished):
             self._keep(entry.execution, standing)
         text = self._redactor.bytes(message(entry, standing))
-        return Sent(entry.position, entry.execution, entry.seq, text_frame(text))
+        return StreamMessage(entry.position, entry.execution, entry.seq, text_frame(text))
 
-    def _keep(self, execution: str, standing: _Standing | None) -> None:
+    def _keep(self, execution: str, standing: _FoldedExecution | None) -> None:
         self._standings[execution] = standing
         self._steps += _weight(standing)
         while self._steps > MOST_STEPS and len(self._standings) > 1:
@@ -125,7 +126,7 @@ class Telling:
             self._steps -= _weight(forgotten)
 
 
-def message(entry: Entry, standing: _Standing | None) -> bytes:
+def message(entry: Entry, standing: _FoldedExecution | None) -> bytes:
     """One JSON object: `encode` gives the event's own, and ours is written around it."""
     event = ev.encode(entry.event)
     head = b'{"position":%d,"execution":%s,"seq":%d,' % (
@@ -139,9 +140,9 @@ def message(entry: Entry, standing: _Standing | None) -> bytes:
     return b"%b%b,%b" % (head, event[1:-1], msgspec.json.encode(where)[1:])
 
 
-def _folded(events: Iterable[ev.Event]) -> _Standing | None:
+def _folded(events: Iterable[ev.Event]) -> _FoldedExecution | None:
     try:
-        standing = _Standing(fold(events))
+        standing = _FoldedExecution(fold(events))
     except Exception:  # see above: it is not the stream's place to judge it
         return None
     for step in standing.state.steps.values():
@@ -149,5 +150,24 @@ def _folded(events: Iterable[ev.Event]) -> _Standing | None:
     return standing
 
 
-def _weight(standing: _Standing | None) -> int:
+def _weight(standing: _FoldedExecution | None) -> int:
     return len(standing.state.steps) if standing is not None else 0
+
+
+_WHOLE_TEXT = 0x81
+"""The only frame of its message, and text."""
+
+
+def text_frame(text: bytes) -> bytes:
+    """One message of UTF-8 text as one unmasked frame (RFC 6455, section 5.2)."""
+    size = len(text)
+    if size < 126:
+        return struct.pack("!BB", _WHOLE_TEXT, size) + text
+    if size < 65536:
+        return struct.pack("!BBH", _WHOLE_TEXT, 126, size) + text
+    return struct.pack("!BBQ", _WHOLE_TEXT, 127, size) + text
+
+
+def payload(frame: bytes) -> bytes:
+    """The text in a frame that `text_frame` made."""
+    return frame[{126: 4, 127: 10}.get(frame[1], 2) :]

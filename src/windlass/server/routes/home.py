@@ -1,4 +1,4 @@
-"""What the home holds besides executions: money, tools, roles, figures. Reads only."""
+"""The home besides its executions: money, tools, roles, figures, health and metrics. Reads only."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathOf
 from starlette.responses import Response
 
 from windlass.agents.catalogue import Catalogue
 from windlass.agents.listing import catalogue_data
 from windlass.assembly.tool_catalog import every_tool, tool_data, whole_data
-from windlass.engine.gates.view import manner
+from windlass.engine.gates.view import breakers, manner, open_breakers
 from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
-from windlass.errors import UsageError
+from windlass.errors import JournalError, UsageError
 from windlass.server.mcp.clean import clean
+from windlass.server.metrics import CONTENT_TYPE_LATEST
 from windlass.server.routes.shared import answer, problems
 from windlass.server.service import Service
+from windlass.version import __version__
 
-__all__ = ["looking_routes"]
+__all__ = ["health_routes", "home_routes"]
 
 
-def looking_routes(service: Service) -> APIRouter:
+def home_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["looking"])
     engine = service.engine
 
@@ -74,5 +76,64 @@ def looking_routes(service: Service) -> APIRouter:
             by: [{by: row.heading, **row_json(row)} for row in rows] for by, rows in zip(headings, found, strict=True)
         }
         return answer({"executions": await engine.counts(), "spent": spent})
+
+    return router
+
+
+def health_routes(service: Service) -> APIRouter:
+    router = APIRouter(tags=["health"])
+    engine = service.engine
+
+    @router.get("/health", responses={503: {"description": "The journal cannot be used"}})
+    async def health(request: Request) -> Response:
+        """Whether it is well. Who is logged in is told more."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        known = kind.lower() == "bearer" and service.access.has_token(token.strip())
+        return await _health(details=known)
+
+    @router.get("/api/health", responses=problems())
+    async def health_details() -> Response:
+        """Whether it is well, and what it is."""
+        return await _health(details=True)
+
+    async def _health(*, details: bool) -> Response:
+        trouble = None
+        try:
+            await engine.journal.heads(limit=1)
+        except JournalError as error:
+            trouble = error.message
+        told: dict[str, Any] = {"ok": trouble is None}
+        if details:
+            told |= {
+                "version": __version__,
+                "home": str(engine.home),
+                "pid": os.getpid(),
+                "uptime_s": round(engine.clock.now() - service.started_at, 3),
+                "driven": engine.driving,
+                "waiting": service.waiting,
+                "journal": trouble or "ok",
+                "recovery": service.trouble or "ok",
+                "damaged": [
+                    {"execution": one.execution, "seq": one.seq, "reason": clean(one.reason)}
+                    for one in sorted(engine.damaged.values(), key=lambda one: one.execution)
+                ],
+                "breakers": clean(open_breakers(engine.performer.gates)),
+                "intake": engine.performer.intake.told(),
+            }
+        return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})
+
+    @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **problems()}, response_class=Response)
+    async def metrics() -> Response:
+        """What the server counts, in Prometheus' form."""
+        page = service.metrics.page(
+            counts=await engine.counts(),
+            spent=await engine.ledger.spent("runtime"),
+            circuits={name: told["circuit"] for name, told in breakers(engine.performer.gates).items()},
+            waiting=engine.performer.intake.told()["waiting"],
+            driven=engine.driving,
+            clients=service.feed.clients,
+            dropped=service.feed.dropped,
+        )
+        return Response(page, media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -1,0 +1,246 @@
+"""A call that starts an execution or looks at one, from its beginning to its answer, whichever tool it is of.
+
+A request for approval is passed on to the person at the client, in both eras of the protocol. Up to 2025-11-25 the
+server asks in the middle of the call. From 2026-07-28 on the call ends with what is asked, and the client makes it
+again with the answer; the state that it brings along is sealed by the library. A client that cannot ask, or a person
+who does not answer, leaves the question open: nothing is ever allowed by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeAlias
+
+import anyio
+from mcp.server.elicitation import AcceptedElicitation, render_elicitation_schema
+from mcp.server.mcpserver import Context
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from mcp_types.version import is_version_at_least
+from pydantic import Field, ValidationError
+
+from windlass.engine.engine import Engine
+from windlass.engine.plans import LoadedPlan
+from windlass.errors import UsageError
+from windlass.plan.load import bind_inputs
+from windlass.server.mcp.answers import ProgressReporter, client_name
+from windlass.server.mcp.clean import clean, cleaned
+from windlass.server.mcp.driving import Driving
+from windlass.server.mcp.look import look, questions, view
+from windlass.server.mcp.models import Answered, ExecutionView, QuestionView
+from windlass.server.mcp.waiting import LONGEST_WAIT, Until, closed, taken_up, watch
+from windlass.visible import visible
+
+__all__ = [
+    "CallResult",
+    "Engines",
+    "ExecutionCalls",
+    "QuestionRelay",
+    "Reply",
+    "Wait",
+    "Workdir",
+    "can_ask",
+    "now",
+    "said_by",
+]
+
+Engines: TypeAlias = Callable[[bool], Awaitable[Engine]]
+"""Gives the engine. True: something is to be started, so a home is made if there is none."""
+CallResult: TypeAlias = ExecutionView | InputRequiredResult
+OnCancel: TypeAlias = Literal["go_on", "interrupt", "cancel"]
+
+LONGEST_NAME = 60
+
+Wait = Annotated[
+    float,
+    Field(ge=0, le=LONGEST_WAIT, description="Seconds to wait, with progress, until it ends, stops or asks; 0: don't."),
+]
+Workdir = Annotated[str | None, Field(description="Where steps work; the server's folder if unset.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionCalls:
+    """Handles the calls of one server's clients."""
+
+    engines: Engines
+    driving: Driving
+    stopping: asyncio.Event | None = None
+    """Set when the server stops: no call waits any longer."""
+
+    async def begin(
+        self,
+        ctx: Context[Any, Any],
+        sourced: Callable[[Engine, str | None], Awaitable[LoadedPlan]],
+        inputs: Mapping[str, Any],
+        workdir: str | None,
+        wait_s: float,
+        on_cancel: OnCancel = "go_on",
+    ) -> CallResult:
+        """Start what `sourced` gives for a working directory, and wait for it."""
+        engine, relay = await self.engines(True), QuestionRelay.of(ctx)
+        if relay.execution is not None:  # the client makes the call again, with a person's answer
+            return await self.see(engine, relay.execution, relay, wait_s)
+        workdir = os.path.expanduser(workdir) if workdir else None
+        plan = await sourced(engine, workdir)
+        execution = await self.driving.start(engine, plan, bind_inputs(plan.plan, inputs), workdir)
+        try:
+            return await self.see(engine, execution, relay, wait_s, notes=plan.warnings)
+        except anyio.get_cancelled_exc_class():
+            if on_cancel != "go_on":
+                with anyio.CancelScope(shield=True):
+                    stop = engine.cancel if on_cancel == "cancel" else engine.interrupt
+                    await stop(execution, by=said_by(ctx), within=0.0)
+            raise
+
+    async def see(
+        self,
+        engine: Engine,
+        execution: str,
+        relay: QuestionRelay,
+        wait_s: float,
+        until: Until = "end",
+        step: str | None = None,
+        notes: Sequence[str] = (),
+    ) -> CallResult:
+        """Wait for it, passing its questions on to whoever sits at the client; the time they take does not count."""
+        reporter, late = ProgressReporter(relay.ctx), list(notes)
+        reply: Reply | InputRequiredResult | None = relay.take()
+        while True:
+            if isinstance(reply, Reply) and reply.answer is not None:
+                late += await _pass_on(engine, relay.execution or execution, reply, said_by(relay.ctx))
+            seen = await watch(engine, execution, wait_s, until, reporter, self.stopping)
+            question = relay.open(questions(seen.state)) if wait_s > 0 else None
+            if question is None:
+                seen.warnings += late
+                return cleaned(view(seen, engine.driven(seen.state), step=step))
+            reply = await _ask(engine, seen.state.id, relay, question)
+            if isinstance(reply, InputRequiredResult):
+                return reply
+
+
+async def _ask(
+    engine: Engine, execution: str, relay: QuestionRelay, question: QuestionView
+) -> Reply | InputRequiredResult | None:
+    """The person's answer; None when somebody else was quicker, and the question is taken off their screen."""
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(relay.ask(execution, question))
+    gone = loop.create_task(closed(engine, execution, question.step))
+    try:
+        await asyncio.wait({asking, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else None
+    finally:
+        for task in (asking, gone):
+            task.cancel()
+        await asyncio.gather(asking, gone, return_exceptions=True)
+
+
+async def _pass_on(engine: Engine, execution: str, reply: Reply, by: str) -> list[str]:
+    """A person's answer; one that comes too late is a warning, for the call goes on."""
+    answer = reply.answer
+    assert answer is not None
+    state = await engine.state(execution)
+    try:
+        await engine.approve(execution, reply.step, allow=answer.allow, by=by, note=answer.note, digest=reply.digest)
+    except UsageError as error:
+        return [f"the answer for step {reply.step} came too late: {error.message}"]
+    await taken_up(engine, execution, state.seq)
+    return []
+
+
+async def now(engine: Engine, execution: str) -> ExecutionView:
+    seen = await look(engine, execution)
+    return cleaned(view(seen, engine.driven(seen.state)))
+
+
+def said_by(ctx: Context[Any, Any]) -> str:
+    """Who asked, for the record: the client, as it names itself; what it says is shown on terminals."""
+    name = "".join(sign for sign in client_name(ctx) if sign.isprintable())[:LONGEST_NAME]
+    return f"mcp:{name or 'unnamed'}"
+
+
+ASKS_BY_RESULT = "2026-07-28"
+KEY = "approval"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a question; without an answer it stays open."""
+
+    step: str
+    digest: str
+    answer: Answered | None
+
+
+@dataclass(slots=True)
+class QuestionRelay:
+    """One call's questions. `execution` is what an earlier round of the same call was about."""
+
+    ctx: Context[Any, Any]
+    execution: str | None = None
+    asked: list[str] = field(default_factory=list)
+    """Digests of what was asked in this call: nothing is asked twice."""
+    pending: Reply | None = None
+    """What the client brings along from the round before."""
+
+    @classmethod
+    def of(cls, ctx: Context[Any, Any]) -> QuestionRelay:
+        if ctx.request_state is None:
+            return cls(ctx)
+        kept = json.loads(ctx.request_state)
+        said = (ctx.input_responses or {}).get(KEY)
+        answer = _answered(said) if isinstance(said, ElicitResult) else None
+        return cls(ctx, kept["execution"], kept["asked"], Reply(kept["step"], kept["digest"], answer))
+
+    def take(self) -> Reply | None:
+        reply, self.pending = self.pending, None
+        return reply
+
+    def open(self, questions: list[QuestionView]) -> QuestionView | None:
+        """The next one to ask, if there is anybody to ask."""
+        if not can_ask(self.ctx):
+            return None
+        return next((q for q in questions if q.kind == "approval" and q.digest not in self.asked), None)
+
+    async def ask(self, execution: str, question: QuestionView) -> Reply | InputRequiredResult:
+        """The answer, or what the call ends with so that the client gets it."""
+        digest = question.digest or ""
+        self.asked.append(digest)
+        message = _message(execution, question)
+        if not is_version_at_least(self.ctx.session.protocol_version, ASKS_BY_RESULT):
+            try:
+                result = await self.ctx.elicit(message, Answered)
+            except ValueError:
+                return Reply(question.step, digest, None)  # what came is no answer to what was asked
+            answer = result.data if isinstance(result, AcceptedElicitation) else None
+            return Reply(question.step, digest, answer)
+        params = ElicitRequestFormParams(message=message, requested_schema=render_elicitation_schema(Answered))
+        kept = {"execution": execution, "asked": self.asked, "step": question.step, "digest": digest}
+        return InputRequiredResult(input_requests={KEY: ElicitRequest(params=params)}, request_state=json.dumps(kept))
+
+
+def can_ask(ctx: Context[Any, Any]) -> bool:
+    """Whether the client says that it can show a person a form. An empty capability means forms."""
+    capabilities = ctx.client_capabilities
+    asks = capabilities.elicitation if capabilities is not None else None
+    return asks is not None and (asks.form is not None or asks.url is None)
+
+
+def _answered(said: ElicitResult) -> Answered | None:
+    if said.action != "accept" or said.content is None:
+        return None
+    try:
+        return Answered.model_validate(said.content)
+    except ValidationError:
+        return None
+
+
+def _message(execution: str, question: QuestionView) -> str:
+    again = f"\n{question.text}" if "; " in question.text else ""
+    if question.hidden:
+        again += f"\nNot shown, because they are secrets: {', '.join(question.hidden)}"
+    exactly = json.dumps(clean(question.input), indent=2, ensure_ascii=False)
+    head = f"Execution {execution}, step {question.step}: allow {question.tool} with exactly this?"
+    return visible(f"{head}\n{exactly}{again}")
