@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from windlass.cli.budget import as_text, register
+from windlass.cli.command import Group
 from windlass.cli.session import Stop
 from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, month_of
 from windlass.engine.spending import By, Page, Period, as_json, look_up
@@ -206,8 +206,7 @@ async def test_e1_a_long_list_is_cut_for_people_and_whole_for_programs(story: St
 
 def run(*arguments: str) -> Any:
     """The command as it is registered, on the home of this folder."""
-    app = typer.Typer()
-    app.callback()(lambda: None)
+    app = Group()
     register(app)
     ran = CliRunner().invoke(app, ["budget", *arguments])
     if isinstance(ran.exception, Stop):

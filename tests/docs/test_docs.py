@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from click.testing import CliRunner
 from doc_pages import REPOSITORY, Block, blocks, is_program, pages, play
-from typer.testing import CliRunner
 
 import windlass
 from windlass import errors
@@ -155,7 +154,7 @@ def options(command: Any) -> set[str]:
     return {option for p in shown for option in (*p.opts, *p.secondary_opts)} - {"--help", "-h"}
 
 
-COMMANDS = {called: command for called, command in commands(typer.main.get_command(app)) if called != "windlass plan"}
+COMMANDS = {called: command for called, command in commands(app) if called != "windlass plan"}
 
 
 def test_the_cli_page_names_exactly_the_commands_that_exist() -> None:

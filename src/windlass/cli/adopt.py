@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
+from windlass.cli.command import Argument, Group
 from windlass.cli.session import AsJson, Home, Yes, attended, print_json, say
 from windlass.cli.text import plural
 from windlass.core.events import decode
@@ -43,13 +44,13 @@ class _Content:
     """Its database has the id in its `home.json`."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(adopt)
+def register(app: Group) -> None:
+    app.add(adopt)
 
 
 def adopt(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="A project's folder or a home; default: the home found here")
+        Path | None, Argument(metavar="DIR", help="A project's folder or a home; default: the home found here")
     ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -97,7 +98,7 @@ def _agreed(home: Path, yes: bool) -> bool:
             f"nobody is here to be asked whether {home} is to be yours",
             advice=("read the list above, then: windlass adopt --yes",),
         )
-    if not typer.confirm("Make it yours? From then on, what it says is believed and run.", err=True):
+    if not click.confirm("Make it yours? From then on, what it says is believed and run.", err=True):
         raise NotPermitted(f"{home} was not adopted")
     return True
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import msgspec
-import typer
 
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.session import AsJson, Stop, out, out_lines, print_json, say
-from windlass.cli.text import clip, plural
+from windlass.cli.terminal import clip
+from windlass.cli.text import plural
 from windlass.visible import one_line
 
 if TYPE_CHECKING:
@@ -21,18 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["register", "short_path"]
 
 Workdir = Annotated[
-    Path | None, typer.Option("--workdir", metavar="DIR", help="Look from here instead of the current folder")
+    Path | None, Option("--workdir", metavar="DIR", help="Look from here instead of the current folder")
 ]
 
-agents_app = typer.Typer(help="Roles and skills that agents can be given.", invoke_without_command=True)
+agents_app = Group("agents", help="List the roles and skills that agents can be given.")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(agents_app, name="agents")
+def register(app: Group) -> None:
+    app.add_command(agents_app)
 
 
-@agents_app.callback()
-def agents(context: typer.Context, workdir: Workdir = None, as_json: AsJson = False) -> None:
+@agents_app.main_function
+def agents(context: click.Context, workdir: Workdir = None, as_json: AsJson = False) -> None:
     """Roles and skills found here, where from, what stands before what, and problems with file and line.
 
     Problems are warnings: the exit code is 0.
@@ -50,10 +52,10 @@ def agents(context: typer.Context, workdir: Workdir = None, as_json: AsJson = Fa
     raise Stop(0)
 
 
-@agents_app.command()
+@agents_app.add
 def show(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A role, in any case, or an alias")],
+    context: click.Context,
+    name: Annotated[str, Argument(metavar="NAME", help="A role, in any case, or an alias")],
     workdir: Workdir = None,
     as_json: AsJson = False,
 ) -> None:

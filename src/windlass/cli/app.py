@@ -1,62 +1,121 @@
-"""The commands, put together. Each group lives in a module of its own and imports what it needs when it runs."""
+"""The commands, put together. `COMMANDS` names them all; a command's module is imported when it is called."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
-import typer
-from typer.core import TyperGroup
+import click
 
-from windlass.cli import (
-    adopt,
-    agents,
-    backup,
-    budget,
-    control,
-    demo,
-    doctor,
-    keep,
-    look,
-    mcp,
-    plans,
-    redo,
-    run,
-    serve,
-    tools,
-    trust,
-    undo,
-)
-from windlass.cli.session import Stop, remember_home, report_error
+from windlass.cli.command import Group, Option
+from windlass.cli.session import Stop, out_lines, remember_home, report_error
 from windlass.errors import WindlassError
 
-__all__ = ["app", "run_app"]
+__all__ = ["COMMANDS", "app", "run_app"]
 
-# What the engine logs is for servers; a command raises the same to whoever typed it.
+# The engine's log is for servers; a command reports the same as an error.
 logging.getLogger("windlass.engine").addHandler(logging.NullHandler())
 
-app = typer.Typer(
-    name="windlass",
-    help="Run plans of steps durably: what it says is done, is done.",
+
+class _Known(NamedTuple):
+    module: str
+    """The module of `windlass.cli` that registers the command."""
+    help: str
+    """The first line of its help; empty for a command that is not shown."""
+
+
+COMMANDS = {
+    "run": _Known("run", "Run a plan, or a task for agents, and show its progress."),
+    "resume": _Known("run", "Continue an execution that was paused, interrupted or cut off by a crash."),
+    "watch": _Known("run", "Follow an execution from any terminal until it ends or pauses."),
+    "status": _Known("look", "Show an execution's status; without ID, list unfinished ones."),
+    "list": _Known("look", "List executions, newest first."),
+    "logs": _Known("record", "Show an execution's events, with the output of its steps."),
+    "approvals": _Known("record", "List the steps that are waiting for approval."),
+    "pause": _Known("control", "Pause: let running steps finish, start no new ones."),
+    "interrupt": _Known("control", "Stop running steps with all their processes, and pause."),
+    "cancel": _Known("control", "Stop running steps and end the execution for good."),
+    "approve": _Known("control", "Approve or deny a step that is waiting for approval."),
+    "retry": _Known("redo", "Run a failed step again, in the same execution."),
+    "skip": _Known("redo", "Continue without a step, in the same execution."),
+    "budget": _Known("budget", "Show spending, reservations and limits for today and this month."),
+    "checkpoint": _Known("keep", "Write an execution to a portable file and print its path."),
+    "restore": _Known("keep", "Restore an execution from a checkpoint file, or a whole home from a backup."),
+    "fork": _Known("keep", "Start a new execution from a step of an earlier one, keeping the results before it."),
+    "clean": _Known("keep", "Remove old finished executions with their files."),
+    "backup": _Known("backup", "Write the whole home to one file, while executions run."),
+    "trust": _Known("trust", "Trust a folder: load its Python tools and its settings for Claude Code and OpenCode."),
+    "adopt": _Known("adopt", "Take over a home that was not made here, after showing its contents."),
+    "doctor": _Known("doctor", "Check this machine and this home; exit code 1 if something is wrong."),
+    "demo": _Known("demo", "Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."),
+    "serve": _Known("serve", "Serve this home over HTTP: the API, the live stream and MCP."),
+    "undo": _Known("undo", "Undo the file changes of a finished step, unless a file was changed since."),
+    "agents": _Known("agents", "List the roles and skills that agents can be given."),
+    "tools": _Known("tools", "List, check, try and save tools."),
+    "plan": _Known("plans", "Check, show or estimate a plan without running it."),
+    "mcp": _Known("mcp", "Serve an MCP client over stdin and stdout."),
+    "_drive": _Known("run", ""),
+}
+"""Every command in the order of the help, so that neither `--help` nor another command imports it."""
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands by name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._made:
+            group = Group()
+            import_module(f"windlass.cli.{COMMANDS[name].module}").register(group)
+            self._made |= group.commands
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Root(Group):
+    """The command `windlass`: its help is written from `COMMANDS` alone."""
+
+    def __init__(self, name: str, **given: Any) -> None:
+        super().__init__(name, **given)
+        self.commands = _Commands()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, known.help) for name, known in COMMANDS.items() if known.help])
+
+
+app = _Root(
+    "windlass",
+    help="Run multi-step plans that survive crashes and resume where they stopped.",
     epilog="Exit codes: 0 completed, 1 failed or partial, 2 usage or invalid plan, 3 stopped and can be resumed, "
     "4 not permitted, 5 budget, 6 waiting for quota, 130 interrupted.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-@app.callback()
 def options(
-    home: Annotated[
-        str | None, typer.Option("--home", metavar="DIR", help="Folder of state (default: .windlass)")
-    ] = None,
-    version: Annotated[bool, typer.Option("--version", "-V", help="Show the version")] = False,
+    home: Annotated[str | None, Option("--home", metavar="DIR", help="State directory (default: .windlass)")] = None,
+    version: Annotated[bool, Option("--version", "-V", help="Show the version")] = False,
+    install: Annotated[bool, Option("--install-completion", help="Install completion for your shell")] = False,
+    show: Annotated[bool, Option("--show-completion", help="Print the completion script of your shell")] = False,
 ) -> None:
-    """What holds for every command."""
+    """Options of every command."""
     if home:
         os.environ["WINDLASS_HOME"] = home
         remember_home(home)
@@ -64,39 +123,36 @@ def options(
         from windlass.version import __version__
 
         sys.stdout.write(f"windlass {__version__}\n")
-        raise typer.Exit
+        raise Stop(0)
+    if install or show:
+        from windlass.cli.completion import completion_script, install_completion
+
+        out_lines(completion_script(app) if show else f"Written to {install_completion(app)}: open a new shell.")
+        raise Stop(0)
+    if click.get_current_context().invoked_subcommand is None:
+        out_lines(app.get_help(click.get_current_context()))
+        raise Stop(2)
 
 
-for group in (
-    run,
-    look,
-    control,
-    redo,
-    budget,
-    agents,
-    tools,
-    keep,
-    backup,
-    plans,
-    trust,
-    adopt,
-    doctor,
-    mcp,
-    demo,
-    serve,
-    undo,
-):
-    group.register(app)
+app.main_function(options)
 
 
 def run_app() -> None:
     """Run the command; every error that is meant for people ends in words and an exit code."""
     try:
-        app()
+        app.main(prog_name="windlass", standalone_mode=False)
     except Stop as stop:
         sys.exit(stop.code)
     except WindlassError as error:
         sys.exit(report_error(error, "--json" in sys.argv, _command_in(sys.argv[1:])))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, KeyboardInterrupt):
+            sys.exit(130)
+        sys.stderr.write("Aborted!\n")
+        sys.exit(1)
     except BrokenPipeError:
         # The reader of our output went away (`windlass list | head`): nothing to say, nowhere to say it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -105,10 +161,11 @@ def run_app() -> None:
 
 def _command_in(words: list[str]) -> str:
     """The command among what was typed, like `tools show`."""
-    group, found = typer.main.get_command(app), list[str]()
+    commands: Mapping[str, click.Command] = app.commands
+    found: list[str] = []
     for word in words:
-        if isinstance(group, TyperGroup) and word in group.commands:
-            group = group.commands[word]
+        if word in commands:
+            commands = getattr(commands[word], "commands", {})
             found.append(word)
         elif found:
             break

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import typer
-
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.session import AsJson, Home, Stop, out, print_json, remember_home, say, suggest
 
 if TYPE_CHECKING:
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["register", "restore_home"]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(backup)
+def register(app: Group) -> None:
+    app.add(backup)
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write")],
-    artifacts: Annotated[bool, typer.Option("--artifacts", help="Also the files that steps kept")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE")] = False,
+    file: Annotated[Path, Argument(metavar="FILE", help="The file to write")],
+    artifacts: Annotated[bool, Option("--artifacts", help="Also the files that steps kept")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite FILE")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:

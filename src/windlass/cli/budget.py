@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from windlass.cli.command import Group, Option
 from windlass.cli.session import AsJson, Home, Stop, out, print_json, say, with_engine
 from windlass.cli.text import plural
 from windlass.core.budget import Amount, money
@@ -22,13 +21,13 @@ MOST_ROWS = 20
 """Rows that people are shown; programs get all."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(budget)
+def register(app: Group) -> None:
+    app.add(budget)
 
 
 def budget(
     by: Annotated[
-        By, typer.Option("--by", help="List the recent days or months, or this month by one of the others")
+        By, Option("--by", help="List the recent days or months, or this month by one of the others")
     ] = By.DAY,
     json: AsJson = False,
     home: Home = None,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-import typer
-
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.session import AsJson, Home, Stop, print_json, say, suggest, who, with_engine
 from windlass.cli.text import next_commands
 from windlass.core.state import State
@@ -16,20 +15,20 @@ from windlass.engine.engine import Engine
 
 __all__ = ["register"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")]
-Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait until it has happened")]
+Id = Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")]
+Wait = Annotated[float, Option("--wait", metavar="SECONDS", min=0, help="How long to wait until it has happened")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(pause)
-    app.command()(interrupt)
-    app.command()(cancel)
-    app.command()(approve)
+def register(app: Group) -> None:
+    app.add(pause)
+    app.add(interrupt)
+    app.add(cancel)
+    app.add(approve)
 
 
 def pause(
     execution: Id,
-    now: Annotated[bool, typer.Option("--now", help="Stop running attempts instead of letting them finish")] = False,
+    now: Annotated[bool, Option("--now", help="Stop running attempts instead of letting them finish")] = False,
     wait: Wait = 10.0,
     as_json: AsJson = False,
     home: Home = None,
@@ -71,9 +70,9 @@ def _ask(
 
 def approve(
     execution: Id,
-    step: Annotated[str, typer.Argument(metavar="STEP")],
-    deny: Annotated[bool, typer.Option("--deny", help="Refuse instead")] = False,
-    note: Annotated[str, typer.Option("--note", help="Why; kept with the answer")] = "",
+    step: Annotated[str, Argument(metavar="STEP")],
+    deny: Annotated[bool, Option("--deny", help="Refuse instead")] = False,
+    note: Annotated[str, Option("--note", help="Why; kept with the answer")] = "",
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import typer
+import click
 
 from windlass.cli.session import attended, print_json, report_error, say
 from windlass.engine.engine import Engine
@@ -43,5 +43,5 @@ def _ask(count: int) -> None:
             advice=("keep the checkpoint files that you may want to restore, then: windlass clean --damaged --yes",),
         )
     sys.stderr.flush()
-    if not typer.confirm(f"Remove {count} damaged executions for good, with their checkpoint files?", err=True):
+    if not click.confirm(f"Remove {count} damaged executions for good, with their checkpoint files?", err=True):
         raise NotPermitted("nothing was removed")

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from windlass.cli.command import Group, Option
 from windlass.cli.run import ProgressOption, see_through
 from windlass.cli.session import AsJson, Home, Stop, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
@@ -24,13 +23,13 @@ PLAN = Path(__file__).parent / "demo.yaml"
 WORDS = "I have read REPORT.md with a tool, and it answers its title. (A script says this; a model would say more.)"
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(demo)
+def register(app: Group) -> None:
+    app.add(demo)
 
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option("--folder", metavar="DIR", help="Where it works (default: in the home)")
+        Path | None, Option("--folder", metavar="DIR", help="Where it works (default: in the home)")
     ] = None,
     progress: ProgressOption = Progress.AUTO,
     as_json: AsJson = False,

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from windlass.cli.command import Group, Option
 from windlass.cli.session import AsJson, Home, Stop, out, print_json
 from windlass.homes import HomeJudgement
 
@@ -38,14 +37,12 @@ class Finding:
         return "✓" if self.ok else "–" if self.optional else "✗"
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(doctor)
+def register(app: Group) -> None:
+    app.add(doctor)
 
 
 def doctor(
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read everything in the home, and check that it is sound")
-    ] = False,
+    deep: Annotated[bool, Option("--deep", help="Read everything in the home, and check that it is sound")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:

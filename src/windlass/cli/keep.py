@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from windlass.cli.backup import restore_home
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.damage import clean_damaged
 from windlass.cli.detach import send_off, start_driver
 from windlass.cli.run import Detach, ProgressOption, see_through
@@ -20,16 +21,14 @@ from windlass.plan.model import parse_duration
 __all__ = ["register"]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(checkpoint)
-    app.command()(restore)
-    app.command()(fork)
-    app.command()(clean)
+def register(app: Group) -> None:
+    app.add(checkpoint)
+    app.add(restore)
+    app.add(fork)
+    app.add(clean)
 
 
-def checkpoint(
-    execution: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False, home: Home = None
-) -> None:
+def checkpoint(execution: Annotated[str, Argument(metavar="ID")], as_json: AsJson = False, home: Home = None) -> None:
     """Write the execution as it stands into a portable file; prints its path."""
 
     async def work(engine: Engine) -> int:
@@ -44,7 +43,7 @@ def checkpoint(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A checkpoint file, or a backup")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A checkpoint file, or a backup")],
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -69,14 +68,12 @@ def restore(
 
 
 def fork(
-    execution: Annotated[str, typer.Argument(metavar="ID")],
+    execution: Annotated[str, Argument(metavar="ID")],
     from_step: Annotated[
-        str | None, typer.Option("--from", metavar="STEP", help="Run this step and all after it again")
+        str | None, Option("--from", metavar="STEP", help="Run this step and all after it again")
     ] = None,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="KEY=VALUE", help="An edited input")
-    ] = None,
-    plan: Annotated[Path | None, typer.Option("--plan", metavar="PLAN", help="An edited plan file")] = None,
+    inputs: Annotated[list[str] | None, Option("--input", "-i", metavar="KEY=VALUE", help="An edited input")] = None,
+    plan: Annotated[Path | None, Option("--plan", metavar="PLAN", help="An edited plan file")] = None,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -102,11 +99,11 @@ def fork(
 
 
 def clean(
-    older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="Such as 7d, 12h")] = "30d",
-    keep: Annotated[int, typer.Option("--keep", min=0, help="Always keep so many of the newest")] = 20,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go")] = False,
+    older_than: Annotated[str, Option("--older-than", metavar="AGE", help="Such as 7d, 12h")] = "30d",
+    keep: Annotated[int, Option("--keep", min=0, help="Always keep so many of the newest")] = 20,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would go")] = False,
     damaged: Annotated[
-        bool, typer.Option("--damaged", help="Remove the executions that cannot be read, and nothing else")
+        bool, Option("--damaged", help="Remove the executions that cannot be read, and nothing else")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -116,7 +113,7 @@ def clean(
     try:
         age = parse_duration(older_than)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--older-than") from error
+        raise click.BadParameter(str(error), param_hint="--older-than") from error
 
     async def work(engine: Engine) -> int:
         if damaged:

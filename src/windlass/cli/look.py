@@ -1,283 +1,136 @@
-"""`status`, `list`, `logs`, `approvals`: reading, never changing."""
+"""`list` and `status`: many executions, and one.
+
+A list is shown without the engine: only the journal is opened, and nothing is imported that understands a plan.
+"""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from windlass.cli.session import AsJson, Home, Stop, as_typed, out, out_lines, print_json, say, suggest, with_engine
-from windlass.cli.terminal import write_output
-from windlass.cli.text import MARKS, clip, describe, items_text, next_commands, shown, summary, time_text
-from windlass.cli.tool_check import gate_lines
-from windlass.cli.used_text import in_brief, used_text
-from windlass.clock import iso
-from windlass.core import events as ev
-from windlass.core.resources import summed
-from windlass.core.state import State, fold
+from windlass.cli.command import Argument, Group, Option
+from windlass.cli.session import AsJson, Home, Stop, as_typed, out, print_json, say, suggest, with_engine, with_observer
+from windlass.cli.terminal import clip
 from windlass.core.transitions import ExecutionStatus
-from windlass.core.view import progress, snapshot
-from windlass.engine.damage import DAMAGED, damaged_view
-from windlass.engine.engine import Engine
-from windlass.engine.gates.view import standing
-from windlass.engine.lookup import find_step
-from windlass.engine.preview import difference, rests_on
 from windlass.errors import Damaged, UsageError
-from windlass.ports import AskedQuestion, Entry, Head
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from windlass.engine.engine import Engine
+    from windlass.engine.observer import Observer
+    from windlass.ports import Head
 
 __all__ = ["register"]
 
-MOST_VERIFIED = 100
-"""Executions whose questions are listed that are looked through for damage."""
-
+UNFINISHED = ["pending", "running", "paused"]
 MOST_READ = 100
-"""A list of more executions than that shows the damage that is known, and reads none of them to find out."""
+"""Executions that a list reads to find damage; a longer list shows only the damage that is known."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(status)
-    app.command("list")(list_executions)
-    app.command()(logs)
-    app.command()(approvals)
+def register(app: Group) -> None:
+    app.add(status)
+    app.add(list_executions, "list")
 
 
 def status(
-    execution: Annotated[str | None, typer.Argument(metavar="ID")] = None,
+    execution: Annotated[str | None, Argument(metavar="ID")] = None,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """How an execution stands; without ID, all that are not finished."""
+    """Show an execution's status; without ID, list unfinished ones."""
 
-    async def work(engine: Engine) -> int:
-        if execution is None:
-            await _show_list(engine, ["pending", "running", "paused"], 0, as_json)
-            for line in () if as_json else gate_lines(engine):
-                out(line)
-            return 0
-        try:
-            state = await engine.state(execution)
-        except Damaged as damage:
-            if not as_json:
-                raise
-            print_json(damaged_view(await engine.find(execution), damage))
-            return damage.exit_code
-        if as_json:
-            print_json(standing(state, engine.performer.gates))
-            return 0
-        driven = engine.driven(state)
-        for line in summary(state, driven):
+    async def show_all(observer: Observer, folder: Path) -> bool:
+        await _show_list(observer, UNFINISHED, 0, as_json)
+        return not as_json and (bool(await observer.executions(UNFINISHED, 1)) or _has_breakers(folder))
+
+    async def show_gates(engine: Engine) -> int:
+        from windlass.cli.tool_check import gate_lines
+
+        for line in gate_lines(engine):
             out(line)
-        out(f"{progress(state):.0f}%  in {state.workdir}")
-        if used := used_text(summed(step.used for step in state.steps.values())):
-            out(used)
-        for step in state.top_level():
-            undone = " (undone)" if step.undone else ""
-            more = f"{undone}{items_text(step)}{time_text(step)}{_remark(step)}"
-            out(f"  {MARKS[step.status]} {step.id}  {step.status}{more}")
-        for line in () if state.status.finished else gate_lines(engine):
-            out(line)
-        for line in next_commands(state, driven):
-            out(as_typed(f"next: {line}"))
         return 0
 
-    raise Stop(with_engine(work, home))
+    async def show_one(engine: Engine) -> int:
+        from windlass.cli.record import show_status
+
+        return await show_status(engine, str(execution), as_json)
+
+    if execution is not None:
+        raise Stop(with_engine(show_one, home))
+    raise Stop(with_engine(show_gates, home) if with_observer(show_all, home) else 0)
 
 
-def _remark(step: Any) -> str:
-    if step.output is not None and step.status == "completed":
-        return f"  {clip(shown(step.output), 80)}"
-    if step.error is not None:
-        return f"  {clip(step.error.message, 80)}"
-    return f"  {step.skipped_because}" if step.skipped_because else ""
+def _has_breakers(home: Path) -> bool:
+    """Tell whether a breaker may keep the next execution waiting."""
+    if not (home / "gates.db").exists():
+        return False
+    from windlass.journal.gatebook import SqliteGateBook
+
+    book = SqliteGateBook(home / "gates.db")
+    try:
+        return bool(book.breakers())
+    finally:
+        book.close()
 
 
 def list_executions(
-    statuses: Annotated[
-        list[str] | None, typer.Option("--status", "-s", help="Only those; may be given several times")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many; 0 for all")] = 20,
+    statuses: Annotated[list[str] | None, Option("--status", "-s", help="Filter by status (repeatable)")] = None,
+    limit: Annotated[int, Option("--limit", "-n", min=0, help="Maximum to show (0 = all)")] = 20,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """The executions of this home, newest first."""
+    """List executions, newest first."""
     known = [str(s) for s in ExecutionStatus]
     for given in statuses or ():
         if given not in known:
-            raise UsageError(f"{given!r} is not a status; there are {', '.join(known)}")
+            raise UsageError(f"unknown status {given!r}: use {', '.join(known)}")
 
-    async def work(engine: Engine) -> int:
-        await _show_list(engine, statuses or [], limit, as_json)
+    async def work(observer: Observer, _home: Path) -> int:
+        await _show_list(observer, statuses or [], limit, as_json)
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise Stop(with_observer(work, home))
 
 
-async def _show_list(engine: Engine, statuses: list[str], limit: int, as_json: bool) -> None:
-    heads = await engine.executions(statuses, limit)
+async def _show_list(observer: Observer, statuses: list[str], limit: int, as_json: bool) -> None:
+    from windlass.engine.damage import DAMAGED
+
+    heads = await observer.executions(statuses, limit)
     if as_json:
-        print_json([await _head_view(engine, head) for head in heads])
+        print_json([await _head_view(observer, head) for head in heads])
         return
     if not heads:
-        say("no executions" if not statuses else f"no executions that are {' or '.join(statuses)}")
-    if len(heads) <= MOST_READ:
-        async for _state in engine.states(heads):
-            """Read for damage alone."""
+        kind = "unfinished " if statuses == UNFINISHED else f"{' or '.join(statuses)} " if statuses else ""
+        say(f"No {kind}executions.")
+    for head in heads if len(heads) <= MOST_READ else ():
+        await observer.verify(head.id)
     for head in heads:
         when = datetime.fromtimestamp(head.created_at).strftime("%Y-%m-%d %H:%M")
         remark = f" ({head.detail})" if head.detail else ""
-        if head.status in ("running", "pending") and not engine.journal.alive(head.driver):
+        if head.status in ("running", "pending") and not observer.alive(head):
             remark = as_typed(f" (its process is gone: windlass resume {head.id})")
-        damage = engine.damaged.get(head.id)
+        damage = observer.damaged.get(head.id)
         if damage is not None:
             remark = f" (was {head.status}; event {damage.seq}: {clip(damage.reason, 80)})"
         out(f"{head.id}  {when}  {DAMAGED if damage else head.status:<9}  {head.name}{remark}")
-    if any(head.id in engine.damaged for head in heads):
-        suggest(
-            "damaged executions: bring one back with windlass restore FILE, or remove them: windlass clean --damaged"
-        )
+    if any(head.id in observer.damaged for head in heads):
+        suggest("damaged executions: restore one with windlass restore FILE, or remove them: windlass clean --damaged")
 
 
 _BRIEFLY = ("id", "status", "attempts", "duration_s", "items")
 
 
-async def _head_view(engine: Engine, head: Head) -> dict[str, Any]:
+async def _head_view(observer: Observer, head: Head) -> dict[str, Any]:
     """The same object as `status ID --json`, without the steps' contents."""
+    from windlass.core.view import snapshot
+    from windlass.engine.damage import damaged_view
+
     try:
-        state, _entries = await engine.record(head.id)
+        state, _entries = await observer.record(head.id)
     except Damaged as damage:
-        return {**damaged_view(head, damage), "driven": engine.driven(head)}
+        return {**damaged_view(head, damage), "driven": observer.driven(head)}
     view = snapshot(state)
     view["steps"] = [{key: step[key] for key in _BRIEFLY if key in step} for step in view["steps"]]
-    view["driven"] = engine.driven(head)
+    view["driven"] = observer.driven(head)
     return view
-
-
-def logs(
-    execution: Annotated[str, typer.Argument(metavar="ID")],
-    step: Annotated[str | None, typer.Option("--step", help="Only this step")] = None,
-    prompt: Annotated[bool, typer.Option("--prompt", help="Only what agents were told, word for word")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it goes on")] = False,
-    as_json: AsJson = False,
-    home: Home = None,
-) -> None:
-    """Everything that happened, from the journal, with the steps' output."""
-
-    async def work(engine: Engine) -> int:
-        head = await engine.find(execution)
-        state: State | None = None
-        if prompt:
-            return await _prompts(engine, head.id, step, as_json)
-        if follow:
-            async for entry in engine.follow(head.id):
-                state = _log(entry.event, entry.seq, state, step, as_json)
-        else:
-            for entry in await _up_to_damage(engine, head.id):
-                state = _log(entry.event, entry.seq, state, step, as_json)
-            if head.id in engine.damaged:
-                raise engine.damaged[head.id]
-        if state is not None and step is not None:
-            find_step(state, step)
-        return 0
-
-    raise Stop(with_engine(work, home))
-
-
-async def _up_to_damage(engine: Engine, execution: str) -> list[Entry]:
-    """Its entries; of a damaged one, those before the damage."""
-    try:
-        return (await engine.record(execution))[1]
-    except Damaged as damage:
-        return await engine.journal.read(execution, limit=damage.seq - 1) if damage.seq > 1 else []
-
-
-async def _prompts(engine: Engine, execution: str, step: str | None, as_json: bool) -> int:
-    """What was sent to each agent, exactly."""
-    if step is not None:
-        find_step(await engine.state(execution), step)
-    events = [entry.event for entry in await engine.journal.read(execution)]
-    told = [e for e in events if isinstance(e, ev.AgentBegan) and (step is None or _about(e.step, step))]
-    if not told:
-        say("no agent was told anything yet")
-    for event in told:
-        if as_json:
-            out(ev.encode(event).decode())
-            continue
-        more = f", goes on with session {event.session}" if event.session else ""
-        out(f"# {event.step} attempt {event.attempt}: {event.role} on {event.runtime}{more}")
-        out_lines(f"## system\n{event.system}\n\n## prompt\n{event.prompt}\n")
-        for note in event.notes:
-            out_lines(f"## note\n{note}\n")
-    return 0
-
-
-def _about(step: str, wanted: str) -> bool:
-    return step == wanted or step.partition("[")[0] == wanted
-
-
-def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_json: bool) -> State:
-    if state is None:
-        state = fold([event])
-    else:
-        state.apply(event)
-    about = getattr(event, "step", None)
-    if step is not None and about is not None and not _about(about, step):
-        return state
-    if step is not None and about is None:
-        return state
-    if as_json:
-        out(f'{{"seq":{seq},{ev.encode(event).decode()[1:]}')
-        return state
-    clock = datetime.fromtimestamp(event.at).isoformat(" ", timespec="milliseconds")
-    if isinstance(event, ev.OutputWritten):
-        for line in event.text.splitlines():
-            write_output(sys.stdout, f"{clock}   {event.step} | ", line)
-    elif (text := describe(event, state)) is not None:
-        out(f"{clock} {text}{in_brief(getattr(event, 'used', None))}")
-    return state
-
-
-def approvals(as_json: AsJson = False, home: Home = None) -> None:
-    """What waits for a person's answer."""
-
-    async def work(engine: Engine) -> int:
-        found = await engine.open_questions(verify=MOST_VERIFIED)
-        for damage in engine.damaged.values():
-            suggest(f"warning: {damage.message}; its questions cannot be shown (windlass status {damage.execution})")
-        if as_json:
-            print_json([_question(question, asked) for question, asked in found])
-        elif not found:
-            say("nothing waits for approval")
-        else:
-            for one, asked in found:
-                step = one.question.step
-                out(f"{one.plan}: {step} asks for {asked.tool} until {iso(asked.expires_at)}")
-                print_json(asked.input)
-                if change := difference(asked.input, one.question.workdir, asked.basis):
-                    out_lines(change.rstrip("\n"))
-                if about := rests_on(asked.basis):
-                    out(f"  with: {about}")
-                if asked.question:
-                    out(f"  {asked.question}")
-                out(as_typed(f"  windlass approve {one.execution} {shlex.quote(step)}   # or with --deny"))
-        return 0
-
-    raise Stop(with_engine(work, home))
-
-
-def _question(one: AskedQuestion, asked: ev.ApprovalAsked) -> dict[str, Any]:
-    return {
-        "execution": one.execution,
-        "plan": one.plan,
-        "step": one.question.step,
-        "kind": "approval",
-        **({"text": asked.question} if asked.question else {}),
-        "tool": asked.tool,
-        "input": asked.input,
-        "digest": asked.digest,
-        **({"basis": asked.basis} if asked.basis else {}),
-        "expires_at": iso(asked.expires_at),
-        "diff": difference(asked.input, one.question.workdir, asked.basis),
-    }

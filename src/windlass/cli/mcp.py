@@ -13,8 +13,9 @@ import sys
 from importlib.util import find_spec
 from typing import Annotated
 
-import typer
+import click
 
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.mcp_install import Client, install
 from windlass.cli.session import Home, Yes, say, suggest
 from windlass.engine.engine import Engine
@@ -24,17 +25,17 @@ from windlass.redact import Redactor
 __all__ = ["register"]
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Serve an MCP client over stdin and stdout: engine_execute, engine_status and others.")
-    group.callback(invoke_without_command=True)(serve)
-    group.command("install")(install_command)
-    app.add_typer(group, name="mcp")
+def register(app: Group) -> None:
+    group = Group("mcp", help="Serve an MCP client over stdin and stdout.")
+    group.main_function(serve)
+    group.add(install_command, "install")
+    app.add_command(group)
 
 
 def serve(
-    context: typer.Context,
+    context: click.Context,
     no_approve: Annotated[
-        bool, typer.Option("--no-approve", help="Do not let the client answer requests for approval")
+        bool, Option("--no-approve", help="Do not let the client answer requests for approval")
     ] = False,
     home: Home = None,
 ) -> None:
@@ -104,12 +105,12 @@ class _Engines:
 
 
 def install_command(
-    context: typer.Context,
-    client: Annotated[Client, typer.Argument(help="Whose settings to write")],
+    context: click.Context,
+    client: Annotated[Client, Argument(help="Whose settings to write")],
     user: Annotated[
-        bool, typer.Option("--user/--project", help="For all your projects, or for this folder (the default)")
+        bool, Option("--user/--project", help="For all your projects, or for this folder (the default)")
     ] = False,
-    show: Annotated[bool, typer.Option("--print", help="Print what would stand there; write nothing")] = False,
+    show: Annotated[bool, Option("--print", help="Print what would stand there; write nothing")] = False,
     yes: Yes = False,
     home: Home = None,
 ) -> None:
@@ -118,7 +119,7 @@ def install_command(
     install(client, user=user, show=show, yes=yes, home=named)
 
 
-def _named_before(context: typer.Context) -> str | None:
+def _named_before(context: click.Context) -> str | None:
     """A `--home` may also stand before the command's own words."""
     outer = context.parent
     while outer is not None:

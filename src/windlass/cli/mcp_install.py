@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from windlass.cli.session import attended, print_json, say, say_lines
 from windlass.errors import UsageError
@@ -67,7 +67,7 @@ def install(client: Client, *, user: bool, show: bool, yes: bool, home: str | No
     named = str(entry.file)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), named, named, lineterm="")
     say_lines("\n".join(lines))
-    if not yes and not (attended() and typer.confirm(f"Write {one_line(str(entry.file))}?", err=True)):
+    if not yes and not (attended() and click.confirm(f"Write {one_line(str(entry.file))}?", err=True)):
         raise UsageError(f"nothing was written to {entry.file}", advice=("to write it unasked, add --yes",))
     _write(entry.file, after)
     say(f"written: {entry.file}")

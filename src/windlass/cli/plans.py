@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
+from windlass.cli.command import Argument, Group
 from windlass.cli.session import AsJson, Home, Stop, Yes, out, print_json, say, with_engine
 from windlass.cli.text import duration
 from windlass.engine.engine import Engine
@@ -16,16 +16,16 @@ from windlass.errors import PlanInvalid
 
 __all__ = ["register"]
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, YAML or JSON")]
+PlanFile = Annotated[Path, Argument(metavar="PLAN", help="Plan file, YAML or JSON")]
 
-plan_app = typer.Typer(help="Look at a plan without running it.", no_args_is_help=True)
-
-
-def register(app: typer.Typer) -> None:
-    app.add_typer(plan_app, name="plan")
+plan_app = Group("plan", help="Check, show or estimate a plan without running it.", no_args_is_help=True)
 
 
-@plan_app.command()
+def register(app: Group) -> None:
+    app.add_command(plan_app)
+
+
+@plan_app.add
 def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
     """All problems at once, each with file, line, reason and the nearest known word."""
 
@@ -52,7 +52,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
     raise Stop(with_engine(work, home, yes=yes))
 
 
-@plan_app.command()
+@plan_app.add
 def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
     """The steps in the order they can run, with what each waits for."""
 
@@ -80,7 +80,7 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
     raise Stop(with_engine(work, home, yes=yes))
 
 
-@plan_app.command()
+@plan_app.add
 def schema() -> None:
     """JSON Schema of plan files, for editors."""
     from windlass.plan.schema import plan_schema
@@ -88,7 +88,7 @@ def schema() -> None:
     print_json(plan_schema())
 
 
-@plan_app.command()
+@plan_app.add
 def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
     """How long it will take, from what its steps took before in this home."""
 

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, who, with_engine
@@ -23,13 +22,13 @@ from windlass.plan.yamlread import read
 
 __all__ = ["register"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")]
-StepName = Annotated[str, typer.Argument(metavar="STEP", help="The step; STEP[N] is one item of a foreach")]
+Id = Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")]
+StepName = Annotated[str, Argument(metavar="STEP", help="The step; STEP[N] is one item of a foreach")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(retry)
-    app.command()(skip)
+def register(app: Group) -> None:
+    app.add(retry)
+    app.add(skip)
 
 
 def retry(
@@ -37,16 +36,14 @@ def retry(
     step: StepName,
     given: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="KEY=VALUE", help="Another argument; KEY=@FILE reads a file"),
+        Option("--with", metavar="KEY=VALUE", help="Another argument; KEY=@FILE reads a file"),
     ] = None,
     given_file: Annotated[
-        Path | None, typer.Option("--with-file", metavar="FILE", help="Other arguments, as a YAML or JSON object")
+        Path | None, Option("--with-file", metavar="FILE", help="Other arguments, as a YAML or JSON object")
     ] = None,
-    runtime: Annotated[
-        str | None, typer.Option("--runtime", metavar="NAME", help="Another runtime for its agent")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="Another model for its agent")] = None,
-    keep_plan: Annotated[bool, typer.Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    runtime: Annotated[str | None, Option("--runtime", metavar="NAME", help="Another runtime for its agent")] = None,
+    model: Annotated[str | None, Option("--model", metavar="NAME", help="Another model for its agent")] = None,
+    keep_plan: Annotated[bool, Option("--keep-plan", help="Go on with the plan as it was")] = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -66,7 +63,7 @@ def retry(
 def skip(
     execution: Id,
     step: StepName,
-    keep_plan: Annotated[bool, typer.Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    keep_plan: Annotated[bool, Option("--keep-plan", help="Go on with the plan as it was")] = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,

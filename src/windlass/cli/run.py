@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from windlass.cli.attend import Attendant
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import offer_orphans, send_off, stopped_since
 from windlass.cli.session import (
     AsJson,
@@ -54,74 +55,70 @@ def _heeded(progress: Progress) -> Progress:
 
 ProgressOption = Annotated[
     Progress,
-    typer.Option("--progress", help="How progress is shown on stderr", case_sensitive=False, callback=_heeded),
+    Option("--progress", help="How progress is shown on stderr", callback=_heeded),
 ]
 RuntimeOption = Annotated[
-    str | None, typer.Option("--runtime", metavar="NAME", help=f"What agents run on: {runtime_names()}")
+    str | None, Option("--runtime", metavar="NAME", help=f"What agents run on: {runtime_names()}")
 ]
 BudgetOption = Annotated[
-    float | None, typer.Option("--budget", metavar="USD", min=0, help="What the execution may spend in all, in dollars")
+    float | None, Option("--budget", metavar="USD", min=0, help="What the execution may spend in all, in dollars")
 ]
 BudgetTokens = Annotated[
-    int | None, typer.Option("--budget-tokens", metavar="N", min=0, help="The same in tokens read and written")
+    int | None, Option("--budget-tokens", metavar="N", min=0, help="The same in tokens read and written")
 ]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Pause with exit code 6 when a quota is used up")]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Go on in the background; print the id")]
+NoWait = Annotated[bool, Option("--no-wait", help="Pause with exit code 6 when a quota is used up")]
+Detach = Annotated[bool, Option("--detach", "-d", help="Go on in the background; print the id")]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(run)
-    app.command()(resume)
-    app.command()(watch)
-    app.command("_drive", hidden=True)(drive)
+def register(app: Group) -> None:
+    app.add(run)
+    app.add(resume)
+    app.add(watch)
+    app.add(drive, "_drive", hidden=True)
 
 
 def run(
-    plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="Plan file, YAML or JSON")] = None,
+    plan: Annotated[Path | None, Argument(metavar="PLAN", help="Plan file, YAML or JSON")] = None,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", "-i", metavar="KEY=VALUE", help="An input of the plan; KEY=@FILE reads a file"),
+        Option("--input", "-i", metavar="KEY=VALUE", help="An input of the plan; KEY=@FILE reads a file"),
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", "-t", metavar="TEXT", help="A task, instead of a plan")] = None,
+    task: Annotated[str | None, Option("--task", "-t", metavar="TEXT", help="A task, instead of a plan")] = None,
     task_file: Annotated[
         Path | None,
-        typer.Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see docs/strategies.md"),
+        Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see docs/strategies.md"),
     ] = None,
     strategy: Annotated[
-        Strategy | None, typer.Option("--strategy", help="How tasks become a plan (default: by the tasks)")
+        Strategy | None, Option("--strategy", help="How tasks become a plan (default: by the tasks)")
     ] = None,
-    role: Annotated[str | None, typer.Option("--role", metavar="NAME", help="The agent's role; see: agents")] = None,
+    role: Annotated[str | None, Option("--role", metavar="NAME", help="The agent's role; see: agents")] = None,
     chain: Annotated[
-        str | None, typer.Option("--chain", metavar="ROLES", help="The roles of strategy multi, with commas between")
+        str | None, Option("--chain", metavar="ROLES", help="The roles of strategy multi, with commas between")
     ] = None,
     files: Annotated[
-        list[str] | None, typer.Option("--file", "-f", metavar="PATH", help="A file that agents are given")
+        list[str] | None, Option("--file", "-f", metavar="PATH", help="A file that agents are given")
     ] = None,
-    skills: Annotated[
-        list[str] | None, typer.Option("--skill", metavar="NAME", help="A skill that agents are given")
-    ] = None,
+    skills: Annotated[list[str] | None, Option("--skill", metavar="NAME", help="A skill that agents are given")] = None,
     runtime: RuntimeOption = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model of the agents")] = None,
-    no_fallback: Annotated[
-        bool, typer.Option("--no-fallback", help="No other runtime takes over when one cannot")
-    ] = False,
+    model: Annotated[str | None, Option("--model", metavar="NAME", help="The model of the agents")] = None,
+    no_fallback: Annotated[bool, Option("--no-fallback", help="No other runtime takes over when one cannot")] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="TOOL", help="Agents may use it unasked: Bash(git log:*)"),
+        Option("--allow", metavar="TOOL", help="Agents may use it unasked: Bash(git log:*)"),
     ] = None,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", "-p", min=1, max=1000, help="Steps at a time, over the plan's own limit")
+        int | None, Option("--parallel", "-p", min=1, max=1000, help="Steps at a time, over the plan's own limit")
     ] = None,
     budget: BudgetOption = None,
     budget_tokens: BudgetTokens = None,
     no_wait: NoWait = False,
     detach: Detach = False,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Start although a program or runtime that it needs is missing")
+        bool, Option("--anyway", help="Start although a program or runtime that it needs is missing")
     ] = False,
-    workdir: Annotated[Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Where the steps work")] = None,
+    workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Where the steps work")] = None,
     progress: ProgressOption = Progress.AUTO,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Plain progress with every output line")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Plain progress with every output line")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
     home: Home = None,
@@ -168,26 +165,20 @@ def run(
 
 
 def resume(
-    execution: Annotated[str | None, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every execution that a dead process left behind")] = False,
+    execution: Annotated[str | None, Argument(metavar="ID", help="Execution, or the beginning of its id")] = None,
+    every: Annotated[bool, Option("--all", help="Every execution that a dead process left behind")] = False,
     detach: Detach = False,
-    accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Go on with the plan file as it is now")
-    ] = False,
-    keep_plan: Annotated[bool, typer.Option("--keep-plan", help="Go on with the plan as it was")] = False,
-    workdir: Annotated[
-        Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Another working directory")
-    ] = None,
-    take_over: Annotated[bool, typer.Option("--take-over", help="Even if another process still holds it")] = False,
-    again: Annotated[
-        list[str] | None, typer.Option("--again", metavar="STEP", help="Outcome unknown: run it again")
-    ] = None,
+    accept_changes: Annotated[bool, Option("--accept-changes", help="Go on with the plan file as it is now")] = False,
+    keep_plan: Annotated[bool, Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Another working directory")] = None,
+    take_over: Annotated[bool, Option("--take-over", help="Even if another process still holds it")] = False,
+    again: Annotated[list[str] | None, Option("--again", metavar="STEP", help="Outcome unknown: run it again")] = None,
     done: Annotated[
         list[str] | None,
-        typer.Option("--done", metavar="STEP[=JSON]", help="Outcome unknown: it took effect"),
+        Option("--done", metavar="STEP[=JSON]", help="Outcome unknown: it took effect"),
     ] = None,
     fail: Annotated[
-        list[str] | None, typer.Option("--fail", metavar="STEP", help="Outcome unknown: count it as failed")
+        list[str] | None, Option("--fail", metavar="STEP", help="Outcome unknown: count it as failed")
     ] = None,
     budget: BudgetOption = None,
     budget_tokens: BudgetTokens = None,
@@ -225,9 +216,9 @@ def resume(
 
 
 def watch(
-    execution: Annotated[str, typer.Argument(metavar="ID")],
+    execution: Annotated[str, Argument(metavar="ID")],
     progress: ProgressOption = Progress.AUTO,
-    exit_status: Annotated[bool, typer.Option("--exit-status", help="End with the execution's exit code")] = False,
+    exit_status: Annotated[bool, Option("--exit-status", help="End with the execution's exit code")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -252,7 +243,7 @@ def watch(
 
 def drive(
     execution: str,
-    since: Annotated[int | None, typer.Option("--since", help="The sequence it had reached")] = None,
+    since: Annotated[int | None, Option("--since", help="The sequence it had reached")] = None,
     no_wait: NoWait = False,
     yes: Yes = False,
     home: Home = None,
@@ -371,7 +362,7 @@ async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, ye
         return 0
     worst = 0
     for head in orphans:
-        if every or yes or (attended() and typer.confirm(f"resume {one_line(head.name)} {head.id}?", err=True)):
+        if every or yes or (attended() and click.confirm(f"resume {one_line(head.name)} {head.id}?", err=True)):
             try:
                 resumed = await engine.resume(head.id, hold=yes or attended())
             except WindlassError as error:  # one that cannot go on must not hold up the others

@@ -11,8 +11,7 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TextIO
 
-import typer
-
+from windlass.cli.command import Group, Option
 from windlass.cli.session import AsJson, Home, Stop, print_json, remember_home, say
 from windlass.errors import UsageError
 
@@ -29,19 +28,19 @@ QUEUED = 1024
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(serve)
+def register(app: Group) -> None:
+    app.add(serve)
 
 
 def serve(
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one")] = PORT,
+    host: Annotated[str, Option("--host", metavar="ADDRESS", help="Where to listen")] = "127.0.0.1",
+    port: Annotated[int, Option("--port", "-p", min=0, max=65535, help="0 takes a free one")] = PORT,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="A name that it is reached by, besides the loopback's"),
+        Option("--allow-host", metavar="NAME", help="A name that it is reached by, besides the loopback's"),
     ] = None,
     resume_orphans: Annotated[
-        bool, typer.Option("--resume-orphans", help="Also go on with what other dead processes left behind")
+        bool, Option("--resume-orphans", help="Also go on with what other dead processes left behind")
     ] = False,
     as_json: AsJson = False,
     home: Home = None,

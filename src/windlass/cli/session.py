@@ -1,9 +1,10 @@
-"""What every command shares: opening the engine, asking people, reporting errors, exit codes."""
+"""Shared by every command: opening the engine or only its records, asking people, reporting errors, exit codes.
+
+Every command imports this module, so it imports nothing that only some of them use.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import getpass
 import json
 import os
 import re
@@ -11,18 +12,20 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import msgspec
-import typer
+import click
 
+from windlass.cli.command import Option
 from windlass.cli.terminal import as_message
-from windlass.core.state import State
-from windlass.core.transitions import ExecutionStatus
-from windlass.engine.engine import Engine
 from windlass.errors import CannotResume, Conflict, PlanInvalid, UsageError, WindlassError
-from windlass.process import attempt_above
 from windlass.visible import one_line
+
+if TYPE_CHECKING:
+    from windlass.core.state import State
+    from windlass.engine.engine import Engine
+    from windlass.engine.observer import Observer
+    from windlass.ports import Journal
 
 __all__ = [
     "AsJson",
@@ -43,15 +46,18 @@ __all__ = [
     "suggest",
     "who",
     "with_engine",
+    "with_observer",
 ]
 
 T = TypeVar("T")
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout")]
-Home = Annotated[str | None, typer.Option("--home", metavar="DIR", help="Folder of state")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout")]
+Home = Annotated[str | None, Option("--home", metavar="DIR", help="State directory")]
 
 
 def _said_by_a_person(yes: bool) -> bool:
     """A step that starts us answers nothing, whatever it says."""
+    from windlass.process import attempt_above
+
     if yes and (source := attempt_above()) is not None:
         say(f"--yes answers nothing here: this runs inside {source}")
         return False
@@ -59,7 +65,7 @@ def _said_by_a_person(yes: bool) -> bool:
 
 
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Answer yes to every question", callback=lambda yes: _said_by_a_person(yes))
+    bool, Option("--yes", "-y", help="Answer yes to every question", callback=lambda yes: _said_by_a_person(yes))
 ]
 
 
@@ -136,7 +142,9 @@ def print_json(value: Any) -> None:
 
 
 def who() -> str:
-    """Who answers and asks, as far as the system knows."""
+    """The user's name, as far as the system knows it."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -145,7 +153,11 @@ def who() -> str:
 
 def attended() -> bool:
     """Tell whether a person can be asked; a terminal that a step has made has nobody at it."""
-    return sys.stdin.isatty() and sys.stderr.isatty() and attempt_above() is None
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    from windlass.process import attempt_above
+
+    return attempt_above() is None
 
 
 def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
@@ -157,7 +169,7 @@ def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
 
     def ask(folder: Path, files: list[Path]) -> bool:
         names = ", ".join(one_line(file.name) for file in files)
-        return typer.confirm(
+        return click.confirm(
             f"The plan loads Python code ({names}) from {one_line(str(folder))}.\n"
             "It runs with all your rights. Trust this folder from now on?",
             err=True,
@@ -175,6 +187,8 @@ def with_engine(
     **flags: Any,
 ) -> T:
     """Open the engine, do the work, close it. Only what starts something may `make` a home. `flags` are settings."""
+    import asyncio
+
     from windlass.assembly import open_engine
 
     if home:
@@ -190,11 +204,48 @@ def with_engine(
     return asyncio.run(main())
 
 
+def with_observer(work: Callable[[Observer, Path], Awaitable[T]], home: str | None = None) -> T:
+    """Open only the journal of a home, for reading; `work` is given the home, too.
+
+    Looking needs no engine, no settings and no tools, and importing those takes longer than looking.
+    """
+    import asyncio
+
+    from windlass.engine.observer import Drivers, Observer
+    from windlass.homes import find_home
+
+    if home:
+        remember_home(home)
+
+    async def main() -> T:
+        folder = find_home(home)
+        journal = _journal_in(folder)
+        try:
+            return await work(Observer(Drivers(journal)), folder)
+        finally:
+            await journal.close()
+
+    return asyncio.run(main())
+
+
+def _journal_in(folder: Path) -> Journal:
+    file = folder / "windlass.db"
+    if not file.exists():  # it looks empty, and nothing is made
+        from windlass.journal.memory import MemoryJournal
+
+        return MemoryJournal()
+    from windlass.journal.sqlite import SqliteJournal
+
+    return SqliteJournal(file)
+
+
 _STANDING = {"interrupt": 130, "budget": 5, "quota": 6}
 """What a command ends with when the execution stands still, by the reason; else 3."""
 
 
 def exit_code(state: State) -> int:
+    from windlass.core.transitions import ExecutionStatus
+
     match state.status:
         case ExecutionStatus.COMPLETED:
             return 0
@@ -218,6 +269,8 @@ def report_error(error: WindlassError, as_json: bool, command: str = "") -> int:
             "advice": advice,
         }
         if isinstance(error, PlanInvalid):
+            import msgspec
+
             told["problems"] = [msgspec.to_builtins(problem) for problem in error.problems]
         print_json({"error": told})
     listed = isinstance(error, PlanInvalid | CannotResume)  # their lines are ours, an item each

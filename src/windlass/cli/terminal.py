@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from windlass.visible import UNSAFE, visible, written_out
 
-__all__ = ["as_message", "coloured", "protect_streams", "write_output"]
+__all__ = ["as_message", "clip", "coloured", "protect_streams", "write_output"]
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _BUT_COLOURS = re.compile(f"({_COLOUR})|[{UNSAFE}]")
@@ -29,6 +29,12 @@ CONTINUED = "\n  | "
 def as_message(text: str) -> str:
     """A message, safe to write to any stream, whose further lines cannot be taken for messages."""
     return visible(text).replace("\n", CONTINUED)
+
+
+def clip(text: str, limit: int) -> str:
+    """The text on one line, cut at `limit` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 def coloured(text: str) -> str:

@@ -18,7 +18,6 @@ from windlass.errors import Failure
 
 __all__ = [
     "MARKS",
-    "clip",
     "describe",
     "duration",
     "items_text",
@@ -54,11 +53,6 @@ def duration(seconds: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def clip(text: str, limit: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 def shown(value: Any) -> str:

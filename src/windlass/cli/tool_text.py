@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from windlass.cli.agents import short_path as short
-from windlass.cli.terminal import as_message
-from windlass.cli.text import clip, plural
+from windlass.cli.terminal import as_message, clip
+from windlass.cli.text import plural
 
 __all__ = ["short", "tool_page", "tool_table"]
 

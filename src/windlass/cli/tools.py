@@ -8,8 +8,9 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.run import ProgressOption, see_through
 from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
 from windlass.cli.text import shown
@@ -20,13 +21,13 @@ from windlass.visible import one_line
 
 __all__ = ["register"]
 
-tools_app = typer.Typer(help="Tools of steps, agents and programs; composed ones.", invoke_without_command=True)
+tools_app = Group("tools", help="List, check, try and save tools.")
 EVERY = 1_000
 """Tools that are told of at once."""
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(tools_app, name="tools")
+def register(app: Group) -> None:
+    app.add_command(tools_app)
 
 
 def _names(incomplete: str) -> list[str]:
@@ -41,12 +42,12 @@ def _names(incomplete: str) -> list[str]:
         return []
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool", autocompletion=_names)]
-Everywhere = Annotated[bool, typer.Option("--global", help="In your own folder, for all your projects")]
+Name = Annotated[str, Argument(metavar="NAME", help="The tool", complete=_names)]
+Everywhere = Annotated[bool, Option("--global", help="In your own folder, for all your projects")]
 
 
-@tools_app.callback()
-def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) -> None:
+@tools_app.main_function
+def tools(context: click.Context, as_json: AsJson = False, home: Home = None) -> None:
     """The tools that there are here. What is wrong with files of composed tools is told on stderr."""
     if context.invoked_subcommand is not None:
         context.obj = home
@@ -72,8 +73,8 @@ def tools(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
     raise Stop(with_engine(work, home))
 
 
-@tools_app.command()
-def check(context: typer.Context, as_json: AsJson = False, home: Home = None) -> None:
+@tools_app.add
+def check(context: click.Context, as_json: AsJson = False, home: Home = None) -> None:
     """How every tool is that can be ill, MCP servers included; exit code 1 if one is. Breakers that are not closed."""
 
     async def work(engine: Engine) -> int:
@@ -91,8 +92,8 @@ def check(context: typer.Context, as_json: AsJson = False, home: Home = None) ->
     raise Stop(with_engine(work, home or context.obj))
 
 
-@tools_app.command()
-def show(context: typer.Context, name: Name, as_json: AsJson = False, home: Home = None) -> None:
+@tools_app.add
+def show(context: click.Context, name: Name, as_json: AsJson = False, home: Home = None) -> None:
     """One tool: what it takes and returns, how a program calls it; of a composed one also its source."""
 
     async def work(engine: Engine) -> int:
@@ -112,10 +113,10 @@ def show(context: typer.Context, name: Name, as_json: AsJson = False, home: Home
     raise Stop(with_engine(work, home or context.obj))
 
 
-@tools_app.command()
+@tools_app.add
 def types(
-    context: typer.Context,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words of what it is to do, or of its name")] = "",
+    context: click.Context,
+    query: Annotated[str, Argument(metavar="QUERY", help="Words of what it is to do, or of its name")] = "",
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -137,22 +138,22 @@ def types(
     raise Stop(with_engine(work, home or context.obj))
 
 
-@tools_app.command()
+@tools_app.add
 def save(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as count_words or reports.weekly")],
-    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="JavaScript: the body of an async function")],
+    context: click.Context,
+    name: Annotated[str, Argument(metavar="NAME", help="Such as count_words or reports.weekly")],
+    program: Annotated[Path, Argument(metavar="PROGRAM", help="JavaScript: the body of an async function")],
     schema: Annotated[
-        Path | None, typer.Option("--schema", metavar="FILE", help="JSON Schema of its arguments; - is stdin")
+        Path | None, Option("--schema", metavar="FILE", help="JSON Schema of its arguments; - is stdin")
     ] = None,
-    description: Annotated[str, typer.Option("--description", metavar="TEXT", help="What it does")] = "",
+    description: Annotated[str, Option("--description", metavar="TEXT", help="What it does")] = "",
     grants: Annotated[
         list[str] | None,
-        typer.Option("--grants", metavar="TOOLS", help="Tools that it may call: files.*, with commas between"),
+        Option("--grants", metavar="TOOLS", help="Tools that it may call: files.*, with commas between"),
     ] = None,
-    returns: Annotated[Path | None, typer.Option("--returns", metavar="FILE", help="JSON Schema of its result")] = None,
+    returns: Annotated[Path | None, Option("--returns", metavar="FILE", help="JSON Schema of its result")] = None,
     everywhere: Everywhere = False,
-    replace: Annotated[bool, typer.Option("--replace", help="In the place of one of the same name")] = False,
+    replace: Annotated[bool, Option("--replace", help="In the place of one of the same name")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -186,14 +187,14 @@ def save(
     raise Stop(with_engine(work, home or context.obj))
 
 
-@tools_app.command()
+@tools_app.add
 def run(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     given: Annotated[
-        str | None, typer.Option("--with", metavar="JSON", help="Its arguments: JSON, or @FILE that holds it")
+        str | None, Option("--with", metavar="JSON", help="Its arguments: JSON, or @FILE that holds it")
     ] = None,
-    workdir: Annotated[Path | None, typer.Option("--workdir", "-C", metavar="DIR", help="Where it works")] = None,
+    workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Where it works")] = None,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -222,12 +223,12 @@ def run(
     raise Stop(with_engine(work, home or context.obj, yes=yes, make=True))
 
 
-tools_app.command("try", help="The same as `run`.")(run)
+tools_app.add(run, "try", help="The same as `run`.")
 
 
-@tools_app.command()
+@tools_app.add
 def delete(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -242,7 +243,7 @@ def delete(
         if not yes:
             if not attended():
                 raise UsageError("nobody is here to be asked", advice=(f"windlass tools delete {name} --yes",))
-            if not typer.confirm(f"Delete the composed tool {one_line(name)}?", err=True):
+            if not click.confirm(f"Delete the composed tool {one_line(name)}?", err=True):
                 say("it stays")
                 return 1
         engine.shelf.delete(name, everywhere=everywhere)

@@ -5,21 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.session import AsJson, out, print_json, say
 from windlass.errors import UsageError
 
 __all__ = ["register"]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(trust)
+def register(app: Group) -> None:
+    app.add(trust)
 
 
 def trust(
-    folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="The folder; without one, all are told")] = None,
-    revoke: Annotated[bool, typer.Option("--revoke", help="No longer")] = False,
+    folder: Annotated[Path | None, Argument(metavar="DIR", help="The folder; without one, all are told")] = None,
+    revoke: Annotated[bool, Option("--revoke", help="No longer")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Trust a folder: Python tools of its plans may be loaded, and its settings for Claude Code and OpenCode hold."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from windlass.cli.command import Argument, Group
 from windlass.cli.session import AsJson, Home, Stop, out, print_json, say, who, with_engine
 from windlass.cli.text import plural
 from windlass.engine.engine import Engine
@@ -13,13 +12,13 @@ from windlass.engine.engine import Engine
 __all__ = ["register"]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(undo)
+def register(app: Group) -> None:
+    app.add(undo)
 
 
 def undo(
-    execution: Annotated[str, typer.Argument(metavar="ID", help="Execution, or the beginning of its id")],
-    step: Annotated[str, typer.Argument(metavar="STEP")],
+    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
+    step: Annotated[str, Argument(metavar="STEP")],
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from windlass.core.state import State
+if TYPE_CHECKING:
+    from windlass.core.state import State
 
 __all__ = ["OpenQuestion", "QuestionChanges", "changes_of", "open_questions", "question_id"]
 

@@ -15,31 +15,28 @@ from windlass.core.decide import Policy
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
-from windlass.engine.commits import Commits
 from windlass.engine.driver import Driver, World
+from windlass.engine.observer import POLL, Drivers
 from windlass.engine.perform import Performer
 from windlass.engine.recovery import environment_of
 from windlass.errors import JournalError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
 
-__all__ = ["POLL", "Launcher", "LocalDrivers"]
+__all__ = ["Launcher", "LocalDrivers"]
 
 _log = logging.getLogger("windlass.engine")
 
-POLL = 0.1
-"""Seconds between looks at what other processes did."""
 TAKEOVER_CHECK = 10
 """Looks at the inbox between checks for executions that another process has taken over."""
 
 
-class LocalDrivers:
+class LocalDrivers(Drivers):
     """One driver for each execution that goes on in this process."""
 
     def __init__(self, journal: Journal, clock: Clock, label: str = "") -> None:
         """`label` is part of the drivers' name: what a server drove, the next server knows by it."""
-        self.journal = journal
+        super().__init__(journal)
         self.clock = clock
-        self.commits = Commits()
         self._label = label
         self._name = ""
         self._drivers: dict[str, Driver] = {}
@@ -61,10 +58,6 @@ class LocalDrivers:
 
     def __len__(self) -> int:
         return len(self._drivers)
-
-    def driven(self, head: Head | State) -> bool:
-        """Tell whether a living process drives it."""
-        return head.status == ExecutionStatus.RUNNING and self.alive(head)
 
     def alive(self, head: Head | State) -> bool:
         """Tell whether the process that it names as its driver is still there for it."""

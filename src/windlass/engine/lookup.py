@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from windlass.core.state import State, StepState
 from windlass.errors import Ambiguous, NotFound
-from windlass.plan.model import Plan
-from windlass.ports import Head, Journal
+
+if TYPE_CHECKING:
+    from windlass.core.state import State, StepState
+    from windlass.plan.model import Plan
+    from windlass.ports import Head, Journal
 
 __all__ = ["find_head", "find_plan_step", "find_step"]
 

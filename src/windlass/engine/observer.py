@@ -5,29 +5,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from windlass.core import events as ev
-from windlass.core.record import folded
-from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
-from windlass.engine.drivers import POLL, LocalDrivers
+from windlass.engine.commits import Commits
 from windlass.engine.lookup import find_head
 from windlass.errors import Damaged, NotFound
-from windlass.ports import AskedQuestion, Entry, Head
+from windlass.ports import AskedQuestion, Entry, Head, Journal
 
-__all__ = ["Observer"]
+if TYPE_CHECKING:
+    from windlass.core.state import State
 
+__all__ = ["POLL", "Drivers", "Observer"]
+
+POLL = 0.1
+"""Seconds between looks at what other processes did."""
 STARTING = 20.0
 """Seconds that a driver may take to begin a pending execution; after that, none will."""
+
+
+class Drivers:
+    """The drivers of a process that only reads: it has none, and knows those of others by the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.commits = Commits()
+
+    def driven(self, head: Head | State) -> bool:
+        """Tell whether a living process drives it."""
+        return head.status == ExecutionStatus.RUNNING and self.alive(head)
+
+    def alive(self, head: Head | State) -> bool:
+        """Tell whether the process that it names as its driver is still there for it."""
+        return self.journal.alive(head.driver)
+
+    def task(self, execution: str) -> asyncio.Task[State] | None:
+        """The task that drives it, if this process does."""
+        return None
 
 
 class Observer:
     """Finds executions, reads their state, follows them. Changes nothing."""
 
-    def __init__(self, drivers: LocalDrivers) -> None:
+    def __init__(self, drivers: Drivers) -> None:
         self._drivers = drivers
         self._journal = drivers.journal
         self.driven = drivers.driven
+        self.alive = drivers.alive
         self.damaged: dict[str, Damaged] = {}
         """Executions that were found damaged, by id."""
         self._followers: dict[str, list[asyncio.Event]] = {}
@@ -54,16 +79,33 @@ class Observer:
 
     async def record(self, execution: str) -> tuple[State, list[Entry]]:
         """Read the state and the events of an execution by its full id. Raises `Damaged`, and remembers it."""
+        from windlass.core.record import folded  # a list of executions folds none of them
+
         try:
             entries = await self._journal.read(execution)
             state = folded(execution, [entry.event for entry in entries])
         except Damaged as damage:
-            if not await self._journal.heads(prefix=execution, limit=1):
-                raise NotFound(f"execution {execution} was removed") from damage
-            self.damaged[execution] = damage
+            await self._remember(damage)
             raise
         self.damaged.pop(execution, None)
         return state, entries
+
+    async def verify(self, execution: str) -> None:
+        """Compare every event of an execution, by its full id, with its checksum, and remember the damage.
+
+        Cheaper than `record`: what is stored as it was written is not compared with the rules of events.
+        """
+        with suppress(NotFound):
+            try:
+                if not await self._journal.read(execution):
+                    raise Damaged(execution, 1, "it is missing")
+            except Damaged as damage:
+                await self._remember(damage)
+
+    async def _remember(self, damage: Damaged) -> None:
+        if not await self._journal.heads(prefix=damage.execution, limit=1):
+            raise NotFound(f"execution {damage.execution} was removed") from damage
+        self.damaged[damage.execution] = damage
 
     async def states(self, heads: Iterable[Head]) -> AsyncIterator[State]:
         """Read the states of all that can be read. The others are in `damaged`, unless they were removed meanwhile."""

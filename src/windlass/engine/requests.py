@@ -17,10 +17,10 @@ from windlass.core.questions import changes_of, open_questions
 from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import State, StepState
 from windlass.engine.driver import head_of
-from windlass.engine.drivers import POLL, LocalDrivers
+from windlass.engine.drivers import LocalDrivers
 from windlass.engine.inbox import to_event
 from windlass.engine.lookup import find_step
-from windlass.engine.observer import Observer
+from windlass.engine.observer import POLL, Observer
 from windlass.errors import Conflict, NotPermitted, UsageError
 from windlass.ids import new_id
 from windlass.plan.model import Step

@@ -15,7 +15,6 @@ import msgspec
 
 from windlass.core.events import ApprovalAsked, Event, decode
 from windlass.core.questions import OpenQuestion, QuestionChanges, open_questions
-from windlass.core.state import fold
 from windlass.errors import Damaged, WindlassError
 from windlass.journal.database import transaction
 from windlass.journal.rows import decode_row
@@ -112,6 +111,8 @@ def _fill(db: sqlite3.Connection) -> None:
 
 
 def _questions_in(bodies: Sequence[bytes]) -> list[OpenQuestion]:
+    from windlass.core.state import fold  # only homes of an older version get here
+
     try:
         return list(open_questions(fold(map(decode, bodies))).values())
     except (msgspec.DecodeError, WindlassError, ValueError, KeyError, StopIteration):

@@ -11,14 +11,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from windlass.core.budget import Amount
 from windlass.core.events import Usage
 from windlass.errors import Failure
-from windlass.plan.model import Effect
 from windlass.ports.tool import Answer, Health
-from windlass.process import MemoryPool
+
+if TYPE_CHECKING:
+    from windlass.plan.model import Effect
+    from windlass.process import MemoryPool
 
 __all__ = [
     "AgentRequest",

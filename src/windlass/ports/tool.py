@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from windlass.core.events import Event
-from windlass.core.state import State, StepState
-from windlass.plan.model import Effect
 from windlass.ports.composed import ComposedTool
 from windlass.ports.meter import Meter
 from windlass.ports.terms import Estimate, Terms
-from windlass.process import MemoryPool, Supervisor
+
+if TYPE_CHECKING:  # a list of executions needs the journal's ports, and neither plans nor processes
+    from windlass.core.events import Event
+    from windlass.core.state import State, StepState
+    from windlass.plan.model import Effect
+    from windlass.process import MemoryPool, Supervisor
 
 __all__ = [
     "Answer",
@@ -304,6 +306,8 @@ class Tool(ABC):
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         """The effect of a use with these arguments, which says what recovery may repeat."""
+        from windlass.plan.model import Effect
+
         return Effect.ONCE
 
     def circuit(self, arguments: Mapping[str, Any]) -> str | None:

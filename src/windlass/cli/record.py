@@ -1,0 +1,202 @@
+"""One execution in full: its status, `logs` with every event, and `approvals`, the questions of all executions."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from datetime import datetime
+from typing import Annotated, Any
+
+from windlass.cli.command import Argument, Group, Option
+from windlass.cli.session import AsJson, Home, Stop, as_typed, out, out_lines, print_json, say, suggest, with_engine
+from windlass.cli.terminal import clip, write_output
+from windlass.cli.text import MARKS, describe, items_text, next_commands, shown, summary, time_text
+from windlass.cli.tool_check import gate_lines
+from windlass.cli.used_text import in_brief, used_text
+from windlass.clock import iso
+from windlass.core import events as ev
+from windlass.core.resources import summed
+from windlass.core.state import State, fold
+from windlass.core.view import progress
+from windlass.engine.damage import damaged_view
+from windlass.engine.engine import Engine
+from windlass.engine.gates.view import standing
+from windlass.engine.lookup import find_step
+from windlass.engine.preview import difference, rests_on
+from windlass.errors import Damaged
+from windlass.ports import AskedQuestion, Entry
+
+__all__ = ["register", "show_status"]
+
+MOST_VERIFIED = 100
+"""Executions whose questions are listed that are looked through for damage."""
+
+
+def register(app: Group) -> None:
+    app.add(logs)
+    app.add(approvals)
+
+
+async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
+    """Print an execution's status; returns the exit code."""
+    try:
+        state = await engine.state(execution)
+    except Damaged as damage:
+        if not as_json:
+            raise
+        print_json(damaged_view(await engine.find(execution), damage))
+        return damage.exit_code
+    if as_json:
+        print_json(standing(state, engine.performer.gates))
+        return 0
+    driven = engine.driven(state)
+    for line in summary(state, driven):
+        out(line)
+    out(f"{progress(state):.0f}%  in {state.workdir}")
+    if used := used_text(summed(step.used for step in state.steps.values())):
+        out(used)
+    for step in state.top_level():
+        undone = " (undone)" if step.undone else ""
+        more = f"{undone}{items_text(step)}{time_text(step)}{_remark(step)}"
+        out(f"  {MARKS[step.status]} {step.id}  {step.status}{more}")
+    for line in () if state.status.finished else gate_lines(engine):
+        out(line)
+    for line in next_commands(state, driven):
+        out(as_typed(f"next: {line}"))
+    return 0
+
+
+def _remark(step: Any) -> str:
+    if step.output is not None and step.status == "completed":
+        return f"  {clip(shown(step.output), 80)}"
+    if step.error is not None:
+        return f"  {clip(step.error.message, 80)}"
+    return f"  {step.skipped_because}" if step.skipped_because else ""
+
+
+def logs(
+    execution: Annotated[str, Argument(metavar="ID")],
+    step: Annotated[str | None, Option("--step", help="Only this step")] = None,
+    prompt: Annotated[bool, Option("--prompt", help="Only what agents were told, word for word")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as it goes on")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Everything that happened, from the journal, with the steps' output."""
+
+    async def work(engine: Engine) -> int:
+        head = await engine.find(execution)
+        state: State | None = None
+        if prompt:
+            return await _prompts(engine, head.id, step, as_json)
+        if follow:
+            async for entry in engine.follow(head.id):
+                state = _log(entry.event, entry.seq, state, step, as_json)
+        else:
+            for entry in await _up_to_damage(engine, head.id):
+                state = _log(entry.event, entry.seq, state, step, as_json)
+            if head.id in engine.damaged:
+                raise engine.damaged[head.id]
+        if state is not None and step is not None:
+            find_step(state, step)
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+async def _up_to_damage(engine: Engine, execution: str) -> list[Entry]:
+    """Its entries; of a damaged one, those before the damage."""
+    try:
+        return (await engine.record(execution))[1]
+    except Damaged as damage:
+        return await engine.journal.read(execution, limit=damage.seq - 1) if damage.seq > 1 else []
+
+
+async def _prompts(engine: Engine, execution: str, step: str | None, as_json: bool) -> int:
+    """What was sent to each agent, exactly."""
+    if step is not None:
+        find_step(await engine.state(execution), step)
+    events = [entry.event for entry in await engine.journal.read(execution)]
+    told = [e for e in events if isinstance(e, ev.AgentBegan) and (step is None or _about(e.step, step))]
+    if not told:
+        say("no agent was told anything yet")
+    for event in told:
+        if as_json:
+            out(ev.encode(event).decode())
+            continue
+        more = f", goes on with session {event.session}" if event.session else ""
+        out(f"# {event.step} attempt {event.attempt}: {event.role} on {event.runtime}{more}")
+        out_lines(f"## system\n{event.system}\n\n## prompt\n{event.prompt}\n")
+        for note in event.notes:
+            out_lines(f"## note\n{note}\n")
+    return 0
+
+
+def _about(step: str, wanted: str) -> bool:
+    return step == wanted or step.partition("[")[0] == wanted
+
+
+def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_json: bool) -> State:
+    if state is None:
+        state = fold([event])
+    else:
+        state.apply(event)
+    about = getattr(event, "step", None)
+    if step is not None and about is not None and not _about(about, step):
+        return state
+    if step is not None and about is None:
+        return state
+    if as_json:
+        out(f'{{"seq":{seq},{ev.encode(event).decode()[1:]}')
+        return state
+    clock = datetime.fromtimestamp(event.at).isoformat(" ", timespec="milliseconds")
+    if isinstance(event, ev.OutputWritten):
+        for line in event.text.splitlines():
+            write_output(sys.stdout, f"{clock}   {event.step} | ", line)
+    elif (text := describe(event, state)) is not None:
+        out(f"{clock} {text}{in_brief(getattr(event, 'used', None))}")
+    return state
+
+
+def approvals(as_json: AsJson = False, home: Home = None) -> None:
+    """What waits for a person's answer."""
+
+    async def work(engine: Engine) -> int:
+        found = await engine.open_questions(verify=MOST_VERIFIED)
+        for damage in engine.damaged.values():
+            suggest(f"warning: {damage.message}; its questions cannot be shown (windlass status {damage.execution})")
+        if as_json:
+            print_json([_question(question, asked) for question, asked in found])
+        elif not found:
+            say("nothing waits for approval")
+        else:
+            for one, asked in found:
+                step = one.question.step
+                out(f"{one.plan}: {step} asks for {asked.tool} until {iso(asked.expires_at)}")
+                print_json(asked.input)
+                if change := difference(asked.input, one.question.workdir, asked.basis):
+                    out_lines(change.rstrip("\n"))
+                if about := rests_on(asked.basis):
+                    out(f"  with: {about}")
+                if asked.question:
+                    out(f"  {asked.question}")
+                out(as_typed(f"  windlass approve {one.execution} {shlex.quote(step)}   # or with --deny"))
+        return 0
+
+    raise Stop(with_engine(work, home))
+
+
+def _question(one: AskedQuestion, asked: ev.ApprovalAsked) -> dict[str, Any]:
+    return {
+        "execution": one.execution,
+        "plan": one.plan,
+        "step": one.question.step,
+        "kind": "approval",
+        **({"text": asked.question} if asked.question else {}),
+        "tool": asked.tool,
+        "input": asked.input,
+        "digest": asked.digest,
+        **({"basis": asked.basis} if asked.basis else {}),
+        "expires_at": iso(asked.expires_at),
+        "diff": difference(asked.input, one.question.workdir, asked.basis),
+    }
