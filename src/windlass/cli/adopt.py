@@ -56,7 +56,7 @@ def adopt(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Make a home yours that you did not make here, after showing what is in it.
+    """Take over a home that was not made here, after showing its contents.
 
     A home that came with a repository, from another machine or from an older Windlass is not used before.
     """

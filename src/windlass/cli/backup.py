@@ -25,7 +25,7 @@ def backup(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Write the whole home into one file, while executions go on; `restore` makes a home from it."""
+    """Write the whole home to one file, while executions run. `restore` makes a home from it."""
     from windlass.clock import SystemClock
     from windlass.homes import find_home
     from windlass.journal.backup import write_backup

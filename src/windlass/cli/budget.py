@@ -32,7 +32,7 @@ def budget(
     json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """What may be spent, what was spent and set aside, and what is left, today and this month."""
+    """Show spending, reservations and limits for today and this month."""
 
     async def work(engine: Engine) -> int:
         limits = limits_of(engine.settings.budget)

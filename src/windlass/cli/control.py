@@ -33,17 +33,17 @@ def pause(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Stand still: running attempts finish, nothing new starts. `resume` goes on."""
+    """Pause: let running steps finish, start no new ones. `resume` continues it."""
     _ask(home, as_json, "pause", lambda e: e.pause(execution, now=now, by=who(), within=wait))
 
 
 def interrupt(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
-    """Stop what runs, with all its processes, and stand still. `resume` goes on."""
+    """Stop running steps with all their processes, and pause. `resume` continues it."""
     _ask(home, as_json, "interrupt", lambda e: e.interrupt(execution, by=who(), within=wait))
 
 
 def cancel(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
-    """Stop what runs and end the execution for good."""
+    """Stop running steps and end the execution for good."""
     _ask(home, as_json, "cancel", lambda e: e.cancel(execution, by=who(), within=wait))
 
 
@@ -76,7 +76,7 @@ def approve(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Answer a step that waits for approval. The answer holds for exactly the arguments that were shown."""
+    """Approve or deny a step that is waiting for approval. The answer is for exactly the arguments that were shown."""
 
     async def work(engine: Engine) -> int:
         await engine.approve(execution, step, allow=not deny, by=who(), note=note)

@@ -35,7 +35,7 @@ def demo(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Run a small real plan: shell, files, a fan-out, a step that fails and is tried again, an agent with a script."""
+    """Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."""
     from windlass.testing import Reply, ScriptedModel
 
     async def work(engine: Engine) -> int:

@@ -16,6 +16,8 @@ def main() -> None:
 
         sys.stdout.write(f"windlass {__version__}\n")
         return
+    # Looking for plugins reads the metadata of every installed package, and there are none that we would want.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from windlass.cli.terminal import protect_streams
 
     protect_streams()

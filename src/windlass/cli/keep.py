@@ -29,7 +29,7 @@ def register(app: Group) -> None:
 
 
 def checkpoint(execution: Annotated[str, Argument(metavar="ID")], as_json: AsJson = False, home: Home = None) -> None:
-    """Write the execution as it stands into a portable file; prints its path."""
+    """Write an execution to a portable file and print its path."""
 
     async def work(engine: Engine) -> int:
         path = await engine.checkpoint(execution)
@@ -47,7 +47,7 @@ def restore(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Bring an execution in from a checkpoint file, or make a whole home from a backup."""
+    """Restore an execution from a checkpoint file, or a whole home from a backup."""
     from windlass.journal.restore import is_backup
 
     if is_backup(file):
@@ -80,7 +80,7 @@ def fork(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Run again from a step of an earlier execution, keeping what was completed before it."""
+    """Start a new execution from a step of an earlier one, keeping the results before it."""
     from windlass.plan.load import bind_inputs, parse_input
 
     async def work(engine: Engine) -> int:
@@ -109,7 +109,7 @@ def clean(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Remove old finished executions with their files, and deal with those paused for too long."""
+    """Remove old finished executions with their files. Executions paused for too long are ended or resumed."""
     try:
         age = parse_duration(older_than)
     except ValueError as error:

@@ -82,7 +82,7 @@ def logs(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Everything that happened, from the journal, with the steps' output."""
+    """Show an execution's events, with the output of its steps."""
 
     async def work(engine: Engine) -> int:
         head = await engine.find(execution)
@@ -159,7 +159,7 @@ def _log(event: ev.Event, seq: int, state: State | None, step: str | None, as_js
 
 
 def approvals(as_json: AsJson = False, home: Home = None) -> None:
-    """What waits for a person's answer."""
+    """List the steps that are waiting for approval."""
 
     async def work(engine: Engine) -> int:
         found = await engine.open_questions(verify=MOST_VERIFIED)

@@ -50,7 +50,10 @@ def retry(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Try a failed step again, in the same execution, also after its end; of a foreach, the failed items only."""
+    """Run a failed step again, in the same execution.
+
+    An execution that has ended is reopened. Of a foreach, only the failed items run.
+    """
 
     async def ask(engine: Engine) -> State:
         found = find_step(await engine.state(execution), step)
@@ -70,7 +73,10 @@ def skip(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Go on without a step, in the same execution, also after its end: dependents run with a null output."""
+    """Continue without a step, in the same execution.
+
+    An execution that has ended is reopened. Dependents run with a null output.
+    """
 
     async def ask(engine: Engine) -> State:
         return await engine.skip(execution, step, by=who())

@@ -123,7 +123,7 @@ def run(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Run a plan, or a task for agents, and show how it goes."""
+    """Run a plan, or a task for agents, and show its progress."""
     from windlass.cli.task import AgentFlags, plan_of_tasks
     from windlass.plan.load import bind_inputs, parse_input
 
@@ -188,7 +188,7 @@ def resume(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Go on with an execution that was paused, interrupted, or left behind by a dead process."""
+    """Continue an execution that was paused, interrupted or cut off by a crash."""
 
     async def work(engine: Engine) -> int:
         decisions = _decisions(engine, again or (), done or (), fail or ())
@@ -222,7 +222,7 @@ def watch(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Follow an execution from any terminal until it ends or stands still."""
+    """Follow an execution from any terminal until it ends or pauses."""
 
     async def work(engine: Engine) -> int:
         head = await engine.find(execution)

@@ -21,7 +21,7 @@ def trust(
     revoke: Annotated[bool, Option("--revoke", help="No longer")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Trust a folder: Python tools of its plans may be loaded, and its settings for Claude Code and OpenCode hold."""
+    """Trust a folder: load its Python tools and its settings for Claude Code and OpenCode."""
     from windlass.engine.requests import refusal_of
     from windlass.homes import user_folder
     from windlass.process import attempt_above

@@ -22,7 +22,7 @@ def undo(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Take back what a finished step changed in files. Refused if one of them was changed since."""
+    """Undo the file changes of a finished step, unless a file was changed since."""
 
     async def work(engine: Engine) -> int:
         found = await engine.find(execution)

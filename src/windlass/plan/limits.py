@@ -13,7 +13,7 @@ __all__ = ["OF_COMMANDS", "CommandLimits", "ProgramBounds", "StepLimits", "misfi
 
 
 class _Bounds(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class CommandLimits(_Bounds):

@@ -93,7 +93,8 @@ class Approve(StrEnum):
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    # Deferred: a plan builds one validator, with those of its parts in it, and none for each part.
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class Retry(_Value):
@@ -205,7 +206,7 @@ class Step(_Value):
     foreach: str | list[Any] | None = None
     """A list, or an expression that gives one: the step runs once for each `item`."""
     importance: Importance = Importance.NORMAL
-    retry: Annotated[Retry, BeforeValidator(_retry_from_number)] = Retry()
+    retry: Annotated[Retry, BeforeValidator(_retry_from_number)] = Retry.model_construct()
     timeout: Duration | None = None
     """Longest time of one attempt."""
     effect: Effect | None = None
@@ -334,7 +335,7 @@ class Plan(_Value):
     """Names and default values that templates read as `inputs.NAME`."""
     tools: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     """Python files of `@tool` functions, relative to the plan file."""
-    limits: Limits = Limits()
+    limits: Limits = Limits.model_construct()
     budget: Budget | None = None
     """What the agents of one execution may spend together."""
     runtime: str | None = None

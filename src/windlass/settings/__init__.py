@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from windlass.errors import UsageError
 from windlass.homes import user_folder
@@ -30,6 +30,7 @@ from windlass.settings.tables import (
     PermissionSettings,
     PriceSettings,
     RuntimeSettings,
+    Table,
 )
 from windlass.settings.tools import (
     BrowserSettings,
@@ -60,8 +61,8 @@ __all__ = [
 ]
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Settings(Table):
+    """All settings. A table that nobody sets is its defaults as they stand here, and is not validated."""
 
     grace: Duration = 5.0
     """Between the polite signal to a step's processes and their kill."""
@@ -82,21 +83,21 @@ class Settings(BaseModel):
     """Whether another runtime of the same family takes over when one cannot."""
     wait_for_quota: bool = True
     """Wait until a used-up quota comes back, instead of pausing with exit code 6."""
-    budget: BudgetSettings = BudgetSettings()
+    budget: BudgetSettings = BudgetSettings.model_construct()
     runtimes: dict[RuntimeName, RuntimeSettings] = {}
     prices: dict[str, PriceSettings] = {}
     """Prices of models by their id, in dollars per million tokens; they win over the ones we know."""
-    permissions: PermissionSettings = PermissionSettings()
-    approvals: ApprovalSettings = ApprovalSettings()
+    permissions: PermissionSettings = PermissionSettings.model_construct()
+    approvals: ApprovalSettings = ApprovalSettings.model_construct()
     tools: dict[str, ToolSettings] = {}
     """On which terms tools are used, by name or pattern; of several that fit, the longest comes first."""
-    network: NetworkSettings = NetworkSettings()
-    search: SearchSettings = SearchSettings()
-    messages: MessageSettings = MessageSettings()
+    network: NetworkSettings = NetworkSettings.model_construct()
+    search: SearchSettings = SearchSettings.model_construct()
+    messages: MessageSettings = MessageSettings.model_construct()
     mcp: dict[str, McpServerSettings] = {}
     """MCP servers whose tools can be used, besides those of `.mcp.json` and `opencode.json` in trusted folders."""
-    browser: BrowserSettings = BrowserSettings()
-    load: LoadSettings = LoadSettings()
+    browser: BrowserSettings = BrowserSettings.model_construct()
+    load: LoadSettings = LoadSettings.model_construct()
 
 
 USER_ONLY = Settings.model_fields.keys() - RULES.keys() - FREE
@@ -125,6 +126,8 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
 
 def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems: list[str]) -> Settings | None:
     """The settings that are given there. Their problems are told once: where a file is wrong, by that file."""
+    if not given:
+        return Settings.model_construct()
     try:
         return Settings.model_validate(given)
     except ValidationError as error:

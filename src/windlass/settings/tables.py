@@ -18,7 +18,9 @@ __all__ = [
 
 
 class Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    """A table of the settings. Its validator is built when it is first needed: most runs use the defaults alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class LimitSettings(Table):
@@ -36,13 +38,13 @@ class LimitSettings(Table):
 class BudgetSettings(Table):
     """What may be spent (E1). Days and months are those of the computer's time zone."""
 
-    step: LimitSettings = LimitSettings()
+    step: LimitSettings = LimitSettings.model_construct()
     """For each step of a plan, all its attempts together."""
-    execution: LimitSettings = LimitSettings()
+    execution: LimitSettings = LimitSettings.model_construct()
     """For each execution; `--budget` and a plan's own `budget` take its place."""
-    day: LimitSettings = LimitSettings()
+    day: LimitSettings = LimitSettings.model_construct()
     """For all executions of this home in a day."""
-    month: LimitSettings = LimitSettings()
+    month: LimitSettings = LimitSettings.model_construct()
     """For all executions of this home in a month."""
     on_overrun: Literal["ask", "proceed"] = "ask"
     """What happens at a limit: a person is asked, or it goes on with a warning."""

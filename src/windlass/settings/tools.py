@@ -76,7 +76,7 @@ class SearchProvider(Table):
 
 
 class SearchSettings(Table):
-    providers: tuple[SearchProvider, ...] = (SearchProvider(kind="duckduckgo"),)
+    providers: tuple[SearchProvider, ...] = (SearchProvider.model_construct(kind="duckduckgo"),)
     """Asked in this order until one answers."""
     cache: Duration = 3600.0
     """How long an answer is good."""

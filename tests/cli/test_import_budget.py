@@ -1,0 +1,87 @@
+"""A command imports what it uses: the modules of each are counted, because time depends on the machine (I1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from windlass.cli.app import COMMANDS, app
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+LIMITS = {
+    "--help": 175,
+    "list": 280,
+    "status": 280,
+    "plan check plan.yaml": 600,
+    "run plan.yaml": 610,
+}
+"""Modules that a command may have imported at its end. Lower a limit when the count has gone down."""
+
+NEVER = [
+    "claude_agent_sdk",
+    "fastapi",
+    "httpx2",
+    "jsonschema",
+    "mcp",
+    "openai",
+    "playwright",
+    "pydantic_ai",
+    "rich",
+    "typer",
+    "uvicorn",
+    "wasmtime",
+    "windlass.runners",
+    "windlass.server",
+    "windlass.testing",
+    "windlass.tools.browser",
+    "windlass.tools.files",
+    "windlass.tools.http",
+    "windlass.tools.mcp",
+    "windlass.tools.message",
+    "windlass.tools.search",
+]
+"""Not for a plan of one shell step, nor for looking at it."""
+NOT_FOR_LISTS = ["pydantic", "jinja2", "yaml", "windlass.plan", "windlass.assembly", "windlass.settings"]
+
+COUNTED = """
+import json, os, sys
+from windlass.cli.entry import main
+try:
+    main()
+finally:
+    os.write(int(os.environ["COUNT_TO"]), json.dumps(sorted(sys.modules)).encode())
+"""
+
+
+def modules_of(line: str) -> list[str]:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-c", COUNTED, *line.split()]
+    env = {**os.environ, "COUNT_TO": str(writing)}
+    with os.fdopen(reading) as counted:
+        ran = subprocess.run(command, env=env, pass_fds=[writing], capture_output=True, text=True, check=False)
+        os.close(writing)
+        assert ran.returncode == 0, ran.stderr
+        found: list[str] = json.loads(counted.read())
+    return found
+
+
+@pytest.mark.parametrize("line", LIMITS)
+def test_i1_a_command_imports_no_more_than_it_needs(project: Project, line: str) -> None:
+    project.plan("steps: [{id: a, run: echo hi}]")
+    found = modules_of(line)
+    wrong = [*NEVER, *(NOT_FOR_LISTS if line in ("--help", "list", "status") else [])]
+    assert [name for name in wrong if name in found] == []
+    assert len(found) <= LIMITS[line]
+
+
+@pytest.mark.parametrize("name", [name for name, known in COMMANDS.items() if known.help])
+def test_i1_the_table_of_commands_says_what_their_own_help_says(name: str) -> None:
+    own = " ".join((app.commands[name].help or "").split())
+    assert own.startswith(COMMANDS[name].help)
