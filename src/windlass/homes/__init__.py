@@ -15,8 +15,16 @@ This package knows no settings and no journal, and opens no database of a home b
 
 from __future__ import annotations
 
-from windlass.homes.adoption import adopt_home, database_of, require_adoptable
-from windlass.homes.find import HomeJudgement, find_home, locate, look_at, prepare_home
+from windlass.homes.find import (
+    HomeJudgement,
+    adopt_home,
+    database_of,
+    find_home,
+    locate,
+    look_at,
+    prepare_home,
+    require_adoptable,
+)
 from windlass.homes.names import HOME_FILE, STATE_NAMES, user_folder
 from windlass.homes.proof import check_database, home_id, is_in_home, mark_home_as_ours, write_home_id
 

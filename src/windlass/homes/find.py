@@ -2,6 +2,9 @@
 
 In the current folder, a home that is not the user's own is refused; in a folder above, it is passed over, and a warning
 says so. A home that was named (`--home`, `WINDLASS_HOME`) is judged like any other. Nothing is made here by looking.
+
+`adopt_home` makes a folder the user's own after its content was shown. Files that others may know or have prepared (the
+server's token, kept answers of tools, lists of MCP tools) are removed; they are made again when they are needed.
 """
 
 from __future__ import annotations
@@ -16,11 +19,21 @@ from pathlib import Path
 
 from windlass.errors import NotPermitted
 from windlass.homes.key import read_key
-from windlass.homes.names import HARMLESS, HOME_FILE, STATE_NAMES, user_folder
-from windlass.homes.proof import mark_new_home, read_proof
+from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, STATE_NAMES, user_folder
+from windlass.homes.proof import mark_home_as_ours, mark_new_home, read_proof
 from windlass.homes.safety import entry_flaw, folder_flaw, parents_flaw, state_flaw
 
-__all__ = ["HomeJudgement", "find_home", "locate", "look_at", "prepare_home"]
+__all__ = [
+    "HomeJudgement",
+    "adopt_home",
+    "database_of",
+    "find_home",
+    "locate",
+    "look_at",
+    "prepare_home",
+    "require_adoptable",
+]
+
 
 log = logging.getLogger("windlass.homes")
 
@@ -169,3 +182,31 @@ def _warn(judgement: HomeJudgement) -> None:
         _passed_over.add(judgement.home)
         advice = f" ({judgement.advice[0]})" if judgement.advice else ""
         log.warning("the home %s is passed over: %s%s", judgement.home, judgement.reason, advice)
+
+
+NOT_TAKEN_OVER = ("server.token", "mcp-tools.json", "gates.db", "gates.db-wal", "gates.db-shm")
+
+
+def require_adoptable(home: Path) -> None:
+    """Raise unless all that keeps a home from being used is a missing proof, or modes that can be set right."""
+    for path in (home, *(home / name for name in STATE_NAMES)):
+        if flaw := entry_flaw(path):
+            raise NotPermitted(f"the home {home} cannot be adopted: {flaw}", advice=(f"look at it: ls -la {home}",))
+
+
+def adopt_home(home: Path, env: Mapping[str, str] = os.environ) -> None:
+    """Make it the user's own, and private."""
+    require_adoptable(home)
+    os.chmod(home, 0o700)
+    for name in NOT_TAKEN_OVER:
+        (home / name).unlink(missing_ok=True)
+    for path in (home / name for name in STATE_NAMES):
+        if path.exists():
+            os.chmod(path, stat.S_IMODE(path.stat().st_mode) & 0o700)
+    mark_home_as_ours(home, env)
+    look_at(home, env).require()
+
+
+def database_of(home: Path) -> list[Path]:
+    """The files that its database is made of, as far as they are there."""
+    return [path for suffix in ("", "-wal") if (path := home / (DATABASE + suffix)).exists()]

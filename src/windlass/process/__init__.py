@@ -1,10 +1,8 @@
 """Own a process tree: start it, stream it, end all of it (A8). The map of this package is in `supervisor`."""
 
 from windlass.process.ancestry import AttemptAbove, Peer, attempt_above, attempt_behind, peer
-from windlass.process.command import SpawnError
-from windlass.process.isolation import Isolation, isolated, refusal
-from windlass.process.layers import Layer, cpu_share, layers
-from windlass.process.limits import LimitName, MemoryPool, ProcessLimits, Used
+from windlass.process.command import LimitName, MemoryPool, ProcessLimits, SpawnError, Used
+from windlass.process.isolation import Isolation, Layer, cpu_share, isolated, layers, refusal
 from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
 from windlass.process.ward import Exit, Process, ProcessLost
 

@@ -21,8 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from windlass.process.command import Command, SpawnError
-from windlass.process.limits import LimitName, Used
+from windlass.process.command import Command, LimitName, SpawnError, Used
 from windlass.process.pipes import Pipe, Stdio
 from windlass.process.secrecy import BETWEEN, pick
 from windlass.process.ward import Ending, Exit, Process, ProcessLost

@@ -18,9 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from windlass.process.command import Command
+from windlass.process.command import Command, ProcessLimits
 from windlass.process.group import Grouping
-from windlass.process.limits import ProcessLimits
 from windlass.process.line import Keeping
 from windlass.process.pipes import Pipe
 from windlass.process.secrecy import hide_environment

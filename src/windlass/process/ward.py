@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from windlass.errors import Category, WindlassError
-from windlass.process.limits import LimitName, Used
+from windlass.process.command import LimitName, Used
 from windlass.process.pipes import Feed
 
 __all__ = ["Ending", "Exit", "Process", "ProcessLost", "Ward"]
