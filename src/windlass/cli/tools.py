@@ -160,7 +160,7 @@ def save(
     """Keep a program as a tool, for steps, agents and other programs. Its syntax is checked first."""
     from windlass.cli.tool_save import keep, listed, read_object, read_text
     from windlass.ports import ComposedTool
-    from windlass.tools.composed.names import check_name
+    from windlass.tools.composed.record import check_name
 
     check_name(name)
     if [str(path) for path in (program, schema, returns)].count("-") > 1:

@@ -20,7 +20,7 @@ import windlass
 from windlass import Plan, Step
 from windlass.errors import Category
 from windlass.process import containment
-from windlass.tools.browser.folders import FRESH, Folder
+from windlass.tools.browser.chromium import FRESH, Folder
 
 Eventually = Callable[[Callable[[], Any]], Awaitable[Any]]
 

@@ -13,7 +13,7 @@ from file_world import SECRET, World
 
 from windlass.errors import Category, ToolError
 from windlass.tools.files.safe_path import Root
-from windlass.tools.message.attachments import load
+from windlass.tools.message.content import load
 
 FILE = "state/windlass.db"
 

@@ -13,7 +13,7 @@ import pytest
 from message_world import MailServer, WebServer, World
 
 from windlass.errors import Category
-from windlass.tools.message.addresses import Recipients, address_problem, sender_of
+from windlass.tools.message.services import Recipients, address_problem, sender_of
 
 ALLOWED = Recipients(["ana@example.com", "*@team.test", "bob@xn--bcher-kva.example"])
 FIT = ["ana@example.com", "ana@EXAMPLE.com", "a.b+c@team.test", "x@Team.Test", "bob@xn--bcher-kva.example"]

@@ -19,7 +19,7 @@ from message_world import MailServer, World
 import windlass
 from windlass.core import events as ev
 from windlass.errors import Category
-from windlass.tools.message.book import KEPT, Book
+from windlass.tools.message.once import KEPT, Book
 
 if TYPE_CHECKING:
     from conftest import Project

@@ -6,8 +6,8 @@ import httpx2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from windlass.tools.net.guard import why_not_public
 from windlass.tools.net.names import host_of, literal, read_address
-from windlass.tools.net.ranges import why_not_public
 
 PIECES = [
     *(

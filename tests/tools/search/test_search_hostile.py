@@ -11,8 +11,8 @@ from loopback import reply, serve
 from search_world import SHAPES, asks, searxng, tool_for
 
 from windlass.settings.tools import SearchProvider
-from windlass.tools.search.clean import text_of
-from windlass.tools.search.duckduckgo import DuckDuckGo
+from windlass.tools.search.providers import DuckDuckGo
+from windlass.tools.search.results import text_of
 
 
 @pytest.mark.parametrize(

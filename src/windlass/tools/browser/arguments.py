@@ -1,4 +1,4 @@
-"""What the `browser.*` tools are told."""
+"""The arguments and results of the `browser.*` tools."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from windlass.tools.net.names import read_address
 __all__ = [
     "Click",
     "Close",
+    "Closed",
     "Fill",
+    "Kept",
+    "Link",
     "Links",
+    "Listed",
     "Open",
+    "Opened",
     "Pdf",
     "Press",
     "Read",
     "Screenshot",
     "Select",
+    "Shown",
+    "Tabled",
+    "Texted",
     "Wait",
 ]
 
@@ -151,3 +159,53 @@ class Close(Arguments):
     page: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9_-]{1,40}$", description="One page; otherwise all of this execution"
     )
+
+
+class Shown(Arguments):
+    """Where the page is after it."""
+
+    page: str
+    """Its name."""
+    url: str
+    notes: list[str]
+    """What happened on the side: dialogs, popups, requests that were refused."""
+
+
+class Opened(Shown):
+    title: str
+    status: int | None
+    """Of the answer that the page came with; null where there was none, as for a place on the same page."""
+
+
+class Texted(Shown):
+    title: str
+    text: str
+    truncated: bool
+
+
+class Tabled(Shown):
+    tables: list[list[list[str]]]
+    """A table is a list of rows, a row a list of cells."""
+    truncated: bool
+
+
+class Link(Arguments):
+    text: str
+    url: str
+
+
+class Listed(Shown):
+    links: list[Link]
+    truncated: bool
+
+
+class Kept(Shown):
+    path: str
+    """Relative to the home."""
+    bytes: int
+    sha256: str
+
+
+class Closed(Arguments):
+    closed: int
+    """Pages that were open."""

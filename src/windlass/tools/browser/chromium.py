@@ -1,22 +1,33 @@
-"""Chromium as a process that we own: found, started without a window, and ended with everything that it started."""
+"""Chromium as a process that we own: found, started without a window, kept for the next use, ended with its children.
+
+`Pool` keeps one browser for the process, and starts a new one when it has died. Its folder holds the profile and
+temporary files, and is removed with it. The owner holds a lock on the folder for as long as it lives; a folder that
+nobody locks was left behind by a killed engine, and is removed when the next browser starts.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
+import tempfile
 from collections import deque
 from collections.abc import Mapping
-from typing import Self
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from windlass.errors import Category, ToolError
 from windlass.ports import Health
 from windlass.process import Process, SpawnError, Supervisor
 from windlass.settings import BrowserSettings
-from windlass.tools.browser.folders import Folder
 from windlass.tools.threads import in_thread
 
-__all__ = ["Chromium", "find", "health"]
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+__all__ = ["Chromium", "Folder", "Pool", "Running", "find", "health"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 START = 60.0
@@ -47,7 +58,7 @@ FLAGS = (
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # as older ones call it
     "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,AutofillServerCommunication,"
     "PreconnectToSearch,DSEPreconnect2,NavigationPredictor",
-    # Each execution has a door of its own. Nobody listens at this one: what it does outside of pages leads nowhere.
+    # Each execution has a proxy of its own. Nobody listens at this one: what it does outside of pages leads nowhere.
     "--proxy-server=socks5://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
@@ -191,3 +202,135 @@ def _env(env: Mapping[str, str], folder: Folder) -> dict[str, str]:
     """Nothing of the user's: a home of its own, no proxies, no display, no bus."""
     kept = {name: env[name] for name in ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH") if name in env}
     return {"PATH": os.defpath, **kept, "HOME": str(folder.home), "TMPDIR": str(folder.path)}
+
+
+PREFIX = "windlass-browser-"
+LONGEST = 36
+"""Characters of the folder that it is in: the path of the browser's socket may have 107."""
+FRESH = 60.0
+"""Seconds: a folder that is younger may not be locked yet."""
+
+
+class Folder:
+    def __init__(self) -> None:
+        base = tempfile.gettempdir()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base if len(base) <= LONGEST else "/tmp"))
+        self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        for name in ("home", "files"):
+            (self.path / name).mkdir(mode=0o700)
+        _sweep(self.path)
+
+    @property
+    def home(self) -> Path:
+        return self.path / "home"
+
+    @property
+    def files(self) -> Path:
+        """Where downloads arrive."""
+        return self.path / "files"
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _sweep(mine: Path) -> None:
+    """Remove what no living engine holds."""
+    now = mine.stat().st_mtime
+    for folder in mine.parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # another user's, gone by now, or held: not ours to remove
+            if folder == mine or folder.is_symlink() or now - folder.stat().st_mtime < FRESH:
+                continue
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+FAREWELL = 10.0
+"""Seconds for the driver to end in peace."""
+
+
+class Running:
+    """A browser, and playwright's driver that talks to it."""
+
+    def __init__(self, chromium: Chromium, playwright: Playwright, browser: Browser) -> None:
+        self.chromium, self.playwright, self.browser = chromium, playwright, browser
+        self._dead = asyncio.Event()
+        browser.on("disconnected", lambda _: self._dead.set())
+
+    @property
+    def alive(self) -> bool:
+        return not self._dead.is_set() and self.browser.is_connected()
+
+    def lost(self) -> None:
+        """It did not answer as a living one does."""
+        self._dead.set()
+
+    async def end(self) -> None:
+        self._dead.set()
+        try:
+            async with asyncio.timeout(FAREWELL):
+                await self.playwright.stop()
+        except Exception:  # a driver that was killed cannot say goodbye; the browser is ended all the same
+            self._dead.set()
+        finally:
+            await self.chromium.stop()
+
+
+class Pool:
+    def __init__(self, settings: BrowserSettings, supervisor: Supervisor, env: Mapping[str, str]) -> None:
+        self._settings, self._supervisor, self._env = settings, supervisor, env
+        self._running: Running | None = None
+        self._turn = asyncio.Lock()
+        self.ours: set[int] = set()
+        """Ports that pages may not reach."""
+
+    async def get(self) -> Running:
+        async with self._turn:
+            if self._running is None or not self._running.alive:
+                await self._end()
+                self._running = await self._start()
+                self.ours.add(self._running.chromium.port)
+            return self._running
+
+    async def end(self) -> None:
+        """Until the next use."""
+        async with self._turn:
+            await self._end()
+
+    async def _end(self) -> None:
+        ended, self._running = self._running, None
+        if ended is not None:
+            self.ours.discard(ended.chromium.port)
+            await asyncio.shield(asyncio.ensure_future(ended.end()))
+
+    async def _start(self) -> Running:
+        try:
+            from playwright.async_api import Error, async_playwright
+        except ImportError as error:
+            raise ToolError(
+                "the browser cannot be driven: playwright is not installed",
+                category=Category.CONFIGURATION,
+                advice=("pip install 'windlass[browser]'",),
+            ) from error
+        chromium = await Chromium.start(find(self._settings, self._env), self._supervisor, self._env)
+        playwright = None
+        try:
+            playwright = await async_playwright().start()
+            browser = await playwright.chromium.connect_over_cdp(
+                chromium.endpoint, is_local=True, artifacts_dir=chromium.folder.files
+            )
+        except BaseException as error:
+            if playwright is not None:
+                await playwright.stop()
+            await asyncio.shield(asyncio.ensure_future(chromium.stop()))
+            if isinstance(error, Error):
+                raise ToolError(
+                    f"the browser cannot be driven: {error.message[:300]}", category=Category.TRANSIENT
+                ) from error
+            raise
+        return Running(chromium, playwright, browser)

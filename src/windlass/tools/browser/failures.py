@@ -150,17 +150,17 @@ def _net(tab: Tab, where: str, code: str, said: str, url: str | None) -> ToolErr
 
 
 def _not_reached(tab: Tab, where: str, said: str, url: str | None) -> ToolError:
-    """The door knows why; a redirect may have led elsewhere than was asked for."""
+    """The proxy knows why; a redirect may have led elsewhere than was asked for."""
     told = re.search(r" at (https?://\S+)", said)
     for text in (told[1] if told else None, url):
         try:
             address = read_address(text or "")
         except ValueError:
             continue
-        reason = tab.session.door.reason(address.host, address.port)
+        reason = tab.session.proxy.reason(address.host, address.port)
         if reason is not None:
             return reason
-    refused = tab.session.door.last
+    refused = tab.session.proxy.last
     if refused is not None:
         return refused
     return ToolError(f"{where} cannot be opened: no connection", category=Category.TRANSIENT)

@@ -1,4 +1,4 @@
-"""What one execution has in the browser: a context of its own with its cookies, its door, and its pages by name."""
+"""What one execution has in the browser: a context of its own with its cookies, its proxy, and its pages by name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from windlass.tools.browser.door import Door
-from windlass.tools.browser.pool import Running
+from windlass.tools.browser.chromium import Running
+from windlass.tools.browser.socks_proxy import SocksProxy
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page
@@ -74,8 +74,8 @@ class Tab:
 
 
 class Session:
-    def __init__(self, execution: str, running: Running, door: Door, context: BrowserContext) -> None:
-        self.execution, self.running, self.door = execution, running, door
+    def __init__(self, execution: str, running: Running, proxy: SocksProxy, context: BrowserContext) -> None:
+        self.execution, self.running, self.proxy = execution, running, proxy
         self._context = context
         self.tabs: dict[str, Tab] = {}
         self.current = "main"
@@ -93,15 +93,15 @@ class Session:
         context.on("page", self._on_page)
 
     @classmethod
-    async def begin(cls, execution: str, running: Running, door: Door) -> Session:
+    async def begin(cls, execution: str, running: Running, proxy: SocksProxy) -> Session:
         context = await running.browser.new_context(
-            proxy={"server": f"socks5://127.0.0.1:{door.port}"},
+            proxy={"server": f"socks5://127.0.0.1:{proxy.port}"},
             viewport={"width": VIEW[0], "height": VIEW[1]},
             accept_downloads=True,
             service_workers="block",
         )
         await context.grant_permissions([])  # these and no others: geolocation, clipboard, notifications are denied
-        return cls(execution, running, door, context)
+        return cls(execution, running, proxy, context)
 
     @property
     def alive(self) -> bool:
@@ -134,7 +134,7 @@ class Session:
 
     def notes(self) -> list[str]:
         """What happened since this was asked last."""
-        for refusal in self.door.news():
+        for refusal in self.proxy.news():
             self.note(f"a request of the page was refused: {refusal}")
         told, self._notes = list(self._notes), {}
         return told
@@ -148,7 +148,7 @@ class Session:
             task.cancel()
         if self.running.alive:
             await quietly(self._context.close)
-        await self.door.close()
+        await self.proxy.close()
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[None]:

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from windlass.errors import Category, Failure, ToolError
-from windlass.tools.browser.door import Door
-from windlass.tools.browser.pool import Pool, Running
+from windlass.tools.browser.chromium import Pool, Running
 from windlass.tools.browser.session import Session, Tab
+from windlass.tools.browser.socks_proxy import SocksProxy
 from windlass.tools.net.guard import Guard
 
 __all__ = ["Sessions"]
@@ -133,12 +133,12 @@ class Sessions:
             ) from error
 
     async def _behind_a_door(self, execution: str, running: Running) -> Session:
-        door = Door(self._guard, self._pool.ours)
-        await door.open()
+        proxy = SocksProxy(self._guard, self._pool.ours)
+        await proxy.open()
         try:
-            return await Session.begin(execution, running, door)
+            return await Session.begin(execution, running, proxy)
         except BaseException:
-            await door.close()
+            await proxy.close()
             raise
 
     async def _new_tab(self, session: Session, name: str, old: Tab | None, seconds: float) -> Tab:

@@ -19,10 +19,9 @@ from windlass.ports import Call, Health, Tool
 from windlass.process import Supervisor
 from windlass.settings import BrowserSettings, NetworkSettings
 from windlass.tools.arguments import Arguments
-from windlass.tools.browser import acts, chromium, keeps, looks
+from windlass.tools.browser import acts, artifacts, chromium
 from windlass.tools.browser import arguments as told
-from windlass.tools.browser import results as given
-from windlass.tools.browser.pool import Pool
+from windlass.tools.browser.chromium import Pool
 from windlass.tools.browser.session import Tab
 from windlass.tools.browser.sessions import IDLE, LINGER, Sessions
 from windlass.tools.functional import FunctionalTool
@@ -67,7 +66,7 @@ class BrowserTools:
             self._open,
             effect=again,
             stateful=True,
-            result=given.Opened,
+            result=told.Opened,
             health=self.health,
             close=self.close,
             circuit=_host,
@@ -79,7 +78,7 @@ class BrowserTools:
             self._close,
             effect=again,
             stateful=True,
-            result=given.Closed,
+            result=told.Closed,
             health=self.health,
             close=self.close,
             circuit=_nothing,
@@ -91,20 +90,20 @@ class BrowserTools:
             self._tool("select", "Select options of a list in the page", told.Select, acts.select, again),
             self._tool("press", "Press a key in the page", told.Press, acts.press, once),
             self._tool("wait", "Wait until the page shows something, or does not any more", told.Wait, acts.wait, none),
-            self._tool("text", "The text of the page, or of a part of it", told.Read, looks.text, none, given.Texted),
-            self._tool("tables", "The tables of the page, as rows", told.Read, looks.tables, none, given.Tabled),
-            self._tool("links", "The links of the page", told.Links, looks.links, none, given.Listed),
+            self._tool("text", "The text of the page, or of a part of it", told.Read, acts.text, none, told.Texted),
+            self._tool("tables", "The tables of the page, as rows", told.Read, acts.tables, none, told.Tabled),
+            self._tool("links", "The links of the page", told.Links, acts.links, none, told.Listed),
             self._tool(
-                "screenshot", "Keep a picture of the page", told.Screenshot, keeps.screenshot, again, given.Kept
+                "screenshot", "Keep a picture of the page", told.Screenshot, artifacts.screenshot, again, told.Kept
             ),
-            self._tool("pdf", "Keep the page as a PDF", told.Pdf, keeps.pdf, again, given.Kept),
+            self._tool("pdf", "Keep the page as a PDF", told.Pdf, artifacts.pdf, again, told.Kept),
             self._tool(
                 "download",
                 "Click on something and keep the file that comes",
                 told.Click,
-                keeps.download,
+                artifacts.download,
                 once,
-                given.Kept,
+                told.Kept,
             ),
             closing,
         ]
@@ -123,7 +122,7 @@ class BrowserTools:
         model: type[Arguments],
         work: Work,
         effect: Effect,
-        result: type[Arguments] = given.Shown,
+        result: type[Arguments] = told.Shown,
     ) -> Tool:
         async def act(args: Any, call: Call) -> dict[str, Any]:
             seconds = self._seconds(args)
@@ -173,7 +172,7 @@ class BrowserTools:
 
 @asynccontextmanager
 async def _used(tab: Tab, call: Call) -> AsyncIterator[None]:
-    """Around a use. What went through the door since the last one of the execution counts for this one."""
+    """Around a use. What went through the proxy since the last one of the execution counts for this one."""
     try:
         yield
     except ToolError as error:
@@ -181,7 +180,7 @@ async def _used(tab: Tab, call: Call) -> AsyncIterator[None]:
             raise
         raise ToolError.of(_blanked(error.failure, tab)) from None  # what it came from shows the page as it is
     finally:
-        received, sent = tab.session.door.traffic()
+        received, sent = tab.session.proxy.traffic()
         call.meter.add(received=received, sent=sent)
 
 

@@ -1,19 +1,44 @@
-"""The shelf: the project's composed tools before those that the user keeps for all projects."""
+"""The folders of composed tools: the project's, and the one that the user keeps for all projects.
+
+A folder is read with distrust, and each change to it is made at one stroke. A save writes both files beside the old
+ones, then renames the program, then its description. A process that is killed between the two renames leaves
+`.NAME.json.tmp` without `.NAME.js.tmp`: from that a later look knows that the two files do not belong together. Saves
+lock the folder and looks share that lock, so nobody sees the moment between by chance.
+"""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import fcntl
+import os
+import stat
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from windlass.errors import NotFound, UsageError
+from windlass.faults import fault_point
 from windlass.ports.composed import ComposedTool, Uses
-from windlass.tools.composed.folder import Folder
-from windlass.tools.composed.names import check_free, check_name, clash, taken
-from windlass.tools.composed.record import faults
+from windlass.tools.composed.record import (
+    MOST_RECORD,
+    MOST_SOURCE,
+    Damaged,
+    check_free,
+    check_name,
+    clash,
+    faults,
+    from_texts,
+    name_fault,
+    record_text,
+    taken,
+)
+from windlass.tools.composed.uses import UsesFile
 
-__all__ = ["ComposedShelf"]
+__all__ = ["ComposedShelf", "Folder", "Found"]
 
 
 class ComposedShelf:
@@ -103,3 +128,208 @@ class ComposedShelf:
                 else:
                     chosen[name] = tool
         return [chosen[name] for name in sorted(chosen)], problems
+
+
+MOST_ENTRIES = 10_000
+MOST_TOOLS = 500
+MOST_BYTES = 8 * 1024 * 1024
+"""Of all programs of a folder and what is said about them."""
+_LIMITS = {".js": MOST_SOURCE, ".json": MOST_RECORD}
+_Stamp = tuple[int, int, int, int]
+
+
+class Found(NamedTuple):
+    """What a look into a folder gave."""
+
+    tools: dict[str, ComposedTool]
+    problems: list[str]
+
+
+class Folder:
+    def __init__(self, path: Path, *, everywhere: bool) -> None:
+        self.path = path
+        self.everywhere = everywhere
+        self.uses = UsesFile(path, may_be_link=everywhere)
+        self._read: dict[str, tuple[tuple[_Stamp, _Stamp], ComposedTool | str]] = {}
+        """By name: how its two files looked when they were read last, and what came of that."""
+        self._room = MOST_BYTES
+        """What may still be read in this look."""
+
+    def look(self) -> Found:
+        """Everything in it; what has not changed is not read again."""
+        try:
+            with self._opened(fcntl.LOCK_SH) as folder:
+                return self._look(folder)
+        except FileNotFoundError:
+            self._read = {}
+            return Found({}, [])
+        except OSError as error:
+            self._read = {}
+            return Found({}, [f"{self.path}: {_reason(error)}"])
+
+    def stamp(self) -> int | None:
+        """Another one when files came or went."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def holds(self, name: str) -> bool:
+        """Whether there is anything of that name, be it damaged."""
+        return any(os.path.lexists(self.path / f"{name}{ending}") for ending in _LIMITS)
+
+    def save(self, tool: ComposedTool) -> Path:
+        texts = {".js": tool.source, ".json": record_text(tool)}
+        try:
+            self.path.mkdir(mode=0o700 if self.everywhere else 0o755, parents=True, exist_ok=True)
+            with self._opened(fcntl.LOCK_EX) as folder:
+                self._sweep(folder, tool.name)
+                for ending, text in texts.items():
+                    self._write(folder, f".{tool.name}{ending}.tmp", text.encode())
+                os.replace(f".{tool.name}.js.tmp", f"{tool.name}.js", src_dir_fd=folder, dst_dir_fd=folder)
+                fault_point("composed.between")
+                os.replace(f".{tool.name}.json.tmp", f"{tool.name}.json", src_dir_fd=folder, dst_dir_fd=folder)
+                os.fsync(folder)
+        except OSError as error:
+            raise self._cannot("save", tool.name, error) from error
+        return self.path / f"{tool.name}.js"
+
+    def delete(self, name: str) -> None:
+        try:
+            with self._opened(fcntl.LOCK_EX) as folder:
+                for ending in (".json", ".js"):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{name}{ending}", dir_fd=folder)
+                self._sweep(folder, name)
+                os.fsync(folder)
+        except OSError as error:
+            raise self._cannot("delete", name, error) from error
+        self.uses.forget(name)
+
+    @contextmanager
+    def _opened(self, lock: int) -> Iterator[int]:
+        """The folder, locked. The user may keep his behind a link; one that a repository brings may be none."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        folder = os.open(self.path, flags if self.everywhere else flags | os.O_NOFOLLOW)
+        try:
+            with suppress(OSError):  # some network file systems have no locks: there, a look may come between
+                fcntl.flock(folder, lock)
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _write(self, folder: int, name: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o600 if self.everywhere else 0o644, dir_fd=folder)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _sweep(self, folder: int, name: str) -> None:
+        """Take away what a save that was killed left behind. The program's goes last: its absence means a cut."""
+        for ending in (".json.tmp", ".js.tmp"):
+            with suppress(FileNotFoundError):
+                os.unlink(f".{name}{ending}", dir_fd=folder)
+
+    def _cannot(self, what: str, name: str, error: OSError) -> UsageError:
+        return UsageError(
+            f"cannot {what} the composed tool {name} in {self.path}: {_reason(error)}",
+            advice=(f"look at the folder: ls -la {self.path}",),
+        )
+
+    def _look(self, folder: int) -> Found:
+        with os.scandir(folder) as entries:
+            files = [entry.name for entry in islice(entries, MOST_ENTRIES + 1)]
+        problems = []
+        if len(files) > MOST_ENTRIES:
+            problems.append(f"{self.path}: there are more than {MOST_ENTRIES} files; the rest is not looked at")
+        present = set(files)
+        names: set[str] = set()
+        for file in sorted(files[:MOST_ENTRIES]):
+            name, ending = os.path.splitext(file)
+            if file.startswith(".") or ending not in _LIMITS:
+                continue
+            if fault := name_fault(name):
+                problems.append(f"{_shown(self.path / file)}: this cannot be the name of a composed tool: {fault}")
+            else:
+                names.add(name)
+        if len(names) > MOST_TOOLS:
+            problems.append(f"{self.path}: there are more than {MOST_TOOLS} tools; the rest, by name, is not used")
+            names = set(sorted(names)[:MOST_TOOLS])
+        self._room = MOST_BYTES
+        read = {name: self._one(folder, name, present) for name in sorted(names)}
+        self._read = {name: kept for name, kept in self._read.items() if name in names}
+        tools = {name: found for name, found in read.items() if isinstance(found, ComposedTool)}
+        return Found(tools, problems + [found for found in read.values() if isinstance(found, str)])
+
+    def _one(self, folder: int, name: str, present: set[str]) -> ComposedTool | str:
+        if f".{name}.json.tmp" in present and f".{name}.js.tmp" not in present:
+            return (
+                f"{self.path / name}.js: the last save of it was cut short, so that it does not go with {name}.json; "
+                "save it again, or delete it"
+            )
+        try:
+            stamps = _stamp(folder, name, ".js", present), _stamp(folder, name, ".json", present)
+            self._room -= sum(stamp[2] for stamp in stamps)
+            if self._room < 0:
+                raise Damaged(f"{name} is not used: with it, the tools here are larger than {MOST_BYTES >> 20} MiB")
+            kept = self._read.get(name)
+            if kept is not None and kept[0] == stamps:
+                return kept[1]
+            found = self._fresh(folder, name)
+        except Damaged as error:
+            return f"{self.path}: {error}"
+        self._read[name] = stamps, found
+        return found
+
+    def _fresh(self, folder: int, name: str) -> ComposedTool | str:
+        try:
+            source, record = (_content(folder, f"{name}{ending}", most) for ending, most in _LIMITS.items())
+            return from_texts(name, source, record, everywhere=self.everywhere)
+        except Damaged as error:
+            return f"{self.path}: {error}"
+
+
+def _stamp(folder: int, name: str, ending: str, present: set[str]) -> _Stamp:
+    file = f"{name}{ending}"
+    if file not in present:
+        other = ".json" if ending == ".js" else ".js"
+        raise Damaged(f"{name}{other} has no {file} beside it")
+    try:
+        found = os.stat(file, dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        raise Damaged(f"{file}: {_reason(error)}") from None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _content(folder: int, file: str, most: int) -> bytes:
+    """What is in a file, if it is a file and not too large. A link is not followed, a pipe is not waited for."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise Damaged(f"{file}: {_reason(error)}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise Damaged(f"{file} is not a regular file")
+        with os.fdopen(fd, "rb", closefd=False) as opened:
+            data = opened.read(most + 1)
+    except OSError as error:
+        raise Damaged(f"{file}: {_reason(error)}") from None
+    finally:
+        os.close(fd)
+    if len(data) > most:
+        raise Damaged(f"{file} is larger than {most // 1024} KiB")
+    return data
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ELOOP, errno.EMLINK):
+        return "it is a link, and links are not followed here"
+    if error.errno == errno.ENOTDIR:
+        return "it is a link or no folder, and links are not followed here"
+    return error.strerror or str(error)
+
+
+def _shown(path: Path) -> str:
+    return str(path).encode("utf-8", "backslashreplace").decode()

@@ -22,7 +22,7 @@ from windlass.ports import Call
 from windlass.tools.files.failures import explain, shown, unusable
 from windlass.tools.files.place import Place, discard, dress, kind
 from windlass.tools.files.safe_path import Root
-from windlass.tools.http.arguments import Download
+from windlass.tools.http.requests import Download
 from windlass.tools.net.exchange import Answered
 from windlass.tools.net.failures import TooMuch
 from windlass.tools.threads import in_thread

@@ -11,11 +11,9 @@ from windlass.ports import Call, Tool
 from windlass.settings import NetworkSettings
 from windlass.tools.arguments import Arguments
 from windlass.tools.functional import Act, FunctionalTool
-from windlass.tools.http.arguments import Download, Fetch, Send
 from windlass.tools.http.download import keep
-from windlass.tools.http.requests import ask_of, secrets_of
-from windlass.tools.http.results import Downloaded, Response, failed, head_of, read
-from windlass.tools.http.text import body_of
+from windlass.tools.http.requests import Download, Fetch, Send, ask_of, secrets_of
+from windlass.tools.http.results import Downloaded, Response, body_of, failed, head_of, read
 from windlass.tools.net.exchange import exchange
 from windlass.tools.net.failures import in_time
 from windlass.tools.net.guard import Guard, Resolver, system_resolver

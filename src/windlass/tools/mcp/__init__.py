@@ -1,15 +1,14 @@
 """The tools of MCP servers as tools of Windlass: `mcp.SERVER.TOOL`.
 
-From the outside in: `places` finds the servers that the user has named, `toolset.McpTools` is what the assembly makes
-of them, `tool` one of their tools, `line` keeps one server warm, `connection` is one conversation with it, `wire` and
-`over_http` carry it. `mending`, `described`, `names`, `results` and `failures` turn what strangers send into what is
-used here: bounded, cleaned, checked. `shelf` remembers what tools a server has, so that knowing them need not start it.
+From the outside in: `servers` finds the servers that the user has named, `toolset.McpTools` is all their tools, `tool`
+one of them, `line` keeps one server warm, `connection` is one conversation with it, `wire` and `over_http` carry it.
+`lenient_list`, `described`, `results` and `failures` turn what strangers send into what is used here: bounded, cleaned,
+checked. `shelf` remembers what tools a server has, so that knowing them need not start it.
 
 Nothing here decides whether a tool may be used, or when it is tried again: the gates and the engine do.
 """
 
-from windlass.tools.mcp.places import find_servers
-from windlass.tools.mcp.server import Server
+from windlass.tools.mcp.servers import Server, find_servers
 from windlass.tools.mcp.toolset import McpTools
 
 __all__ = ["McpTools", "Server", "find_servers"]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from windlass.errors import Category, Failure, ToolError
+from windlass.tools.mcp.described import clean
 from windlass.tools.mcp.failures import ENDED, failure_of, library_missing, unless_done
-from windlass.tools.mcp.mending import Mending
-from windlass.tools.mcp.metering import metering
+from windlass.tools.mcp.lenient_list import LenientStream
 from windlass.tools.mcp.over_http import Refusal, refusal
-from windlass.tools.mcp.server import Server
-from windlass.tools.mcp.text import clean
+from windlass.tools.mcp.servers import Server
+from windlass.tools.mcp.wire import metering
 from windlass.version import __version__
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Connection:
 
         us = Implementation(name="windlass", version=__version__)
         async with Client(
-            self._mended(), client_info=us, message_handler=self._hear, cache=None, mode=self._mode
+            self._repaired(), client_info=us, message_handler=self._hear, cache=None, mode=self._mode
         ) as client:
             await self._list(client)
             self.note_heard()
@@ -203,9 +203,9 @@ class Connection:
                 await asyncio.gather(listening, return_exceptions=True)
 
     @asynccontextmanager
-    async def _mended(self) -> AsyncIterator[tuple[Any, Any]]:
+    async def _repaired(self) -> AsyncIterator[tuple[Any, Any]]:
         async with self._way.open() as (read, write):
-            yield Mending(read), write
+            yield LenientStream(read), write
 
     async def _wake_at_end(self) -> None:
         await self._ended.wait()

@@ -1,21 +1,27 @@
-"""A tool as its server describes it: whatever that is, cleaned and bounded, before anyone reads it or relies on it.
+"""A tool as its server describes it: cleaned and bounded before anyone reads it or relies on it.
 
 Descriptions are shown to models, and may try to talk them into something. They stay what they are, the words of a
-stranger; but nothing in them is hidden from the people who look at them.
+stranger; but nothing in them is hidden from the people who look at them: no control characters, no invisible ones, a
+bounded length.
+
+`mcp.SERVER.TOOL` is `tools.mcp.server.tool` in a program and stands in plans and settings, so both parts are lower-case
+words of letters, digits and `_` that begin with a letter. Names that would become the same get a number, which does not
+depend on the order in which a server lists its tools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from windlass.plan.model import Effect
 from windlass.schemas import unusable
-from windlass.tools.mcp.mending import MENDED
-from windlass.tools.mcp.text import clean
+from windlass.tools.mcp.lenient_list import NO_SCHEMA
 
-__all__ = ["Described", "describe"]
+__all__ = ["Described", "clean", "describe", "distinct", "plain", "shortened"]
 
 MOST_DESCRIPTION = 2_000
 MOST_NAME = 256
@@ -54,7 +60,7 @@ def describe(raw: Any) -> tuple[Described | None, list[str]]:
     if isinstance(running, Mapping) and running.get("taskSupport") == "required":
         return None, [f"{shown} runs only as an MCP task, which is not done here; it is left out"]
     schema = raw.get("inputSchema")
-    if isinstance(schema, dict) and schema.get("$comment") == MENDED:
+    if isinstance(schema, dict) and schema.get("$comment") == NO_SCHEMA:
         problems.append(f"{shown} does not say which arguments it takes, so that they are not checked")
         schema = _OPEN
     elif reasons := unusable(schema):
@@ -98,3 +104,51 @@ def _worded(schema: Any) -> Any:
         case list():
             return [_worded(one) for one in schema]
     return schema
+
+
+MOST_CHARACTERS = 64
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_STRANGE = re.compile(r"[^a-z0-9]+")
+_KEPT = frozenset({"constructor", "prototype", "then"})
+"""What every object or promise of JavaScript has: a tool of that name would be taken for it."""
+
+
+def plain(name: str) -> str:
+    """`getWeather`, `get-weather` and `Get Weather` are all `get_weather`."""
+    words = _STRANGE.sub("_", _HUMP.sub("_", name[:500]).lower()).strip("_")[:MOST_CHARACTERS].rstrip("_")
+    if not words or not words[0].isalpha() or words in _KEPT:
+        words = f"t_{words}".rstrip("_")
+    return words
+
+
+def distinct(names: Iterable[str]) -> dict[str, str]:
+    """Each name, and what it is called here. A name that is good as it is keeps it, whatever others become."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in sorted(set(names), key=lambda name: (plain(name) != name, name)):
+        base = plain(name)
+        given, number = base, 1
+        while given in taken:
+            number += 1
+            given = f"{base}_{number}"
+        found[name] = given
+        taken.add(given)
+    return found
+
+
+def clean(text: str, most: int, *, lines: bool = True) -> str:
+    """Of at most so many characters. Without `lines`, it is one."""
+    # Twice as much is looked at: what is taken out must not cost what is read.
+    kept = "".join(_shown(character, lines) for character in text[: 2 * most])
+    return shortened(kept if lines else " ".join(kept.split()), most).strip()
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _shown(character: str, lines: bool) -> str:
+    if character in "\n\t":
+        return character if lines else " "
+    # Cc: terminal sequences; Cf: text in another direction, or that nobody sees; Co, Cs, Cn: no characters at all.
+    return "" if unicodedata.category(character).startswith("C") else character

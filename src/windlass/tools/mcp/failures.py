@@ -9,9 +9,9 @@ import msgspec
 
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, WindlassError, classify
 from windlass.redact import Redactor
+from windlass.tools.mcp.described import clean
 from windlass.tools.mcp.over_http import Refusal
-from windlass.tools.mcp.server import Server
-from windlass.tools.mcp.text import clean
+from windlass.tools.mcp.servers import Server
 
 __all__ = ["ENDED", "MOST_WORDS", "failure_of", "library_missing", "unless_done"]
 

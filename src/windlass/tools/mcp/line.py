@@ -16,9 +16,9 @@ from windlass.ports import Meter
 from windlass.redact import Redactor
 from windlass.tools.mcp.connection import Connection, Way, load_library
 from windlass.tools.mcp.described import Described
-from windlass.tools.mcp.metering import metering
 from windlass.tools.mcp.over_http import Refusal, refusal
-from windlass.tools.mcp.server import Server
+from windlass.tools.mcp.servers import Server
+from windlass.tools.mcp.wire import metering
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -13,9 +13,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from windlass.tools.mcp.metering import metering
-from windlass.tools.mcp.server import Server
-from windlass.tools.mcp.wire import LONGEST
+from windlass.tools.mcp.servers import Server
+from windlass.tools.mcp.wire import LONGEST, metering
 
 if TYPE_CHECKING:
     import httpx2
@@ -74,7 +73,7 @@ def _plain_client(server: Server) -> httpx2.AsyncClient:
 
 
 async def _count(request: httpx2.Request) -> None:
-    from windlass.tools.net.counted import going_out
+    from windlass.tools.net.wire import going_out
 
     if (meter := metering.get()) is not None:
         going_out(request, meter)
@@ -92,7 +91,7 @@ async def _look(response: httpx2.Response) -> None:
     elif not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         response.stream = _bounded(response.stream, LONGEST)
     if (meter := metering.get()) is not None:
-        from windlass.tools.net.counted import coming_in
+        from windlass.tools.net.wire import coming_in
 
         coming_in(response, meter)
 

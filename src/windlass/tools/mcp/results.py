@@ -17,8 +17,7 @@ from windlass.errors import Category, Failure, ToolError
 from windlass.ports import Call
 from windlass.redact import Redactor
 from windlass.schemas import misfits
-from windlass.tools.mcp.described import Described
-from windlass.tools.mcp.text import clean, shortened
+from windlass.tools.mcp.described import Described, clean, shortened
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

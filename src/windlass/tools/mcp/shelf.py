@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.clock import Clock
 from windlass.tools.mcp.described import Described, describe
-from windlass.tools.mcp.files import Unreadable, read_json
+from windlass.tools.mcp.servers import Unreadable, read_json
 
 __all__ = ["Shelf"]
 

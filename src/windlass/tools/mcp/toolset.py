@@ -17,14 +17,12 @@ from windlass.ports import Health, Tool
 from windlass.process import Process, Supervisor
 from windlass.process.pipes import PIPE
 from windlass.tools.mcp.connection import MOST_TOOLS, Way
-from windlass.tools.mcp.described import Described, describe
+from windlass.tools.mcp.described import Described, describe, distinct
 from windlass.tools.mcp.line import Line
-from windlass.tools.mcp.names import distinct
 from windlass.tools.mcp.over_http import HttpClients, OverHttp
-from windlass.tools.mcp.server import Server
+from windlass.tools.mcp.servers import Server
 from windlass.tools.mcp.shelf import Shelf
-from windlass.tools.mcp.tool import McpTool
-from windlass.tools.mcp.unseen import Unseen
+from windlass.tools.mcp.tool import McpTool, UnlistedTool
 from windlass.tools.mcp.wire import Wire
 
 __all__ = ["McpTools"]
@@ -83,7 +81,7 @@ class McpTools:
         server = rest.partition(".")[0]
         if known is not None or kind != "mcp" or server not in self._servers or server in self._tools:
             return known
-        return Unseen(name, self.ensure, self.find, self._failures.get)
+        return UnlistedTool(name, self.ensure, self.find, self._failures.get)
 
     def servers(self) -> list[Server]:
         return list(self._servers.values())

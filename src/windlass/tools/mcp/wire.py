@@ -1,7 +1,11 @@
 """The wire to a server that is a process of ours: one JSON message a line, over the pipes of a `Supervisor` (A8).
 
-A transport of the `mcp` library's, which starts nothing itself. What is no message is passed over, as servers print
-warnings where they should not; a flood of it, or a line without end, ends the wire.
+A transport of the `mcp` library's, which starts nothing itself. Lines that are no message are passed over, as servers
+print warnings where they should not; a flood of them, or a line without end, ends the wire.
+
+All uses of a server share one line to it. `Sizes` counts each message for the use that it belongs to (H1): a request is
+sent in the context of the use that makes it, and its answer and its progress name it by its number. Other messages (the
+greeting, the list of tools, what a server says unasked) are on no meter.
 """
 
 from __future__ import annotations
@@ -10,15 +14,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import windlass.process as processes
-from windlass.tools.mcp.metering import Outbox, Sizes
+from windlass.ports import Meter
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-__all__ = ["LONGEST", "Wire"]
+__all__ = ["LONGEST", "Outbox", "Sizes", "Wire", "metering"]
 
 CHUNK = 64 * 1024
 LONGEST = 16 << 20
@@ -158,3 +163,66 @@ def _unanswered(line: bytes) -> Any:
         return None
     error = ErrorData(code=PARSE_ERROR, message="its answer is no valid message")
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)
+
+
+metering: ContextVar[Meter | None] = ContextVar("windlass_mcp_meter", default=None)
+"""Of the use that is under way; None where it is nobody's."""
+
+
+class Outbox:
+    """A stream that the library sends its messages to; each comes out with the meter of whoever sent it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def send(self, item: Any) -> None:
+        await self._stream.send((metering.get(), item))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Outbox:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stream.__aexit__(*error)
+
+
+class Sizes:
+    """Of the messages of one line, told to the meters of those that they belong to."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Any, Meter] = {}
+        """By the numbers of requests that are not answered yet."""
+
+    def sent(self, message: Any, size: int, meter: Meter | None) -> None:
+        if meter is None:
+            return
+        meter.add(sent=size)
+        method, number = getattr(message, "method", None), getattr(message, "id", None)
+        if method == "notifications/cancelled":
+            self._asked.pop(_named(message, "requestId"), None)
+        elif method is not None and number is not None:
+            self._asked[_number(number)] = meter
+
+    def received(self, message: Any, size: int) -> None:
+        method, number = getattr(message, "method", None), getattr(message, "id", None)
+        if method is None:
+            meter = self._asked.pop(_number(number), None)
+        else:
+            meter = self._asked.get(_named(message, "progressToken"))
+        if meter is not None:
+            meter.add(received=size)
+
+
+def _named(message: Any, key: str) -> Any:
+    params = getattr(message, "params", None)
+    return _number(params.get(key)) if isinstance(params, dict) else None
+
+
+def _number(found: Any) -> Any:
+    """As the library numbers its requests: servers may write a number as text. Nothing else is one."""
+    if isinstance(found, str) and found.isdecimal() and len(found) < 16:
+        return int(found)
+    return found if isinstance(found, int | str) else None

@@ -1,10 +1,10 @@
 """Messages to people and services: mail, chat, webhooks (H1). Each is sent once.
 
 - `arguments.py` says what the tools are told and give back, `tools.py` makes them;
-- before anything leaves: `services.py` (who is written to, by a name in the user's settings), `addresses.py` (who may
-  get mail), `content.py` (what may be in a message), `attachments.py` (files from the working directory);
-- how it leaves: `letter.py` and `smtp.py` for mail, `chat.py` for all that apprise speaks, `webhook.py` for JSON;
-- `once.py` and `book.py` see to it that a message leaves once, also across a crash; `health.py` sends nothing.
+- before anything leaves: `services.py` (the services of the user's settings, and who may get mail), `content.py` (what
+  may be in a message, and its attachments);
+- how it leaves: `mime.py` and `smtp.py` for mail, `chat.py` for all that apprise speaks, `webhook.py` for JSON;
+- `once.py` sees to it that a message leaves once, also across a crash; `health.py` sends nothing.
 
 A message names a service, never an address with a secret in it; secrets stay in the environment.
 """

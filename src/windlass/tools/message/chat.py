@@ -1,23 +1,30 @@
-"""Chat, push and the like, through apprise: one address of the settings is one service."""
+"""Chat, push and the like, through apprise: one address of the settings is one service.
+
+apprise answers yes or no, and the reason is only in its log. Details that tell a refused connection from one that was
+lost half-way are logged for debugging, beside payloads and addresses: `apprise_log` collects them, and they go no
+further.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
 from typing import Any, NamedTuple
 
 from windlass.errors import Category, ToolError
 from windlass.ports import Meter
 from windlass.tools.message.arguments import Send
-from windlass.tools.message.attachments import Attachment
-from windlass.tools.message.ear import Heard, listening
-from windlass.tools.message.http_failures import GATEWAYS, of_status
+from windlass.tools.message.content import Attachment
 from windlass.tools.message.once import OutcomeUnknown
 from windlass.tools.message.services import Service
+from windlass.tools.message.webhook import GATEWAYS, of_status
 from windlass.tools.threads import in_thread
 
-__all__ = ["Channel", "channel", "say"]
+__all__ = ["AppriseLog", "Channel", "apprise_log", "channel", "say"]
 
 _STATUS = re.compile(r"\berror[=:]\s?(\d{3})\b")
 _NEVER_CONNECTED = re.compile(
@@ -53,7 +60,7 @@ def channel(service: Service, url: str) -> Channel:
         http_redirects=False,  # what is meant for one place goes to no other
         secure_logging=True,
     )
-    with listening():
+    with apprise_log():
         plugin = Apprise.instantiate(url, asset=asset)
     if plugin is None:
         web = url.lower().startswith(("http://", "https://"))
@@ -79,13 +86,13 @@ async def say(
     # apprise does not tell what it makes of it: it counts as it is handed over.
     texts = f"{given.title}{given.text}".encode("utf-8", "replace")
     meter.add(sent=len(texts) + sum(len(file.data) for file in attached))
-    arrived, heard = await in_thread(lambda: _notify(to, given, attached))
+    arrived, log = await in_thread(lambda: _notify(to, given, attached))
     if not arrived:
-        raise _why(to, heard, clean)
+        raise _why(to, log, clean)
     return {"kind": to.kind}
 
 
-def _notify(to: Channel, given: Send, attached: Sequence[Attachment]) -> tuple[bool, Heard]:
+def _notify(to: Channel, given: Send, attached: Sequence[Attachment]) -> tuple[bool, AppriseLog]:
     from apprise import Apprise, AppriseAttachment
     from apprise.attachment.memory import AttachMemory
 
@@ -93,7 +100,7 @@ def _notify(to: Channel, given: Send, attached: Sequence[Attachment]) -> tuple[b
     files = AppriseAttachment([in_memory(file.data, name=file.name, mimetype=file.mime) for file in attached])
     apprise = Apprise(asset=to.plugin.asset)
     apprise.add(to.plugin)
-    with listening() as heard:
+    with apprise_log() as log:
         arrived = apprise.notify(
             body=given.text,
             title=given.title,
@@ -101,21 +108,71 @@ def _notify(to: Channel, given: Send, attached: Sequence[Attachment]) -> tuple[b
             body_format=given.format,
             attach=files if attached else None,
         )
-    return bool(arrived), heard
+    return bool(arrived), log
 
 
-def _why(to: Channel, heard: Heard, clean: Callable[[str], str]) -> ToolError:
+def _why(to: Channel, log: AppriseLog, clean: Callable[[str], str]) -> ToolError:
     """What its log says. A service may have several recipients: the least that is known of any counts for all."""
-    warned, details = heard.texts(logging.WARNING), heard.texts(logging.DEBUG)
+    warned, details = log.texts(logging.WARNING), log.texts(logging.DEBUG)
     said = "; ".join(warned) or "it said no more"
     message = f"message service {to.service!r} ({to.kind}) did not confirm the message: {clean(said)[:_SHOWN]}"
-    if any(text.startswith("Sent ") for text in heard.texts(logging.INFO, logging.INFO)):
+    if any(text.startswith("Sent ") for text in log.texts(logging.INFO, logging.INFO)):
         return OutcomeUnknown(f"{message}; a part of it, or some of its recipients, has arrived")
     broken = [text for text in details if "Exception: " in text]
     unconnected = [text for text in broken if _NEVER_CONNECTED.search(text)]
     statuses = [int(found[1]) for text in warned if (found := _STATUS.search(text))]
-    if len(unconnected) < len(broken) or heard.full or not (statuses or unconnected):
+    if len(unconnected) < len(broken) or log.full or not (statuses or unconnected):
         return OutcomeUnknown(f"{message}; nobody knows whether it has arrived")
     if not statuses:
         return ToolError(message, category=Category.TRANSIENT)
     return of_status(next((status for status in statuses if status in GATEWAYS), statuses[-1]), message)
+
+
+MOST = 2000
+"""Records that are kept of one call."""
+
+
+class AppriseLog(list[tuple[int, str]]):
+    """Level and text, in order."""
+
+    @property
+    def full(self) -> bool:
+        """There may have been more."""
+        return len(self) >= MOST
+
+    def texts(self, lowest: int, highest: int = logging.CRITICAL) -> list[str]:
+        return [text for level, text in self if lowest <= level <= highest]
+
+
+_log: ContextVar[AppriseLog | None] = ContextVar("windlass_apprise_heard", default=None)
+_lock = Lock()
+
+
+class _AppriseFilter(logging.Filter):
+    def __init__(self, lowest: int) -> None:
+        super().__init__()
+        self._lowest = lowest
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        log = _log.get()
+        if log is None:
+            return record.levelno >= self._lowest  # somebody else's use of apprise: as it was before
+        if not log.full:
+            log.append((record.levelno, record.getMessage()))
+        return False
+
+
+@contextmanager
+def apprise_log() -> Iterator[AppriseLog]:
+    """For this thread, and those that apprise starts from it."""
+    logger = logging.getLogger("apprise")
+    with _lock:
+        if not any(isinstance(found, _AppriseFilter) for found in logger.filters):
+            logger.addFilter(_AppriseFilter(logger.getEffectiveLevel()))
+            logger.setLevel(logging.DEBUG)
+    log = AppriseLog()
+    token = _log.set(log)
+    try:
+        yield log
+    finally:
+        _log.reset(token)

@@ -1,9 +1,9 @@
-"""What may be in a message: no control characters, no template that nobody filled in, no secret, and not too much.
+"""The content of a message: no control characters, no unfilled template, no secret, not too large, and its attachments.
 
 The look for secrets is against accidents: a log with a token in it, an agent that pastes its environment. It knows the
 values of secret variables and the forms of well-known keys, as they are and in the usual wrappings (base64, percent and
-HTML escapes, UTF-16). Who hides a secret on purpose gets it past any such look; against that there are the list of
-recipients and the person who is asked.
+HTML escapes, UTF-16). Somebody who hides a secret on purpose gets it past any such look; against that there are the
+list of recipients and the person who is asked. Attachments are files of the working directory, and of nowhere else.
 """
 
 from __future__ import annotations
@@ -11,14 +11,21 @@ from __future__ import annotations
 import base64
 import binascii
 import html
+import mimetypes
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from windlass.errors import Category, ToolError
 from windlass.redact import Redactor
+from windlass.tools.files.failures import Missing, explain, shown, unusable
+from windlass.tools.files.look import regular
+from windlass.tools.files.safe_path import Root, names_in
 
-__all__ = ["Screen", "body_problems", "line_problems", "too_large"]
+__all__ = ["Attachment", "Screen", "body_problems", "line_problems", "load", "too_large"]
 
 _BREAKS_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, line and paragraph separators, halves of characters."""
@@ -115,3 +122,53 @@ def _unwrapped(text: str) -> Iterator[str]:
             continue  # a word that only looks like it
     if hidden:
         yield "\n".join(hidden)
+
+
+_CHUNK = 1 << 20
+
+
+class Attachment(NamedTuple):
+    name: str
+    mime: str
+    data: bytes
+
+
+def load(workdir: Path, home: Path, paths: Sequence[str], largest: int) -> list[Attachment]:
+    """The files, together not larger than that."""
+    found: list[Attachment] = []
+    left = largest
+    if not paths:
+        return found
+    with Root(workdir, home) as root:
+        for path in paths:
+            try:
+                found.append(_read(root, path, left, largest))
+            except OSError as error:
+                raise explain(error, f"attachment {shown(path)}") from error
+            left -= len(found[-1].data)
+    return found
+
+
+def _read(root: Root, path: str, left: int, largest: int) -> Attachment:
+    with root.locate(path) as place:
+        if regular(place, path) is None:
+            raise Missing(path, place.name, names_in(place.fd))
+        name = os.path.basename(place.text)
+        if line_problems("name", name, literal=True):
+            raise unusable(path, "has a control character in its name: it cannot be attached", "rename the file")
+        if "=?" in name:  # the beginning of an encoded word, which could hold a line break
+            raise unusable(path, "has `=?` in its name: it cannot be attached", "rename the file")
+        fd = place.open(os.O_RDONLY)
+        with os.fdopen(fd, "rb") as file:
+            data = file.read(left + 1)
+    if len(data) > left:
+        raise too_large(largest + 1, largest)
+    return Attachment(name, _mime(name), data)
+
+
+def _mime(name: str) -> str:
+    guessed, encoding = mimetypes.guess_type(name)
+    # A message part that is itself a message or has parts would be read as structure, not as a file.
+    if guessed is None or encoding is not None or guessed.startswith(("message/", "multipart/")):
+        return "application/octet-stream"
+    return guessed

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from windlass.errors import ToolError
 from windlass.ports import Health
-from windlass.tools.message.addresses import Recipients, sender_of
 from windlass.tools.message.chat import channel
-from windlass.tools.message.services import Kind, Service, Services
+from windlass.tools.message.services import Kind, Recipients, Service, Services, sender_of
 from windlass.tools.message.smtp import greeted
 from windlass.tools.message.webhook import target
 from windlass.tools.threads import in_thread

@@ -15,14 +15,11 @@ from windlass.ports import Call, Terms, Tool
 from windlass.settings.tools import MessageSettings
 from windlass.tools.functional import FunctionalTool
 from windlass.tools.message import chat, health, smtp, webhook
-from windlass.tools.message.addresses import Recipients, address_problem, sender_of
 from windlass.tools.message.arguments import Email, EmailSent, Send, Sent, Webhook, WebhookSent
-from windlass.tools.message.attachments import Attachment, load
-from windlass.tools.message.book import Book
-from windlass.tools.message.content import Screen, body_problems, line_problems
-from windlass.tools.message.letter import compose
-from windlass.tools.message.once import Parcel
-from windlass.tools.message.services import Kind, Service, Services
+from windlass.tools.message.content import Attachment, Screen, body_problems, line_problems, load
+from windlass.tools.message.mime import compose
+from windlass.tools.message.once import Book, Parcel
+from windlass.tools.message.services import Kind, Recipients, Service, Services, address_problem, sender_of
 from windlass.tools.threads import in_thread
 
 __all__ = ["message_tools"]

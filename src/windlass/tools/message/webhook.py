@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 
 from windlass.errors import Category, ToolError
 from windlass.ports import Meter
-from windlass.tools.message.http_failures import of_status
 from windlass.tools.message.once import OutcomeUnknown
 from windlass.tools.message.services import Service
 
-__all__ = ["post", "signature", "target"]
+__all__ = ["GATEWAYS", "of_status", "post", "signature", "target"]
 
 CONNECT, ANSWER = 10.0, 40.0
 KEPT = 2000
@@ -52,7 +51,7 @@ async def post(
     try:
         import httpx2
 
-        from windlass.tools.net.counted import coming_in, going_out
+        from windlass.tools.net.wire import coming_in, going_out
     except ImportError:
         raise ToolError(
             "webhooks need the package httpx2, which is not installed",
@@ -106,3 +105,18 @@ async def _beginning(answer: Any) -> str:
 
 def _seconds(text: str) -> float | None:
     return min(float(text), LONGEST_WAIT) if text.strip().isdecimal() else None
+
+
+GATEWAYS = {502, 504}
+"""A gateway's word: what became of it behind the gateway, it does not know."""
+_LATER = {408, 421, 425, 429}
+
+
+def of_status(status: int, message: str, retry_after: float | None = None) -> ToolError:
+    if status in GATEWAYS:
+        return OutcomeUnknown(f"{message}; nobody knows whether it has arrived")
+    if status in (401, 403, 407):
+        return ToolError(message, category=Category.PERMISSION, advice=("check the service's address and its secrets",))
+    if status in _LATER or status >= 500:
+        return ToolError(message, category=Category.TRANSIENT, retry_after=retry_after)
+    return ToolError(message, category=Category.LOGIC, advice=("check the service's address, and what is sent",))

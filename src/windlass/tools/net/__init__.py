@@ -1,9 +1,8 @@
 """The way out: what `http.*`, `search` and `browser.*` may reach, and a client that reaches nothing else (H2).
 
-`names.py` reads addresses, `ranges.py` knows which of them are public, `rules.py` the user's lists, and `guard.py`
-decides by all three. `transport.py` connects to what was decided about and to nothing else; `exchange.py` follows
-redirects, deciding anew at each; `counted.py` tells how much it was; `failures.py` says in words what went
-wrong on the way.
+`names.py` reads addresses, `guard.py` decides which may be reached. `transport.py` opens clients, `wire.py` connects
+to what was decided and to nothing else; `exchange.py` follows redirects, deciding anew at each; `failures.py` says
+in words what went wrong on the way.
 """
 
 from windlass.tools.net.guard import Guard, Refused, Resolver, Target

@@ -79,7 +79,7 @@ async def exchange(line: Line, ask: Ask, meter: Meter) -> AsyncIterator[Answered
     The meter is told of every hop, as far as it came.
     """
     client = line.client()
-    from windlass.tools.net.counted import coming_in, going_out
+    from windlass.tools.net.wire import coming_in, going_out
 
     address = line.guard.read(ask.url)
     redirects: list[str] = []

@@ -1,25 +1,40 @@
-"""The guard decides what may be reached, by the user's `network` settings and by what is public.
+"""Decide what may be reached: by the user's `network` settings (`Rule`), and by what is public (`why_not_public`).
 
 A name is looked up once, every address that comes back is checked, and only those are connected to: a name server that
 changes its mind between the check and the connection is not asked again. One address that may not be reached refuses
 the whole name, as a public name has no honest reason to lead inside.
+
+The ranges are those of IANA's registries of special addresses; Python's own `is_global` differs between its releases.
+IPv6 is public by an allow-list (global unicast), IPv4 by a deny-list. Metadata services of clouds hand out credentials
+to anybody who asks from inside.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from windlass.errors import Category, Failure, ToolError
+from windlass.errors import Category, Failure, ToolError, UsageError
 from windlass.settings import NetworkSettings
 from windlass.tools.net.names import Address, Ip, host_of, literal, read_address
-from windlass.tools.net.ranges import LOOSE, plain, why_not_public
-from windlass.tools.net.rules import Rule, read_rules
 from windlass.tools.threads import in_thread
 
-__all__ = ["Guard", "Refused", "Resolver", "Target", "system_resolver"]
+__all__ = [
+    "LOOSE",
+    "Guard",
+    "Refused",
+    "Resolver",
+    "Rule",
+    "Target",
+    "plain",
+    "read_rules",
+    "system_resolver",
+    "why_not_public",
+]
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, for a port, as texts."""
@@ -142,3 +157,109 @@ def _not_found(host: str, why: str) -> ToolError:
         category=Category.TRANSIENT,
         advice=("check the spelling of the host, and whether this machine is online",),
     )
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_KINDS = {
+    "a cloud's metadata service": "169.254.169.254 169.254.170.2 168.63.129.16 100.100.100.200 192.0.0.192 "
+    "fd00:ec2::254 fd00:ec2::23 fd20:ce::254",
+    "a loopback address": "127.0.0.0/8 ::1",
+    "a private address": "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10",
+    "a link-local address": "169.254.0.0/16 fe80::/10",
+    "an address of a carrier's own network": "100.64.0.0/10",
+    "a multicast address": "224.0.0.0/4 ff00::/8",
+    "the unspecified address": "0.0.0.0/8 ::",
+    "an address that leads to another network": "192.88.99.0/24 2001::/32 2002::/16 64:ff9b:1::/48",
+    "a reserved address": "192.0.0.0/24 192.0.2.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4 "
+    "2001::/23 2001:db8::/32 3fff::/20",
+}
+"""The first that holds an address names it."""
+_RANGES: list[tuple[Network, str]] = [
+    (ipaddress.ip_network(text), kind) for kind, texts in _KINDS.items() for text in texts.split()
+]
+_GLOBAL = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+LOOSE = frozenset({"a loopback address", "a private address", "an address of a carrier's own network"})
+"""What a name in `network.private` may turn out to be; anything stranger has to be named by its address."""
+
+
+def plain(ip: Ip) -> Ip:
+    """The address that is connected to: an IPv4 address in the clothes of an IPv6 one is an IPv4 address."""
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped if mapped is not None else ip
+
+
+def why_not_public(ip: Ip) -> str | None:
+    """What an address is, if not a public one."""
+    ip = plain(ip)
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ipaddress.IPv6Address(int(ip))  # without its scope, which belongs to no network
+        if ip in _NAT64:
+            # Networks without IPv4 reach all of it through these: what counts is where that leads.
+            return why_not_public(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+    for network, kind in _RANGES:
+        if ip.version == network.version and ip in network:
+            return kind
+    if isinstance(ip, ipaddress.IPv6Address) and ip not in _GLOBAL:
+        return "a reserved address"
+    return None
+
+
+_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:]*):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str | None = None
+    """A host's name; None when it is an address or a network."""
+    beneath: bool = False
+    """`*.name`: the names beneath it, and not itself."""
+    network: Network | None = None
+    port: int | None = None
+
+    def fits_host(self, host: str, port: int | None) -> bool:
+        """Whether it speaks of this host. Without a port, any of its ports will do."""
+        if None not in (self.port, port) and self.port != port:
+            return False
+        if self.name is None:
+            found = literal(host)
+            return found is not None and self._holds(found)
+        return host.endswith(f".{self.name}") if self.beneath else host == self.name
+
+    def fits_address(self, ip: Ip, port: int) -> bool:
+        """Whether it speaks of this address by its number."""
+        return self.port in (None, port) and self._holds(ip)
+
+    def _holds(self, ip: Ip) -> bool:
+        ip = plain(ip)
+        return self.network is not None and self.network.version == ip.version and ip in self.network
+
+
+def read_rules(entries: Iterable[str], setting: str) -> tuple[Rule, ...]:
+    return tuple(_read(entry.strip(), setting) for entry in entries)
+
+
+def _read(entry: str, setting: str) -> Rule:
+    try:
+        if "/" in entry:
+            return Rule(network=ipaddress.ip_network(entry.strip("[]"), strict=False))
+        if (found := literal(entry.strip("[]"))) is not None:
+            return Rule(network=ipaddress.ip_network(plain(found)))
+        with_port = _PORT.fullmatch(entry)
+        host, port = (with_port["host"], int(with_port["port"])) if with_port else (entry, None)
+        beneath = host.startswith("*.")
+        name = host_of(host.removeprefix("*."))
+        address = literal(name)
+        if port is not None and not 0 < port < 65536:
+            raise ValueError(f"there is no port {port}")
+        if address is None:
+            return Rule(name=name, beneath=beneath, port=port)
+        if beneath:
+            raise ValueError("nothing is beneath an address")
+        return Rule(network=ipaddress.ip_network(plain(address)), port=port)
+    except ValueError as error:
+        raise UsageError(
+            f"{setting}: {entry!r} is not a host, an address or a network: {error}",
+            advice=("write it like example.com, *.example.com, localhost:8080, 10.0.0.5 or 10.0.0.0/8",),
+        ) from None

@@ -1,23 +1,29 @@
-"""Connections that go to checked addresses and nowhere else. Imported only when something is to be sent.
+"""Connections that go to checked addresses and nowhere else, and their bytes on the meter (H1).
 
-The network backend is asked to connect to a name. It asks the guard, which looks the name up and checks what comes
-back, and it connects to exactly that; the name stays in the Host header, in SNI and in the check of the certificate.
-It is the only way to a socket here, so that nothing upstairs can get around it. A connection that is used again leads
-where it led when it was checked.
+Imported only when something is to be sent. The network backend is asked to connect to a name. It asks the guard, which
+looks the name up and checks what comes back, and it connects to exactly that; the name stays in the Host header, in SNI
+and in the check of the certificate. It is the only way to a socket here, so that nothing upstairs can get around it. A
+connection that is used again leads where it led when it was checked.
+
+Heads and bodies count as they travel: compressed, and as long as they were when the use broke off. TLS, the frames of
+chunked bodies and the look-up of names do not. Outgoing bytes count when they are handed to the connection, so that
+nothing counts for a connection that was never made.
 """
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import httpcore2
 import httpx2
 
+from windlass.ports import Meter
 from windlass.tools.net.failures import TooMuch
 from windlass.tools.net.guard import Guard
 
-__all__ = ["GuardedTransport"]
+__all__ = ["GuardedTransport", "coming_in", "going_out"]
 
 EACH_ADDRESS = 5.0
 """Seconds for one address, while there are others to try."""
@@ -100,3 +106,50 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._pool.aclose()
+
+
+_LINE = len(" HTTP/1.1\r\n") + len("\r\n")
+"""Of the first line of a head, what is the same in all; and the empty one that ends it."""
+
+
+def going_out(request: httpx2.Request, meter: Meter) -> None:
+    """Count what is about to be sent; call it before it is."""
+    head = len(request.method) + 1 + len(request.url.raw_path) + _LINE + _size(request.headers)
+    request.stream = _Outgoing(request.stream, meter, head)
+
+
+def coming_in(response: httpx2.Response, meter: Meter) -> None:
+    """Count an answer: its head, and its body as it is read."""
+    meter.add(received=len("200 ") + len(response.reason_phrase) + _LINE + _size(response.headers))
+    response.stream = _Incoming(response.stream, meter)
+
+
+def _size(headers: httpx2.Headers) -> int:
+    return sum(len(name) + len(value) + len(": \r\n") for name, value in headers.raw)
+
+
+class _Outgoing(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, meter: Meter, head: int) -> None:
+        self._stream, self._meter, self._head = stream, meter, head
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._meter.add(sent=self._head)  # it has gone when the body is asked for
+        async for part in self._stream:
+            self._meter.add(sent=len(part))
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Incoming(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, meter: Meter) -> None:
+        self._stream, self._meter = stream, meter
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            self._meter.add(received=len(part))
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -19,10 +19,8 @@ from windlass.tools.net.exchange import Ask, exchange
 from windlass.tools.net.failures import TooMuch, category_of_status, in_time, wait_of
 from windlass.tools.net.guard import Guard, Resolver, system_resolver
 from windlass.tools.net.transport import Line, installed
-from windlass.tools.search.clean import clean
-from windlass.tools.search.duckduckgo import DuckDuckGo
-from windlass.tools.search.providers import MAX_ANSWER, Brave, Provider, Searxng, Tavily, key_of
-from windlass.tools.search.results import Found, Result, Search
+from windlass.tools.search.providers import MAX_ANSWER, Brave, DuckDuckGo, Provider, Searxng, Tavily, key_of
+from windlass.tools.search.results import Found, Result, Search, clean
 from windlass.tools.threads import in_thread
 
 __all__ = ["search_tools"]

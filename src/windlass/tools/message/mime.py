@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from windlass.tools.message.arguments import Email
-from windlass.tools.message.attachments import Attachment
+from windlass.tools.message.content import Attachment
 
 if TYPE_CHECKING:
     from email.headerregistry import Address

@@ -1,7 +1,7 @@
-"""A list of tools, so that one that is malformed does not cost the others.
+"""A list of tools in which a malformed tool does not cost the others.
 
-The library takes a list as a whole or not at all. So each tool is looked at before the library sees it: what we do not
-use is left out, what is not what the protocol says is replaced by what says nothing, and `described` tells of it.
+The library takes a list as a whole or not at all. So each tool is looked at before the library sees it: fields that we
+do not use are left out, values that the protocol does not allow are replaced by empty ones, and `described` reports it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-__all__ = ["MENDED", "Mending", "mend"]
+__all__ = ["NO_SCHEMA", "LenientStream", "repair"]
 
-MENDED = "(what stood here was no schema of an object)"
+NO_SCHEMA = "(what stood here was no schema of an object)"
 _HINTS = ("readOnlyHint", "idempotentHint", "destructiveHint")
 
 
-def mend(message: Any) -> None:
+def repair(message: Any) -> None:
     """Change the answer to `tools/list` in place; other messages stay as they are."""
     result = getattr(message, "result", None)
     if isinstance(result, dict) and isinstance(tools := result.get("tools"), list):
@@ -28,7 +28,7 @@ def _tool(raw: dict[str, Any]) -> dict[str, Any]:
     if isinstance(schema, dict) and schema.get("type", "object") == "object":
         tool["inputSchema"] = {"type": "object", **schema}
     else:
-        tool["inputSchema"] = {"type": "object", "$comment": MENDED}
+        tool["inputSchema"] = {"type": "object", "$comment": NO_SCHEMA}
     if isinstance(returns, dict) and returns.get("type") == "object":
         tool["outputSchema"] = returns
     hints = raw.get("annotations")
@@ -40,8 +40,8 @@ def _tool(raw: dict[str, Any]) -> dict[str, Any]:
     return tool
 
 
-class Mending:
-    """A stream of messages of the library's, with every list mended."""
+class LenientStream:
+    """A stream of messages of the library's, with every list repaired."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -50,15 +50,15 @@ class Mending:
         return getattr(self._stream, name)
 
     async def receive(self) -> Any:
-        return _mended(await self._stream.receive())
+        return _repaired(await self._stream.receive())
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        return _mended(await self._stream.__anext__())
+        return _repaired(await self._stream.__anext__())
 
-    async def __aenter__(self) -> Mending:
+    async def __aenter__(self) -> LenientStream:
         await self._stream.__aenter__()
         return self
 
@@ -66,6 +66,6 @@ class Mending:
         await self._stream.__aexit__(*error)
 
 
-def _mended(item: Any) -> Any:
-    mend(getattr(item, "message", None))
+def _repaired(item: Any) -> Any:
+    repair(getattr(item, "message", None))
     return item

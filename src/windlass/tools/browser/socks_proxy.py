@@ -1,8 +1,8 @@
-"""The way out of one execution's pages: a SOCKS5 proxy on loopback that asks the guard about every connection.
+"""The SOCKS5 proxy of one execution's pages, on loopback: it asks the guard about every connection.
 
 The browser is told to reach everything through it, by name: pages, what they load, redirects, websockets, workers. It
 resolves nothing itself, so a name is looked up here, once for each connection, and what was checked is what is
-connected to. The port of the browser's own controls and the doors themselves are closed for pages, whatever the
+connected to. The port of the browser's own controls and the proxies themselves are closed for pages, whatever the
 settings open.
 """
 
@@ -17,7 +17,7 @@ from windlass.errors import Category, ToolError
 from windlass.tools.net.guard import Guard, Refused
 from windlass.tools.net.names import host_of
 
-__all__ = ["Door"]
+__all__ = ["SocksProxy"]
 
 CONNECTIONS = 256
 """Open at a time; more are turned away."""
@@ -30,9 +30,9 @@ _CHUNK = 64 * 1024
 _DONE, _NOT_ALLOWED, _UNREACHABLE = 0, 2, 4
 
 
-class Door:
+class SocksProxy:
     def __init__(self, guard: Guard, ours: set[int]) -> None:
-        """`ours`: ports of this machine that belong to us; the door adds its own."""
+        """`ours`: ports of this machine that belong to us; the proxy adds its own."""
         self._guard, self._ours = guard, ours
         self._reasons: dict[tuple[str, int], ToolError] = {}
         self._news: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""What is kept of a page as a file for people: a picture, a PDF, a download. Always among the step's artifacts."""
+"""Files made of a page for people: a picture, a PDF, a download. They are always among the step's artifacts."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from windlass.settings.tools import McpServerSettings
 from windlass.tools.mcp import Server, find_servers
-from windlass.tools.mcp.names import distinct, plain
+from windlass.tools.mcp.described import distinct, plain
 
 
 class Places:
