@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0
+"""Seconds between two tries of a request; a lost stream begins with the first one, too."""
 LONGEST_ANSWER = 310.0
 """Seconds: the longest `wait` of a request is 300."""
 
@@ -183,7 +184,7 @@ class Client:
     # -- answers -----------------------------------------------------------------------------------
 
     async def approvals(self) -> Sequence[dict[str, Any]]:
-        """What waits for a person's answer, with exactly what is asked."""
+        """Open questions to people, with exactly what they ask for."""
         found: Sequence[dict[str, Any]] = await self._ask("GET", "/api/approvals")
         return found
 
@@ -201,7 +202,7 @@ class Client:
         return await self._post(f"{_path(execution)}/budget", answer)
 
     async def budget(self) -> dict[str, Any]:
-        """What may be spent, what was, and what is left, today and this month."""
+        """Budgets: the limit, spent and left, today and this month."""
         found: dict[str, Any] = await self._ask("GET", "/api/budget")
         return found
 
@@ -244,7 +245,7 @@ def _path(execution: str) -> str:
 
 
 def _read_address(home: Path) -> str:
-    """What the running server says about itself; empty if none does."""
+    """Address of the running server; empty if there is none."""
     try:
         told = json.loads((home / "server.lock").read_text())
     except (OSError, ValueError):
@@ -252,15 +253,15 @@ def _read_address(home: Path) -> str:
     return str(told.get("address", "")) if isinstance(told, dict) else ""
 
 
-SHORTEST_WAIT = 0.1
-LONGEST_WAIT = 10.0
+LONGEST_PAUSE = 10.0
+"""Seconds before a lost stream is opened again, at most."""
 _FOR_GOOD = {1008: Category.CONFIGURATION, 4404: Category.CONFIGURATION}
 """Close codes that say that the request itself is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StreamAddress:
-    """How a server is reached, and how long to bear with it."""
+    """Address of a server, and times to wait for it."""
 
     url: str
     token: str
@@ -275,14 +276,14 @@ async def _follow(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Events of a stream, each once; `number` is the field that says where they stand in it (`seq`, `position`)."""
     loop = asyncio.get_running_loop()
-    wait = SHORTEST_WAIT
+    wait = FIRST_WAIT
     lost_at = loop.time()
     while True:
         why = "the connection was cut"
         try:
             async with aclosing(_messages(server, path, after)) as messages:
                 async for message in messages:
-                    wait, lost_at = SHORTEST_WAIT, loop.time()
+                    wait, lost_at = FIRST_WAIT, loop.time()
                     if message["type"] == "heartbeat":
                         if number == "position" and after is None:
                             after = message["position"]
@@ -303,7 +304,7 @@ async def _follow(
                 advice=("see whether it runs: windlass serve", f"go on where it ended: after={after}"),
             )
         await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-        wait = min(wait * 2, LONGEST_WAIT)
+        wait = min(wait * 2, LONGEST_PAUSE)
 
 
 class _Cut(Exception):
@@ -355,5 +356,5 @@ def _ws(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the server is on this machine, where no proxy belongs in between."""
+    """Tell whether the server is on this machine, where no proxy belongs in between."""
     return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")

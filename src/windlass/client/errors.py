@@ -1,4 +1,4 @@
-"""What goes wrong between a client and a server, as exceptions with a category and advice."""
+"""Exceptions of a client: troubles with a server, with a category and advice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Refused(ClientError):
 
 
 def refusal(status: int, body: bytes) -> Refused:
-    """What an answer that is not good means."""
+    """The exception for an error response."""
     try:
         problem = json.loads(body)
     except ValueError:

@@ -65,7 +65,7 @@ _KINDS = (
     ),
 )
 _AFTER_HINT = {"://": r"[^/\s:@\"]+:[^/\s@\"]+@", "sk-": "[A-Za-z0-9_-]{16}"}
-"""What must follow a hint that is common in texts without a key, for the search that comes first."""
+"""Patterns that must follow hints which are common in texts without a key, in the first search."""
 
 
 class Redactor:

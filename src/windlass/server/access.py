@@ -1,4 +1,4 @@
-"""Who may come in: the token of a home, login codes that work once, sessions, and signed links for approvals.
+"""Access to a server: the token of a home, login codes that work once, sessions, and signed links for approvals.
 
 The token stands in a file that only its user can read, and nowhere else: not in an address, not in a log. A login code
 is good once and for a short time; what a browser then holds is a session, signed with the token, so that it survives a
@@ -48,7 +48,7 @@ class Access:
         return self._file
 
     def has_token(self, given: str) -> bool:
-        """Whether it is the token. Takes as long for one that is nearly right as for any other."""
+        """Compare with the token. Takes as long for one that is nearly right as for any other."""
         return hmac.compare_digest(given.encode(), self._token.encode())
 
     # -- logging in ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Access:
         return self._link
 
     def forget_link(self) -> None:
-        """Codes end with the server that gave them."""
+        """Remove the file: codes end with the server that gave them."""
         self._link.unlink(missing_ok=True)
 
     # -- links -----------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Access:
         with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 raise NotPermitted(
-                    f"{self._file} can be read by others on this machine, so it is no secret any more",
+                    f"{self._file} can be read by others on this machine, so it is no longer secret",
                     advice=(f"remove it, and a new one is made: rm {self._file}",),
                 )
             token = file.read(4096).strip()
@@ -159,5 +159,5 @@ def _hash(code: str) -> str:
 
 
 def _joined(told: dict[str, str]) -> str:
-    """Unambiguous: no part can pretend to be the end of another."""
+    """Join values unambiguously: no part can pass for the end of another."""
     return "".join(f"{len(value)}:{value}" for value in told.values())

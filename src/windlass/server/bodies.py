@@ -1,4 +1,4 @@
-"""What a request of the API brings, made sure to be sound JSON before anything looks at it.
+"""Bodies of requests to the API, checked to be sound JSON before anything else reads them.
 
 Refused are other types than JSON, texts that are no UTF-8 or no JSON, numbers that are none (NaN), half characters, and
 nesting so deep that code which walks through it would run out of stack. The guard has counted the bytes before.
@@ -18,7 +18,7 @@ from windlass.server.problems import problem
 __all__ = ["BODY", "DEEPEST", "SoundBodies", "trouble_with"]
 
 BODY = "windlass.body"
-"""Where in the scope what was read stands, for those who need it whole."""
+"""Key in the scope of the whole body, for middleware that needs it."""
 DEEPEST = 64
 """Lists and objects inside each other."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -76,7 +76,7 @@ def _refusal(content_type: str, body: bytes) -> Response | None:
 
 
 def trouble_with(body: bytes) -> str | None:
-    """What is wrong with it as JSON, or None."""
+    """The fault of a body as JSON, or None."""
     try:
         found = msgspec.json.decode(body)
     except RecursionError:
@@ -87,7 +87,7 @@ def trouble_with(body: bytes) -> str | None:
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects stand inside each other deeper than that; level by level, without recursion."""
+    """Tell whether lists and objects are nested deeper than that; level by level, without recursion."""
     level = [value]
     for _ in range(levels + 1):
         inner = [v for v in level if isinstance(v, list | dict)]

@@ -61,7 +61,7 @@ class StreamClient:
         self.full_since: float | None = None
         self.written_at = asyncio.get_running_loop().time()
         self.ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """Whether it fell behind through no fault of its own, or the feed is closed; fails when it is to be cut off."""
+        """True: it fell behind through no fault of its own. False: the feed is closed. An error: to be cut off."""
 
     def end(self, behind: bool) -> None:
         if not self.ended.done():
@@ -139,7 +139,7 @@ class Fanout:
 
 
 def heartbeat_text(now: float, position: int) -> bytes:
-    """Nothing happened, and the connection stands: everything up to this position was sent."""
+    """A heartbeat: the connection stands, and everything up to this position was sent."""
     return msgspec.json.encode({"type": "heartbeat", "at": iso(now), "position": position})
 
 
@@ -191,7 +191,7 @@ class Ring:
         return held > 1 and (held > self._most_events or self._bytes > self._most_bytes)
 
     def since(self, cursor: int, execution: str | None, most_bytes: int) -> tuple[list[StreamMessage], int]:
-        """What follows the cursor, about as much as that, and where the cursor is then."""
+        """Messages after the cursor, about so many bytes of them, and the cursor after these."""
         if cursor < self.floor:
             raise TooSlow
         start = max(bisect_right(self._positions, cursor), self._dropped)

@@ -31,7 +31,7 @@ POLL = 0.05
 FLUSH = 0.03
 """Seconds that events may wait for company after something was sent. The first after a silence goes at once."""
 REST = 8.0
-"""How much longer the feed rests than it has held up the loop: a ninth of its time, however many listen. Where the
+"""Factor by which the feed rests longer than it held up the loop: a ninth of its time, however many listen. Where the
 machine gives this process little time, a round takes longer, and rounds come less often, so that the steps keep theirs.
 """
 LONGEST_REST = 0.4
@@ -63,7 +63,7 @@ class Feed:
         self.journal: Journal = engine.journal
         self.stall = stall
         self.trouble = ""
-        """Why the journal cannot be read at the moment, if so."""
+        """Error of the journal, while it cannot be read."""
         self._size = (most_bytes, most_events)
         self.ring = Ring(0, *self._size)
         self.fanout = Fanout(stall)
@@ -72,12 +72,12 @@ class Feed:
         self.redactor = redactor or Redactor()
         self._encoder = MessageEncoder(self.journal, self.redactor)
         self._held: deque[StreamMessage] = deque()
-        """What was read and is not in the ring yet."""
+        """Messages that were read and are not in the ring yet."""
         self._highest = 0
         """The highest position ever seen here; what was removed since no longer shows in the journal."""
         self._listeners = 0
         self._awake = False
-        """Whether the ring goes on from where it is."""
+        """Set while the ring continues from its tip."""
         self._wanted = asyncio.Event()
         self._begun = asyncio.Event()
         self._news = asyncio.Event()
@@ -91,7 +91,7 @@ class Feed:
 
     @property
     def clients(self) -> int:
-        """How many listen."""
+        """The number of listeners."""
         return self._listeners
 
     async def start(self) -> None:
@@ -163,7 +163,7 @@ class Feed:
 
     @property
     def lost(self) -> bool:
-        """Whether the journal has been unreadable for too long to go on waiting."""
+        """Tell whether the journal has been unreadable for too long to wait on."""
         return self._failed >= MOST_FAILURES
 
     def _tell_growth(self) -> None:
@@ -195,10 +195,12 @@ class Feed:
         return worked + await self.fanout.push(self.ring)
 
     async def _wait_out(self, error: Exception) -> None:
-        """Somebody may hold the journal for a while. If it stays unreadable, clients are told, not left waiting."""
+        """Wait while another process holds the journal. If it stays unreadable, tell the clients."""
         trouble = error.message if isinstance(error, JournalError) else f"{type(error).__name__}: {error}"
         if self.trouble != trouble:
-            _log.warning("the stream cannot go on: %s", trouble, exc_info=not isinstance(error, JournalError))
+            _log.warning(
+                "the stream cannot read the journal: %s", trouble, exc_info=not isinstance(error, JournalError)
+            )
         self.trouble = trouble
         self._failed += 1
         if self._failed >= MOST_FAILURES:
@@ -210,7 +212,7 @@ class Feed:
         await asyncio.sleep(WAIT_AFTER_TROUBLE)
 
     async def _rest(self) -> None:
-        """Nobody listens. Whoever comes next finds a ring that begins a little before the journal's end."""
+        """Wait for a listener. The next one finds a ring that begins a little before the journal's end."""
         self._awake = False
         self._highest = max(self._highest, self.position)
         self._begun.clear()
@@ -300,7 +302,7 @@ class Subscription:
         self._after, self.seq = cursor if self.execution is None else seq, seq
 
     async def past(self) -> AsyncGenerator[list[StreamMessage], None]:
-        """What the journal has, until the ring has all that follows."""
+        """Events from the journal, until the ring has all that follow."""
         feed = self._feed
         if self._after is None:
             self.cursor = feed.position

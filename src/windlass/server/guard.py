@@ -80,7 +80,7 @@ class Guard:
             await self._app(scope, receive, send)
 
     def refusal(self, scope: Scope) -> Refusal | None:
-        """Why this one is not let in, or None."""
+        """The reason to refuse a request, or None."""
         headers = _Headers(scope)
         host = headers.only("host")
         name = _name_of(host) if host is not None else None

@@ -118,7 +118,7 @@ class Ticket(NamedTuple):
     execution: str | None = None
     """The id for an execution that it starts; None leaves it to the engine."""
     again: bool = False
-    """It was begun before, by a server that did not live to answer: perhaps it is done."""
+    """The request was begun before, by a server that died before it answered: it may be done."""
 
 
 def ticket_of(request: Request) -> Ticket:

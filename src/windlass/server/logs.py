@@ -30,7 +30,7 @@ _log = logging.getLogger("windlass.server")
 
 
 class RequestObserver(Protocol):
-    """Who is told of each request that was answered."""
+    """Called with each request that was answered."""
 
     def __call__(self, method: str, route: str, status: int, seconds: float) -> None: ...
 

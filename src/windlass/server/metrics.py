@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus' form (I6). All names begin with `windlass_`.
+"""Metrics of the server in Prometheus' form (I6). All names begin with `windlass_`.
 
 Requests, and what the drivers here commit, are counted as they happen. What the home as a whole holds (executions by
 status, money) is looked up when somebody asks.
@@ -65,13 +65,13 @@ class Metrics:
             self._bytes.labels(direction)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered. A socket's time is how long it was open, which is no latency."""
+        """Count an answered request. The time that a socket was open is no latency."""
         self._requests.labels(method, route, str(status)).inc()
         if method != "WEBSOCKET":
             self._seconds.labels(route).observe(seconds)
 
     def committed(self, events: Sequence[ev.Event]) -> None:
-        """Something is on disk."""
+        """Count the events of a commit."""
         for event in events:
             kind = type(event)
             self._events.labels(ev.type_of(event)).inc()
@@ -112,7 +112,7 @@ class Metrics:
 
 
 class _Home:
-    """What was looked up last."""
+    """Figures of the home, as last looked up."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What requests bring and answers hold, as OpenAPI shows it.
+"""Bodies of requests and answers, as OpenAPI shows them.
 
 Requests are checked against these, strictly: a key that is not known, or a number written as text, is an error. Answers
 are made from the engine's own views (`core.view`), and described here for those who read the OpenAPI document.
@@ -98,7 +98,7 @@ class Interrupt(_Request):
 
 
 class Decision(_Request):
-    """What became of an attempt whose outcome nobody saw."""
+    """The outcome of an attempt that nobody saw."""
 
     step: Name
     choice: Literal["again", "done", "fail"]
@@ -116,7 +116,7 @@ class Resume(_Request):
 
 
 class Retry(_Request):
-    """What to change about a step before it is tried again."""
+    """Changes to a step before it is tried again."""
 
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
     runtime: RuntimeName | None = Field(default=None, description="For its agent.")
@@ -153,7 +153,7 @@ class Answer(_Request):
 
 
 class BudgetAnswer(_Request):
-    """Whether more may be spent."""
+    """Permission to spend more."""
 
     allow: bool = True
     usd: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
@@ -183,7 +183,7 @@ class Problem(_Told):
 
 
 class Used(_Told):
-    """What was taken of the machine; null is what is not known."""
+    """Use of the machine; null where it is not known."""
 
     cpu_s: float | None = Field(description="Seconds of computing, of all attempts together.")
     memory_bytes: int | None = Field(description="The most at one time.")
@@ -250,13 +250,13 @@ class Question(_Told):
     tool: str
     input: Any
     question: str
-    """What is asked, when it is more than whether this may be done: what changed since it was asked before."""
+    """The question, where it is more than permission: what changed since it was asked before."""
     diff: str | None
-    """What would change in the file it writes or edits, where that can be told."""
+    """The change to the file that it writes or edits, where that is known."""
     hidden: list[str]
     """Names of secrets in `input` and `diff` that are not shown: they stand there as `[NAME]`."""
     basis: dict[str, str]
-    """What beside the input decides what will happen (`file NOTES.md`, `program report`), with its hash."""
+    """Anything besides the input that decides the effect (`file NOTES.md`, `program report`), with its hash."""
     digest: str
     asked_at: str
     expires_at: str

@@ -35,7 +35,7 @@ __all__ = ["MEDIA_TYPE", "REQUEST", "NotNow", "install", "not_now", "of_error", 
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST = "windlass.request"
-"""Where in the scope the request's number in the log stands."""
+"""Key in the scope of the request's number in the log."""
 
 
 class NotNow(UsageError):
@@ -94,7 +94,7 @@ def problem(
 
 
 def of_error(error: WindlassError, execution: str = "") -> Response:
-    """What an error of the engine looks like from outside. `execution` is what the request was about."""
+    """An error of the engine as a response. `execution` is the one that the request was about."""
     _, status, title = next(row for row in _STATUSES if isinstance(error, row[0]))
     more: dict[str, Any] = {}
     if isinstance(error, PlanInvalid):
@@ -114,7 +114,7 @@ def of_error(error: WindlassError, execution: str = "") -> Response:
 
 
 def _usual_advice(status: int, execution: str) -> tuple[str, ...]:
-    """What helps with an error that brings no advice of its own."""
+    """Advice for an error that brings none of its own."""
     if status == 404:
         return ("see what there is: GET /api/executions",)
     if status == 422:

@@ -1,4 +1,4 @@
-"""What a running server consists of, and how it begins and ends.
+"""A running server: its parts, its start and its end.
 
 It drives what is started through it. When it stops, what runs is interrupted with the reason `restart`; when it begins,
 it goes on with that, and with what a server of this home left running when it was killed. What people paused, and what
@@ -35,11 +35,11 @@ LABEL = "server"
 RESTART = "restart"
 """Reason of the pause of executions that a server was driving when it stopped."""
 REST = 9.0
-"""How much longer the search for damage rests than it works: it takes a tenth of the loop's time."""
+"""Factor by which the search for damage rests longer than it works: it takes a tenth of the loop's time."""
 MOST_CHECKED = 10_000
 """The newest executions, searched for damage after a start; `windlass doctor --deep` reads all."""
 TEND_EVERY = 30.0
-"""Seconds between looks at what was paused for too long."""
+"""Seconds between looks for expired pauses."""
 
 _log = logging.getLogger("windlass.server")
 
@@ -61,14 +61,14 @@ class Service:
         self.metrics = Metrics()
         self.started_at = engine.clock.now()
         self.stopping = asyncio.Event()
-        """Set when the server is to stop: nobody waits for anything any more."""
+        """Set when the server is to stop: no request waits any longer."""
         self.waiting = 0
         """Requests that wait for an execution."""
         self.trouble = ""
-        """Why the last look after executions failed, if it did."""
+        """Error of the last look after executions, if it failed."""
         self._resume_orphans = resume_orphans
         self._taken_up = asyncio.Event()
-        """Set when everything that was left goes on: until then, what stands still may be about to."""
+        """Set once everything that was left is resumed: until then, a paused execution may be about to run."""
         engine.commits.subscribe(self._committed)
 
     @asynccontextmanager
@@ -87,11 +87,11 @@ class Service:
             self.stopping.set()
 
     def stop_soon(self) -> None:
-        """Those who wait for an execution get what there is."""
+        """Answer requests that wait for an execution with its current state."""
         self.stopping.set()
 
     async def wait(self, execution: str, seconds: float) -> None:
-        """Until it stands still, at most so long, and no longer than the server goes on."""
+        """Wait until it ends or pauses, for so many seconds at most, and no longer than the server runs."""
         if seconds <= 0:
             return
         standing = asyncio.ensure_future(self._stands_still(execution))
@@ -158,7 +158,7 @@ class Service:
             await asyncio.sleep(REST * (time.monotonic() - began))
 
     async def _left(self) -> list[Head]:
-        """What this server is to go on with, the oldest first."""
+        """Executions that this server resumes, the oldest first."""
         paused = await self.engine.executions([ExecutionStatus.PAUSED])
         orphans = await self.engine.orphans()
         mine = [head for head in paused if head.detail == RESTART]

@@ -98,7 +98,7 @@ async def _ended(*tasks: asyncio.Future[Any]) -> None:
 
 async def _gone(websocket: WebSocket) -> None:
     while (await websocket.receive())["type"] != "websocket.disconnect":
-        """What clients say is not looked at."""
+        """Ignore what clients send."""
 
 
 async def _write_directly(raw: RawConnection, feed: Feed, subscription: Subscription, heartbeat: float) -> None:

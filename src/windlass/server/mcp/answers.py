@@ -30,13 +30,13 @@ R = TypeVar("R")
 
 
 def client_name(ctx: Context[Any, Any]) -> str:
-    """What the client calls itself; nobody has to."""
+    """The client's name for itself, if it gives one."""
     params = ctx.session.client_params
     return params.client_info.name if params is not None else ""
 
 
 def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-    """What the tool gives, without what says nothing; an error of the engine with its category and what to do.
+    """Wrap a tool: leave empty fields out of its answer, and give an error its category and advice.
 
     The library takes a result that is made already as it is, and the schema from the tool's own signature.
     """
@@ -61,7 +61,7 @@ def told(tool: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
 
 
 def _peer(ctx: Context[Any, Any]) -> Peer | None:
-    """Who makes this call. A session lives on in the context of the request that began it, so it is asked for anew."""
+    """The other end of this call. A session keeps the context of the request that began it, so look anew."""
     request = ctx.request_context.request
     return peer_of(request.scope) if isinstance(request, HTTPConnection) else None
 
@@ -93,7 +93,7 @@ class ProgressReporter:
         self._told = 0.0
 
     async def progress(self, state: State, message: str) -> None:
-        """How far it is. The protocol wants every number to be larger than the last, whatever the percentage does."""
+        """Report the progress. The protocol wants each number to be larger than the last, whatever the percentage does."""
         if self._told >= 100.0:
             return
         self._told = max(progress(state), self._told + (100.0 - self._told) / 1000)

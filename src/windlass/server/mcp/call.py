@@ -156,7 +156,7 @@ async def now(engine: Engine, execution: str) -> ExecutionView:
 
 
 def said_by(ctx: Context[Any, Any]) -> str:
-    """Who asked, for the record: the client, as it names itself; what it says is shown on terminals."""
+    """The client's name for itself, for the record, made safe for terminals."""
     name = "".join(sign for sign in client_name(ctx) if sign.isprintable())[:LONGEST_NAME]
     return f"mcp:{name or 'unnamed'}"
 
@@ -167,7 +167,7 @@ KEY = "approval"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a question; without an answer it stays open."""
+    """Reply to a question; without an answer, the question stays open."""
 
     step: str
     digest: str
@@ -183,7 +183,7 @@ class QuestionRelay:
     asked: list[str] = field(default_factory=list)
     """Digests of what was asked in this call: nothing is asked twice."""
     pending: Reply | None = None
-    """What the client brings along from the round before."""
+    """Reply that the client brings along from the round before."""
 
     @classmethod
     def of(cls, ctx: Context[Any, Any]) -> QuestionRelay:
@@ -222,7 +222,7 @@ class QuestionRelay:
 
 
 def can_ask(ctx: Context[Any, Any]) -> bool:
-    """Whether the client says that it can show a person a form. An empty capability means forms."""
+    """Tell whether the client can show a person a form. An empty capability means forms."""
     capabilities = ctx.client_capabilities
     asks = capabilities.elicitation if capabilities is not None else None
     return asks is not None and (asks.form is not None or asks.url is None)

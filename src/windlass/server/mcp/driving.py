@@ -1,4 +1,4 @@
-"""Who drives what a client has started: the server that it runs in, or a process that outlives the client.
+"""Drivers of executions that a client started: its server, or a process that outlives the client.
 
 A client ends its stdio server when it ends itself, mostly with a kill; an execution is meant to outlive that. So a
 stdio server only writes executions down and leaves them to detached drivers. A long-lived server drives them itself.
@@ -80,7 +80,7 @@ class Detached:
 
 
 async def _first(engine: Engine, execution: str, since: int) -> bool:
-    """Whether anything happens to it."""
+    """Wait for its first event after `since`."""
     async with following(engine, execution, since) as news:
         async for _entry in news:
             return True
@@ -88,7 +88,7 @@ async def _first(engine: Engine, execution: str, since: int) -> bool:
 
 
 async def _complaint(log: Path, after: int) -> str:
-    """What a driver says when it cannot go on; those that can say something else, or nothing."""
+    """The last words of a driver that could not begin."""
     while True:
         with log.open(errors="replace") as file:
             file.seek(after)

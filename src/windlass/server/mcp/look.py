@@ -1,4 +1,4 @@
-"""Where an execution stands, short enough for a model's context: long outputs are cut, questions never are."""
+"""An execution's state, short enough for a model's context: long outputs are cut, questions never are."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def following(engine: Engine, execution: str, after: int = 0) -> AbstractAsyncCo
 
 
 def view(seen: ObservedExecution, driven: bool, *, step: str | None = None) -> ExecutionView:
-    """What a tool answers with. With `step`, that step alone, and all of its output."""
+    """The answer of a tool. With `step`, that step alone, and all of its output."""
     state = seen.state
     told = snapshot(state)
     every = told["steps"]
@@ -143,7 +143,7 @@ async def damaged(engine: Engine, damage: Damaged) -> ExecutionView:
 
 
 def questions(state: State) -> list[QuestionView]:
-    """What a person is asked now, in full."""
+    """Open questions to a person, in full."""
     found = []
     for step in state.questions.values():
         asked = step.approval
@@ -183,7 +183,7 @@ def error_view(failure: Failure | None) -> ErrorView | None:
 
 
 def _trimmed(steps: list[dict[str, Any]], logs: Mapping[str, str]) -> list[StepView]:
-    """Those that are not completed first in line, in the plan's order; what is left of the room is shared out."""
+    """Steps in the plan's order. Unfinished ones get room first, the others share the rest."""
     kept = steps
     if len(steps) > MOST_STEPS:
         urgent = {one["id"] for one in steps if one["status"] not in ("completed", "pending")}
@@ -234,7 +234,7 @@ def _cut(output: Any, room: int | None) -> tuple[Any, int]:
 
 
 def _flat(value: Any) -> Any:
-    """What is nested deeper than the protocol's library can write is given as its JSON."""
+    """A value as JSON text where it is nested deeper than the protocol's library can write."""
     return json.dumps(value, ensure_ascii=False) if _deeper(value, DEEPEST) else value
 
 

@@ -1,4 +1,4 @@
-"""What the tools answer with: typed, so that a client gets structured content and a schema of it.
+"""Answers of the tools: typed, so that a client gets structured content and a schema of it.
 
 A field with a default is left out of an answer when that is all it would say.
 """

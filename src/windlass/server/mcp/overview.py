@@ -19,7 +19,7 @@ MOST = 50
 
 
 async def overview(engine: Engine) -> OverviewView:
-    """What `engine_status` without an id answers with."""
+    """The answer of `engine_status` without an id."""
     try:
         counts, heads, journal = await engine.counts(), await _heads(engine), "ok"
     except JournalError as error:

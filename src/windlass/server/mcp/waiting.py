@@ -1,4 +1,4 @@
-"""Follows an execution while a call waits for it, and tells the client how it goes."""
+"""Follows an execution while a call waits for it, and reports its progress to the client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def watch(
     reporter: ProgressReporter,
     stopping: asyncio.Event | None = None,
 ) -> ObservedExecution:
-    """Where it stands when it has ended, stands still or asks something, or when the time is over.
+    """Wait until it ends, pauses or asks something, or the time is over; its state then.
 
     When the server is `stopping`, the time is over at once.
     """
@@ -70,7 +70,7 @@ async def _beat(state: State, reporter: ProgressReporter) -> None:
 
 
 async def closed(engine: Engine, execution: str, step: str) -> None:
-    """Until a question of that step is no longer open: answered by whoever, expired, or stopped."""
+    """Wait until a question of that step is no longer open: answered, expired, or stopped."""
     seen = await look(engine, execution)
     async with following(engine, execution, seen.state.seq) as entries:
         async for entry in entries:
@@ -81,7 +81,7 @@ async def closed(engine: Engine, execution: str, step: str) -> None:
 
 @asynccontextmanager
 async def _time(wait_s: float, stopping: asyncio.Event | None) -> AsyncIterator[None]:
-    """So many seconds, or until the server stops; then TimeoutError."""
+    """Limit a block to so many seconds, or until the server stops; then TimeoutError."""
     async with asyncio.timeout(wait_s) as limit:
         if stopping is None:
             yield
@@ -96,7 +96,7 @@ async def _time(wait_s: float, stopping: asyncio.Event | None) -> AsyncIterator[
 
 
 async def taken_up(engine: Engine, execution: str, after: int, answers: int = 1) -> None:
-    """Until its driver has taken so many answers up; a driver that is busy or gone is not waited for long."""
+    """Wait until its driver has noticed so many answers; not long, as it may be busy or gone."""
     if answers <= 0:
         return
     try:
@@ -110,7 +110,7 @@ async def taken_up(engine: Engine, execution: str, after: int, answers: int = 1)
 
 
 def _standing(state: State) -> tuple[object, ...]:
-    """What a change is a change of: statuses, not words."""
+    """The statuses whose change counts as a change."""
     return (state.status, *((step.id, step.status) for step in state.steps.values()))
 
 

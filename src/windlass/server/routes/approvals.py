@@ -1,4 +1,4 @@
-"""What waits for a person's answer, and the answers: `/api/approvals`."""
+"""Open questions to people, and their answers: `/api/approvals`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def approval_routes(service: Service) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = PAGE,
         before: Annotated[int, Query(ge=0, le=2**63 - 1, description="From the `Link` of the page before.")] = 0,
     ) -> Response:
-        """What waits for a person's answer, newest first, with exactly what is asked. `Link` names the next page."""
+        """Open questions, newest first, with exactly what they ask for. `Link` names the next page."""
         found = await engine.open_questions(before=before, limit=limit + 1)
         page, more = found[:limit], len(found) > limit
         next_page = f"/api/approvals?limit={limit}&before={page[-1][0].position}" if more else ""

@@ -36,14 +36,14 @@ def control_routes(service: Service) -> APIRouter:
 
     @router.post("/pause", responses={**_DONE, **refusals})
     async def pause(execution: Id, body: models.Pause | None = None) -> Response:
-        """Let running attempts finish (or with `now` stop them), then stand still."""
+        """Pause: let running attempts finish, or with `now` stop them, and start no new ones."""
         wanted = body or models.Pause()
         with not_now():
             return asked(await engine.pause(execution, now=wanted.now, by=BY, within=wanted.within))
 
     @router.post("/interrupt", responses={**_DONE, **refusals})
     async def interrupt(execution: Id, body: models.Interrupt | None = None) -> Response:
-        """Stop running attempts and stand still."""
+        """Stop running attempts and pause."""
         wanted = body or models.Interrupt()
         with not_now():
             return asked(await engine.interrupt(execution, by=BY, within=wanted.within))
@@ -61,7 +61,7 @@ def control_routes(service: Service) -> APIRouter:
 
     @router.post("/resume", responses={200: {"model": models.Snapshot}, **refusals})
     async def resume(request: Request, execution: Id, body: models.Resume | None = None) -> Response:
-        """Go on with it, here."""
+        """Resume it, in this server."""
         wanted = body or models.Resume()
         if ticket_of(request).again:
             state = await engine.state(execution)
@@ -107,7 +107,7 @@ def control_routes(service: Service) -> APIRouter:
 
     @router.post("/decisions", responses={200: {"model": models.Snapshot}, **refusals})
     async def decide(request: Request, execution: Id, body: models.Decision) -> Response:
-        """Say what became of an attempt whose outcome nobody saw."""
+        """Settle an attempt whose outcome nobody saw."""
         head = await engine.find(execution)
         if not (ticket_of(request).again and await _decided(head.id, body)):
             with not_now():
@@ -145,7 +145,7 @@ def step_routes(service: Service) -> APIRouter:
     answers = {200: {"model": models.Snapshot}, **problems(404, 409, 415)}
 
     async def asked_before(request: Request, execution: str, step: str, kind: type[ev.Event]) -> bool:
-        """Whether this very request was written down by a server that did not live to answer it."""
+        """Tell whether this very request was saved by a server that died before it answered."""
         if not ticket_of(request).again:
             return False
         events = [entry.event for entry in await engine.journal.read(execution)]
@@ -173,7 +173,7 @@ def step_routes(service: Service) -> APIRouter:
 
     @router.post("/skip", responses=answers)
     async def skip(request: Request, execution: Id, step: StepId, body: models.Skip | None = None) -> Response:
-        """Go on without a step, also after the execution's end: steps that depend on it run with a null output."""
+        """Skip a step, also after the execution's end: steps that depend on it run with a null output."""
         wanted = body or models.Skip()
         head = await engine.find(execution)
         if await asked_before(request, head.id, step, ev.StepSkipRequested):

@@ -109,7 +109,7 @@ def execution_routes(service: Service) -> APIRouter:
 
     @router.get("/executions/{execution}/events", responses={200: {"model": models.EventPage}, **problems(404, 409)})
     async def events(execution: Id, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> Response:
-        """What happened, from the journal, in order. The same comes live: `/api/executions/{execution}/stream`."""
+        """Events from the journal, in order. The same comes live: `/api/executions/{execution}/stream`."""
         head = await engine.find(execution)
         entries = await engine.journal.read(head.id, after, limit + 1)
         following = None
@@ -125,7 +125,7 @@ def execution_routes(service: Service) -> APIRouter:
     async def prompts(
         execution: Id, step: Annotated[str | None, Query(max_length=400, description="Only of this step.")] = None
     ) -> Response:
-        """What agents were told, word for word."""
+        """Prompts of agents, word for word."""
         state = await engine.state(execution)
         if step is not None:
             find_step(state, step)

@@ -33,7 +33,7 @@ def home_routes(service: Service) -> APIRouter:
 
     @router.get("/budget", responses=problems())
     async def budget(by: By = By.DAY) -> Response:
-        """What may be spent, what was, and what is left, today and this month."""
+        """Budgets: the limit, spent and left, today and this month."""
         limits = limits_of(engine.settings.budget)
         return answer(as_json(await look_up(engine.ledger, engine.clock.now(), limits, by)))
 
@@ -69,7 +69,7 @@ def home_routes(service: Service) -> APIRouter:
 
     @router.get("/stats", responses=problems())
     async def stats() -> Response:
-        """How many executions there are of each status, and what was spent, by day, model and runtime."""
+        """Executions counted by status, and spending by day, model and runtime."""
         headings = ("day", "model", "runtime")
         found = await asyncio.gather(*(engine.ledger.spent(by) for by in headings))
         spent = {
@@ -86,14 +86,14 @@ def health_routes(service: Service) -> APIRouter:
 
     @router.get("/health", responses={503: {"description": "The journal cannot be used"}})
     async def health(request: Request) -> Response:
-        """Whether it is well. Who is logged in is told more."""
+        """Health of the server; with a token, in detail."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         known = kind.lower() == "bearer" and service.access.has_token(token.strip())
         return await _health(details=known)
 
     @router.get("/api/health", responses=problems())
     async def health_details() -> Response:
-        """Whether it is well, and what it is."""
+        """Health of the server, in detail."""
         return await _health(details=True)
 
     async def _health(*, details: bool) -> Response:
@@ -124,7 +124,7 @@ def health_routes(service: Service) -> APIRouter:
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **problems()}, response_class=Response)
     async def metrics() -> Response:
-        """What the server counts, in Prometheus' form."""
+        """Metrics in Prometheus' form."""
         page = service.metrics.page(
             counts=await engine.counts(),
             spent=await engine.ledger.spent("runtime"),

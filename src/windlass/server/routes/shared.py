@@ -1,4 +1,4 @@
-"""What all routes share: how answers are written, and how errors are described."""
+"""Shared by all routes: writing answers, and describing errors for OpenAPI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.server.problems import MEDIA_TYPE
 __all__ = ["BY", "STARTED", "Id", "answer", "problems", "told"]
 
 BY = "http"
-"""Who asks, in the journal."""
+"""Name of this surface in the journal."""
 Id = Annotated[str, Path(description="An execution's id, or a unique beginning of it.", max_length=100)]
 
 
@@ -35,7 +35,7 @@ STARTED: dict[str, Any] = {
 }
 
 _ALWAYS = (400, 401, 403, 413, 421, 422, 500, 503)
-"""What any request can be answered with: by the guard, because it does not fit, or because the journal is not well."""
+"""Statuses that any request can get: from the guard, for a bad request, or for trouble with the journal."""
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
