@@ -21,7 +21,7 @@ from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import login_routes
 from windlass.server.logs import RequestLog
 from windlass.server.routes.approvals import approval_routes
-from windlass.server.routes.control import control_routes, step_routes
+from windlass.server.routes.control import answer_routes, control_routes, step_routes
 from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes
 from windlass.server.service import Service
@@ -64,7 +64,8 @@ def create_routes(service: Service) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    for routes in (execution_routes, control_routes, step_routes, approval_routes, home_routes, health_routes):
+    parts = (execution_routes, control_routes, answer_routes, step_routes, approval_routes, home_routes, health_routes)
+    for routes in parts:
         app.include_router(routes(service))
     app.include_router(stream_routes(service.feed))
     app.router.routes += [*login_routes(service.engine, service.access), Route("/mcp", endpoint=mcp)]

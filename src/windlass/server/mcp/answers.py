@@ -93,7 +93,7 @@ class ProgressReporter:
         self._told = 0.0
 
     async def progress(self, state: State, message: str) -> None:
-        """Report the progress. The protocol wants each number to be larger than the last, whatever the percentage does."""
+        """Report the progress. The protocol wants each number to be larger than the last, whatever happens."""
         if self._told >= 100.0:
             return
         self._told = max(progress(state), self._told + (100.0 - self._told) / 1000)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from windlass.clock import iso
 from windlass.core.events import ApprovalAsked
 from windlass.core.questions import question_id
+from windlass.engine.engine import Engine
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference
 from windlass.errors import Ambiguous, NotFound
@@ -76,7 +77,7 @@ def approval_routes(service: Service) -> APIRouter:
         asked = await engine.journal.questions(named=approval)
         found = [(one.execution, one.question.step, one.question.digest) for one in asked]
         if not found and ticket_of(request).again:
-            found = await _answered(approval)
+            found = await _answered(engine, approval)
         if not found:
             raise NotFound(
                 f"no open question has the id {approval!r}", advice=("see what is asked: GET /api/approvals",)
@@ -110,14 +111,15 @@ def approval_routes(service: Service) -> APIRouter:
             await engine.approve(execution, step, allow=body.allow, by=BY, note=body.note, digest=wanted)
         return told(await engine.state(execution))
 
-    async def _answered(approval: str) -> list[tuple[str, str, str]]:
-        """Questions that have an answer already, of executions that are not finished or finished lately."""
-        found = []
-        async for state in engine.states(await engine.executions(limit=1000)):
-            for step in state.steps.values():
-                for digest in step.answers or ():
-                    if approval in (question_id(state.id, step.id, digest), digest):
-                        found.append((state.id, step.id, digest))
-        return found
-
     return router
+
+
+async def _answered(engine: Engine, approval: str) -> list[tuple[str, str, str]]:
+    """Questions that have an answer already, of executions that are not finished or finished lately."""
+    found = []
+    async for state in engine.states(await engine.executions(limit=1000)):
+        for step in state.steps.values():
+            for digest in step.answers or ():
+                if approval in (question_id(state.id, step.id, digest), digest):
+                    found.append((state.id, step.id, digest))
+    return found

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
+from windlass.engine.engine import Engine
 from windlass.server import models
 from windlass.server.idempotency import ticket_of
 from windlass.server.orders import plan_given
@@ -18,7 +19,7 @@ from windlass.server.problems import not_now
 from windlass.server.routes.shared import BY, STARTED, Id, answer, problems, told
 from windlass.server.service import Service
 
-__all__ = ["control_routes", "step_routes"]
+__all__ = ["answer_routes", "control_routes", "step_routes"]
 
 _DONE: dict[int | str, dict[str, Any]] = {
     200: {"model": models.Snapshot},
@@ -67,10 +68,7 @@ def control_routes(service: Service) -> APIRouter:
             state = await engine.state(execution)
             if engine.driven(state) or state.status.finished:
                 return told(state)  # whoever began with this request did not live to answer, and it went on since
-        now = engine.clock.now()
-        decisions = [ev.DecisionMade(now, d.step, d.choice, BY, d.output) for d in wanted.decisions]
-        limit = wanted.budget
-        more = [ev.BudgetAnswered(now, True, BY, usd=limit.usd, tokens=limit.tokens)] if limit is not None else []
+        decisions, more = _answers(wanted, engine.clock.now())
         with not_now():
             resumed = await engine.resume(
                 execution,
@@ -105,18 +103,23 @@ def control_routes(service: Service) -> APIRouter:
             state = await engine.state(made)
         return told(state, 201, {"location": f"/api/executions/{made}"})
 
+    return router
+
+
+def answer_routes(service: Service) -> APIRouter:
+    """Answers to an execution's questions about outcomes and money."""
+    router = APIRouter(prefix="/api/executions/{execution}", tags=["control"])
+    engine = service.engine
+    refusals = problems(404, 409, 415)
+
     @router.post("/decisions", responses={200: {"model": models.Snapshot}, **refusals})
     async def decide(request: Request, execution: Id, body: models.Decision) -> Response:
         """Settle an attempt whose outcome nobody saw."""
         head = await engine.find(execution)
-        if not (ticket_of(request).again and await _decided(head.id, body)):
+        if not (ticket_of(request).again and await _decided(engine, head.id, body)):
             with not_now():
                 await engine.settle(head.id, body.step, body.choice, by=BY, output=body.output)
         return told(await engine.state(head.id))
-
-    async def _decided(execution: str, decision: models.Decision) -> bool:
-        made = (entry.event for entry in await engine.journal.read(execution))
-        return any(isinstance(e, ev.DecisionMade) and (e.step, e.by) == (decision.step, BY) for e in made)
 
     @router.post("/budget", responses={200: {"model": models.Snapshot}, **refusals})
     async def allow_budget(execution: Id, body: models.BudgetAnswer) -> Response:
@@ -183,3 +186,15 @@ def step_routes(service: Service) -> APIRouter:
         return await go_on(state, wanted)
 
     return router
+
+
+async def _decided(engine: Engine, execution: str, decision: models.Decision) -> bool:
+    made = (entry.event for entry in await engine.journal.read(execution))
+    return any(isinstance(e, ev.DecisionMade) and (e.step, e.by) == (decision.step, BY) for e in made)
+
+
+def _answers(wanted: models.Resume, now: float) -> tuple[list[ev.DecisionMade], list[ev.BudgetAnswered]]:
+    """The answers to open questions that a request to resume brings along."""
+    limit = wanted.budget
+    more = [ev.BudgetAnswered(now, True, BY, usd=limit.usd, tokens=limit.tokens)] if limit is not None else []
+    return [ev.DecisionMade(now, d.step, d.choice, BY, d.output) for d in wanted.decisions], more
