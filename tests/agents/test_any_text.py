@@ -8,11 +8,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.agents.blocks import WORDS, neutral, shorten
 from windlass.agents.context import Context, ContextFile
-from windlass.agents.frontmatter import read_matter
-from windlass.agents.prompt import compose
-from windlass.agents.reading import Unreadable
+from windlass.agents.prompt import WORDS, compose, neutral, shorten
+from windlass.agents.reading import UnreadableFile, read_matter
 from windlass.ports import Handoff
 
 PIECES = st.sampled_from(
@@ -83,5 +81,5 @@ def test_any_bytes_are_taken_apart_or_named_as_a_problem(data: bytes) -> None:
     found = read_matter(data, "x.md")
     assert found.broken is False or found.problems
     assert all(problem.file == "x.md" for problem in found.problems)
-    with contextlib.suppress(Unreadable):
+    with contextlib.suppress(UnreadableFile):
         found.text().encode()

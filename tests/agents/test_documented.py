@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windlass import globs
-from windlass.agents import context, frontmatter, opencode, places, prompt, rolefiles, roles, rules, skills
+from windlass.agents import context, places, prompt, reading, rolefiles, roles, rules, skills
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 
@@ -28,9 +28,9 @@ def kib(count: int) -> str:
         ("one context file; all together", f"{kib(context.MAX_FILE)}; {kib(context.MAX_ALL)} (further files"),
         ("a role, a skill, a file that `{file:…}` names", kib(rolefiles.MAX_ROLE)),
         ("a role, a skill, a file that `{file:…}` names", kib(skills.MAX_SKILL)),
-        ("a role, a skill, a file that `{file:…}` names", kib(opencode.MAX_PROMPT)),
-        ("frontmatter", kib(frontmatter.MAX_FRONTMATTER)),
-        ("`opencode.json`", kib(opencode.MAX_CONFIG)),
+        ("a role, a skill, a file that `{file:…}` names", kib(rolefiles.MAX_PROMPT)),
+        ("frontmatter", kib(reading.MAX_FRONTMATTER)),
+        ("`opencode.json`", kib(rolefiles.MAX_CONFIG)),
         ("one file of rules; all together", f"{kib(rules.MAX_RULES)}; {kib(rules.MAX_ALL_RULES)}"),
         (
             "beneath one folder of roles or skills",

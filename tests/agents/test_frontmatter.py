@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.agents.frontmatter import MAX_FRONTMATTER, Matter, read_matter
-from windlass.agents.reading import Unreadable
+from windlass.agents.reading import MAX_FRONTMATTER, Matter, UnreadableFile, read_matter
 
 
 def matter(text: str | bytes) -> Matter:
@@ -119,7 +118,7 @@ def test_keys_that_are_not_utf_8_are_named_with_their_line() -> None:
 
 
 def test_a_body_that_is_not_utf_8_is_named_with_its_line() -> None:
-    with pytest.raises(Unreadable, match="byte 0xe9") as caught:
+    with pytest.raises(UnreadableFile, match="byte 0xe9") as caught:
         matter(b"---\nname: a\n---\none\ncaf\xe9\n").text()
     assert caught.value.line == 5
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from windlass.agents import Role, Skill, compose, continuation
-from windlass.agents.blocks import WORDS
 from windlass.agents.context import Context, ContextFile
-from windlass.agents.prompt import GROUND_RULES, MAX_ALL_HANDOFF, MAX_HANDOFF
-from windlass.agents.rules import Rule, Rules
+from windlass.agents.prompt import GROUND_RULES, MAX_ALL_HANDOFF, MAX_HANDOFF, WORDS
+from windlass.agents.rules import Rules, RulesFile
 from windlass.errors import Category, ToolError
 from windlass.ports import Handoff
 
@@ -147,7 +146,7 @@ def everything(text: str) -> Any:
         task=text,
         skills=[(skill, text)],
         listed=[skill],
-        rules=Rules((Rule(text, text),)),
+        rules=Rules((RulesFile(text, text),)),
         context=Context((ContextFile(text, text),), (text,)),
         handoff=[Handoff(text, text, text), Handoff(text, "", {text: text}), Handoff(text, "", text)],
     )

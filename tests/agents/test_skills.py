@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windlass.agents import places
-from windlass.agents.frontmatter import MAX_FRONTMATTER
+from windlass.agents.reading import MAX_FRONTMATTER
 from windlass.agents.skills import MAX_SKILL
 from windlass.errors import Category, ToolError, UsageError
 

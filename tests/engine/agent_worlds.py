@@ -91,7 +91,7 @@ class AgentWorld:
             settings=known,
             policy=policy_of(known),
             trusted=trust.has,
-            bury=partial(release_dead_reservations, drivers, self.ledger),
+            release_dead=partial(release_dead_reservations, drivers, self.ledger),
         )
         registry = Registry([Shell(), *file_tools(), agents, *self.tools])
         performer = Performer(registry, supervisor, child_environment(known), home / "executions", known.grace)

@@ -14,7 +14,7 @@ from windlass import Execution
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.view import snapshot
-from windlass.engine.agents import purse
+from windlass.engine.agents import reservation
 from windlass.errors import Category, Failure, NotFound, UsageError
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory_ledger import MemoryLedger
@@ -30,7 +30,7 @@ SCOPES = ["step", "execution", "day", "month"]
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether others have settled is looked at without a wait."""
-    monkeypatch.setattr(purse, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(reservation, "LOOK_AGAIN", 0.01)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

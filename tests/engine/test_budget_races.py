@@ -16,7 +16,7 @@ from windlass.core import events as ev
 from windlass.core.budget import Refusal
 from windlass.core.state import State
 from windlass.core.view import snapshot
-from windlass.engine.agents import purse
+from windlass.engine.agents import reservation
 from windlass.engine.driver import head_of
 from windlass.errors import Category, Failure
 from windlass.journal.ledger import SqliteLedger
@@ -33,7 +33,7 @@ CALL = 0.3
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purse, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(reservation, "LOOK_AGAIN", 0.01)
 
 
 class Calling(ScriptedRunner):

@@ -25,7 +25,7 @@ from windlass.testing import Reply, ScriptedModel
 if TYPE_CHECKING:
     from conftest import Background, Project
 
-    from windlass.testing.scripted.desk import ReplyScript
+    from windlass.testing.scripted.conversation import ReplyScript
 
 __all__ = [
     "BOTH",

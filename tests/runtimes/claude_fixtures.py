@@ -22,7 +22,7 @@ from windlass.ports import AgentRequest, Brief, Permissions
 from windlass.prices import Prices
 from windlass.process import Supervisor
 from windlass.runners.claude.runner import ClaudeCodeRunner
-from windlass.testing.scripted.desk import ReplyScript
+from windlass.testing.scripted.conversation import ReplyScript
 from windlass.testing.scripted_model import ScriptedModel
 
 __all__ = ["MODEL", "SPEAKS", "VERSION", "Home", "World", "bearing", "claude_world", "program", "within"]

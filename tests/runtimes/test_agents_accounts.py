@@ -14,7 +14,7 @@ import windlass as library
 from windlass import Plan, Step
 from windlass.core import events as ev
 from windlass.core.breaker import FAILURES, Breaker
-from windlass.engine.agents.guarded import Guarded
+from windlass.engine.agents.runtimes import Guarded
 from windlass.engine.gates.memory import MemoryGateBook
 from windlass.journal.gatebook import SqliteGateBook
 from windlass.runners.claude.command import account as of_claude

@@ -12,8 +12,8 @@ from wire_client import say
 
 import windlass.testing
 from windlass.testing import Received, Reply, ScriptedModel, Served
-from windlass.testing.scripted.asides import Asides
-from windlass.testing.scripted.pieces import MOST_PIECES, pieces
+from windlass.testing.scripted.conversation import Asides
+from windlass.testing.scripted.reply import MOST_PIECES, pieces
 
 # -- who gets which reply ----------------------------------------------------------------------------
 

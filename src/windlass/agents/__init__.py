@@ -1,7 +1,7 @@
-"""What an agent is told (A5): its role, its skills, the project's rules, files, what earlier steps left, the task.
+"""The prompt of an agent (A5): its role, its skills, the project's rules, files, what earlier steps left, the task.
 
-- `places` says where users keep such things, `reading` reads them within bounds, `frontmatter` takes them apart.
-- `roles`, `rolefiles`, `opencode`, `skills`, `rules` and `context` know one kind each.
+- `places` says where users keep such things, `reading` reads them within bounds and takes them apart.
+- `roles`, `rolefiles`, `skills`, `rules` and `context` know one kind each.
 - `catalogue` finds roles and skills once; `prompt` puts a `Brief` together; `briefing` is what the engine asks.
 
 Everything found in a project is text from strangers: it is read and quoted, never run, and it cannot widen what an

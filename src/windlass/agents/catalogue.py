@@ -2,7 +2,7 @@
 
 Of several with one name the first in the order of `places` counts; the others are remembered as shadowed. A role that
 is malformed or switched off still stands before others of its name: another one's prompt must not quietly take its
-place.
+place. `windlass agents --json` and the API show it as plain data.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from windlass.agents.places import Places
-from windlass.agents.reading import Unreadable, shown_path
+import msgspec
+
+from windlass.agents.places import ConfigPlaces
+from windlass.agents.reading import UnreadableFile, shown_path
 from windlass.agents.rolefiles import built_in_roles, find_roles
-from windlass.agents.roles import ALIASES, Role, Unusable, key_of
+from windlass.agents.roles import ALIASES, Role, UnusableRole, key_of
 from windlass.agents.rules import Rules, find_rules
 from windlass.agents.skills import Skill, find_skills, skill_text
 from windlass.errors import Problem, UsageError
 from windlass.plan.schema import nearest
 
-__all__ = ["Catalogue", "Shadowed"]
+__all__ = ["Catalogue", "Shadowed", "catalogue_data", "role_data"]
 
 
 class Shadowed(NamedTuple):
@@ -37,7 +39,7 @@ class Catalogue:
     """What is found on first use and kept: make a new one to look again."""
 
     def __init__(self, workdir: Path, env: Mapping[str, str] = os.environ) -> None:
-        self.places = Places(workdir, env)
+        self.places = ConfigPlaces(workdir, env)
         self._role_problems: list[Problem] = []
         self._skill_problems: list[Problem] = []
 
@@ -52,8 +54,8 @@ class Catalogue:
         usable = (role for role in self._roles[0].values() if isinstance(role, Role))
         return tuple(sorted(usable, key=lambda role: key_of(role.name)))
 
-    def unusable(self) -> tuple[Unusable, ...]:
-        return tuple(role for role in self._roles[0].values() if isinstance(role, Unusable))
+    def unusable(self) -> tuple[UnusableRole, ...]:
+        return tuple(role for role in self._roles[0].values() if isinstance(role, UnusableRole))
 
     def skills(self) -> tuple[Skill, ...]:
         """Every skill, by name."""
@@ -97,7 +99,7 @@ class Catalogue:
     def text_of(self, skill: Skill) -> str:
         try:
             return skill_text(skill)
-        except Unreadable as error:
+        except UnreadableFile as error:
             problem = Problem(f"cannot be read: {error.why}", shown_path(skill.path), error.line)
             raise UsageError(
                 f"the skill {skill.name!r} cannot be used: {problem}", advice=("mend that file",)
@@ -110,9 +112,9 @@ class Catalogue:
         return names.get(ALIASES.get(near, near)) if near else None
 
     @cached_property
-    def _roles(self) -> tuple[dict[str, Role | Unusable], list[Shadowed]]:
+    def _roles(self) -> tuple[dict[str, Role | UnusableRole], list[Shadowed]]:
         found = [*find_roles(self.places.roles(), self._role_problems.append), *built_in_roles()]
-        counts: dict[str, Role | Unusable] = {}
+        counts: dict[str, Role | UnusableRole] = {}
         shadowed = []
         for role in found:
             first = counts.setdefault(key_of(role.name), role)
@@ -132,3 +134,46 @@ class Catalogue:
 
 
 _LOOK = "see what there is: windlass agents"
+
+
+def role_data(role: Role) -> dict[str, Any]:
+    return {
+        "name": role.name,
+        "description": role.description,
+        "source": role.source,
+        "origin": role.origin,
+        "runtime": role.runtime,
+        "tools": None if role.tools is None else list(role.tools),
+        "disallowed": list(role.disallowed),
+        "model": role.model,
+        "permission_mode": role.permission_mode,
+        "max_turns": role.max_turns,
+        "temperature": role.temperature,
+        "skills": list(role.skills),
+        "ignored": list(role.ignored),
+    }
+
+
+def catalogue_data(catalogue: Catalogue) -> dict[str, Any]:
+    return {
+        "roles": [role_data(role) for role in catalogue.roles()],
+        "unusable": [
+            {"name": role.name, "source": role.source, "why": role.why, "disabled": role.disabled}
+            for role in catalogue.unusable()
+        ],
+        "skills": [
+            {
+                "name": skill.name,
+                "description": skill.description,
+                "path": shown_path(skill.path),
+                "origin": skill.origin,
+            }
+            for skill in catalogue.skills()
+        ],
+        "shadowed": [
+            {"kind": kind, **shadowed._asdict()}
+            for kind, found in (("role", catalogue.shadowed_roles()), ("skill", catalogue.shadowed_skills()))
+            for shadowed in found
+        ],
+        "problems": [msgspec.to_builtins(problem) for problem in catalogue.problems],
+    }

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.agents.reading import Piece, Unreadable, read_ends, shown_path
+from windlass.agents.reading import Piece, UnreadableFile, read_ends, shown_path
 from windlass.errors import Problem
 from windlass.globs import MAX_MATCHES, is_pattern, match_files, split_pattern
 from windlass.homes import is_in_home
@@ -62,7 +62,7 @@ def gather(entries: Iterable[str], workdir: Path, *, allow_absolute: bool = True
         limit = min(MAX_FILE, room)
         try:
             piece = read_ends(real, limit * 3 // 4, limit - limit * 3 // 4)
-        except Unreadable as error:
+        except UnreadableFile as error:
             finder.problems.append(Problem(f"the file {shown} cannot be read: {error.why}"))
             continue
         text = _text(piece, shown, notes)

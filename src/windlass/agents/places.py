@@ -21,7 +21,7 @@ from windlass.agents.reading import shown_path, stays_inside
 from windlass.errors import Problem
 from windlass.homes import user_folder
 
-__all__ = ["MAX_DEPTH", "MAX_ENTRIES", "MAX_FILES", "Place", "Places", "walk"]
+__all__ = ["MAX_DEPTH", "MAX_ENTRIES", "MAX_FILES", "ConfigPlace", "ConfigPlaces", "walk"]
 
 MAX_DEPTH = 8
 """Folders beneath a place that are looked into, one in another."""
@@ -36,7 +36,7 @@ Origin = Literal["project", "user", "built-in"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConfigPlace:
     """One folder (or OpenCode configuration file) to look into."""
 
     path: Path
@@ -50,7 +50,7 @@ class Place:
     """What `~` means in a file there; nothing in a project's."""
 
 
-class Places:
+class ConfigPlaces:
     """The places of one working directory and one user."""
 
     def __init__(self, workdir: Path, env: Mapping[str, str]) -> None:
@@ -66,41 +66,41 @@ class Places:
         self._opencode = config / "opencode"
         self._shared = home / ".agents"
 
-    def roles(self) -> Iterator[Place]:
+    def roles(self) -> Iterator[ConfigPlace]:
         for folder in self.folders:
             yield self._ours(folder / ".windlass" / "agents", "")
             yield self._ours(folder / ".claude" / "agents", "claude-code")
             yield self._ours(folder / ".opencode" / "agent", "open-code")
             yield self._ours(folder / ".opencode" / "agents", "open-code")
             yield from self.configs(folder)
-        yield Place(self._windlass / "agents", "", "user")
-        yield Place(self._claude / "agents", "claude-code", "user")
-        yield Place(self._opencode / "agent", "open-code", "user")
-        yield Place(self._opencode / "agents", "open-code", "user")
-        yield Place(self._opencode / "opencode.json", "open-code", "user", is_config=True, home=self._home)
-        yield Place(self._opencode / "opencode.jsonc", "open-code", "user", is_config=True, home=self._home)
+        yield ConfigPlace(self._windlass / "agents", "", "user")
+        yield ConfigPlace(self._claude / "agents", "claude-code", "user")
+        yield ConfigPlace(self._opencode / "agent", "open-code", "user")
+        yield ConfigPlace(self._opencode / "agents", "open-code", "user")
+        yield ConfigPlace(self._opencode / "opencode.json", "open-code", "user", is_config=True, home=self._home)
+        yield ConfigPlace(self._opencode / "opencode.jsonc", "open-code", "user", is_config=True, home=self._home)
 
-    def skills(self) -> Iterator[Place]:
+    def skills(self) -> Iterator[ConfigPlace]:
         for folder in self.folders:
             yield self._ours(folder / ".windlass" / "skills", "")
             yield self._ours(folder / ".claude" / "skills", "claude-code")
             yield self._ours(folder / ".opencode" / "skill", "open-code")
             yield self._ours(folder / ".opencode" / "skills", "open-code")
             yield self._ours(folder / ".agents" / "skills", "")
-        yield Place(self._windlass / "skills", "", "user")
-        yield Place(self._claude / "skills", "claude-code", "user")
-        yield Place(self._opencode / "skill", "open-code", "user")
-        yield Place(self._opencode / "skills", "open-code", "user")
-        yield Place(self._shared / "skills", "", "user")
+        yield ConfigPlace(self._windlass / "skills", "", "user")
+        yield ConfigPlace(self._claude / "skills", "claude-code", "user")
+        yield ConfigPlace(self._opencode / "skill", "open-code", "user")
+        yield ConfigPlace(self._opencode / "skills", "open-code", "user")
+        yield ConfigPlace(self._shared / "skills", "", "user")
 
-    def configs(self, folder: Path) -> Iterator[Place]:
+    def configs(self, folder: Path) -> Iterator[ConfigPlace]:
         """OpenCode's configuration files of one folder of the project."""
         for inner in (folder, folder / ".opencode"):
             for name in ("opencode.json", "opencode.jsonc"):
-                yield Place(inner / name, "open-code", "project", self.root, is_config=True)
+                yield ConfigPlace(inner / name, "open-code", "project", self.root, is_config=True)
 
-    def _ours(self, path: Path, runtime: str) -> Place:
-        return Place(path, runtime, "project", self.root)
+    def _ours(self, path: Path, runtime: str) -> ConfigPlace:
+        return ConfigPlace(path, runtime, "project", self.root)
 
 
 def _up_to_git_root(workdir: Path) -> tuple[Path, ...]:
@@ -111,7 +111,7 @@ def _up_to_git_root(workdir: Path) -> tuple[Path, ...]:
     return (workdir,)
 
 
-def walk(place: Place, wanted: Callable[[str], bool], complain: Callable[[Problem], None]) -> list[Path]:
+def walk(place: ConfigPlace, wanted: Callable[[str], bool], complain: Callable[[Problem], None]) -> list[Path]:
     """The files beneath a place whose names are wanted, sorted by path."""
     found: list[Path] = []
     try:
@@ -165,7 +165,7 @@ def _closed(path: str | Path, error: OSError) -> Problem:
     return Problem(f"cannot be looked into: {(error.strerror or 'unknown').lower()}", shown_path(path))
 
 
-def _may_follow(path: str, place: Place, complain: Callable[[Problem], None], wanted: bool) -> bool:
+def _may_follow(path: str, place: ConfigPlace, complain: Callable[[Problem], None], wanted: bool) -> bool:
     if place.boundary is None or stays_inside(path, place.boundary):
         return True
     if wanted or os.path.isdir(path):

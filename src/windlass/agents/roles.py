@@ -17,7 +17,7 @@ from windlass.agents.toolnames import to_deny, to_offer
 from windlass.plan.schema import kind_of
 from windlass.ports import Permissions
 
-__all__ = ["ALIASES", "BadRole", "Role", "Unusable", "key_of", "make_role"]
+__all__ = ["ALIASES", "BadRole", "Role", "UnusableRole", "key_of", "make_role"]
 
 ALIASES = {"dev": "developer", "coder": "developer"}
 """Other names of roles, where no role of that very name is found."""
@@ -78,7 +78,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class UnusableRole:
     """A role that is there and cannot be used: it still stands before others of its name."""
 
     name: str

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.agents.opencode import read_config
-from windlass.agents.places import Places
-from windlass.agents.reading import Unreadable, decode_strictly, read_head, shown_path, stays_inside
+from windlass.agents.places import ConfigPlaces
+from windlass.agents.reading import UnreadableFile, decode_strictly, read_head, shown_path, stays_inside
+from windlass.agents.rolefiles import read_config
 from windlass.globs import is_pattern, match_files, split_pattern
 
-__all__ = ["MAX_ALL_RULES", "MAX_RULES", "Rule", "Rules", "find_rules"]
+__all__ = ["MAX_ALL_RULES", "MAX_RULES", "Rules", "RulesFile", "find_rules"]
 
 MAX_RULES = 64 * 1024
 """Bytes of one file of rules."""
@@ -25,19 +25,19 @@ MAX_ALL_RULES = 256 * 1024
 """Bytes of all of them together."""
 
 
-class Rule(NamedTuple):
+class RulesFile(NamedTuple):
     path: str
     """Relative to the git root."""
     text: str
 
 
 class Rules(NamedTuple):
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RulesFile, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def find_rules(places: Places) -> Rules:
-    found: list[Rule] = []
+def find_rules(places: ConfigPlaces) -> Rules:
+    found: list[RulesFile] = []
     notes: list[str] = []
     room = MAX_ALL_RULES
     seen: set[str] = set()
@@ -54,18 +54,18 @@ def find_rules(places: Places) -> Rules:
             piece = read_head(path, MAX_RULES + 1)
             if piece.size > MAX_RULES or piece.size > room:
                 limit = f"{MAX_RULES:,} in one file and {MAX_ALL_RULES:,} in all are the most"
-                raise Unreadable(f"it has {piece.size:,} bytes; {limit}")
+                raise UnreadableFile(f"it has {piece.size:,} bytes; {limit}")
             text = decode_strictly(piece.head).strip()
-        except Unreadable as error:
+        except UnreadableFile as error:
             notes.append(f"the rules in {shown} were left out: {error.why}")
             continue
         room -= piece.size
         if text:
-            found.append(Rule(shown, text))
+            found.append(RulesFile(shown, text))
     return Rules(tuple(found), tuple(notes))
 
 
-def _paths(places: Places, notes: list[str]) -> Iterator[Path]:
+def _paths(places: ConfigPlaces, notes: list[str]) -> Iterator[Path]:
     for folder in reversed(places.folders):
         for name in ("AGENTS.md", "CLAUDE.md"):
             if os.path.lexists(folder / name):

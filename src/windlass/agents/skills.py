@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.agents.frontmatter import MAX_FRONTMATTER, read_matter
-from windlass.agents.places import Origin, Place, walk
-from windlass.agents.reading import Unreadable, read_head, shown_path
+from windlass.agents.places import ConfigPlace, Origin, walk
+from windlass.agents.reading import MAX_FRONTMATTER, UnreadableFile, read_head, read_matter, shown_path
 from windlass.errors import Problem
 from windlass.plan.schema import kind_of
 
@@ -37,7 +36,7 @@ class Skill:
     origin: Origin
 
 
-def find_skills(places: Iterable[Place], complain: Callable[[Problem], None]) -> list[Skill]:
+def find_skills(places: Iterable[ConfigPlace], complain: Callable[[Problem], None]) -> list[Skill]:
     """Every skill of these places, those first that count before others of their name."""
     found: list[Skill] = []
     for place in places:
@@ -49,10 +48,10 @@ def find_skills(places: Iterable[Place], complain: Callable[[Problem], None]) ->
 
 
 def skill_text(skill: Skill) -> str:
-    """What it says, without the frontmatter; raises `Unreadable`."""
+    """What it says, without the frontmatter; raises `UnreadableFile`."""
     piece = read_head(skill.path, MAX_SKILL)
     if piece.left_out:
-        raise Unreadable(f"it has {piece.size:,} bytes; {MAX_SKILL:,} are the most")
+        raise UnreadableFile(f"it has {piece.size:,} bytes; {MAX_SKILL:,} are the most")
     return read_matter(piece.head, shown_path(skill.path)).text().strip()
 
 
@@ -62,7 +61,7 @@ def _metadata(path: Path, origin: Origin, complain: Callable[[Problem], None]) -
         piece = read_head(path, _FIRST)
         if piece.left_out and b"\n---" not in piece.head.replace(b"\r", b"\n"):
             piece = read_head(path, _HEAD)
-    except Unreadable as error:
+    except UnreadableFile as error:
         complain(Problem(f"cannot be read: {error.why}", file, error.line))
         return None
     matter = read_matter(piece.head, file)

@@ -11,7 +11,7 @@ from windlass.agents import Briefing
 from windlass.clock import SystemClock
 from windlass.core.decide import Policy, no_tool
 from windlass.core.delegate import DEFAULT_RUNTIME
-from windlass.engine.agents.guarded import Guarded
+from windlass.engine.agents.runtimes import GuardedRunner
 from windlass.engine.agents.tool import AgentTool
 from windlass.ports import GateBook, Ledger, Runner
 from windlass.prices import Prices
@@ -50,7 +50,7 @@ class Runtimes(Mapping[str, Runner]):
     def __getitem__(self, name: str) -> Runner:
         if name not in self._made:
             made = self._make[name]()
-            self._made[name] = made if self._book is None else Guarded(made, self._book, SystemClock())
+            self._made[name] = made if self._book is None else GuardedRunner(made, self._book, SystemClock())
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -113,5 +113,5 @@ def agent_tool(
         settings=settings,
         policy=policy,
         trusted=trust.has,
-        bury=release,
+        release_dead=release,
     )

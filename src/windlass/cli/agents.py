@@ -44,7 +44,7 @@ def agents(context: click.Context, workdir: Workdir = None, as_json: AsJson = Fa
         return
     catalogue = _catalogue(workdir)
     if as_json:
-        from windlass.agents.listing import catalogue_data
+        from windlass.agents.catalogue import catalogue_data
 
         print_json(catalogue_data(catalogue))
     else:
@@ -60,7 +60,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print a role's system prompt as an agent is told it."""
-    from windlass.agents.listing import role_data
+    from windlass.agents.catalogue import role_data
     from windlass.agents.prompt import system_prompt
 
     role = _catalogue(workdir or context.obj).role(name)

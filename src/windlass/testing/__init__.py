@@ -15,8 +15,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from windlass.journal.memory import MemoryJournal
 from windlass.testing.clock import FakeClock
-from windlass.testing.journal import MemoryJournal
 from windlass.testing.simulate import Act, Done, Fail, Hang, Script, simulate
 from windlass.testing.simulation import Simulation
 

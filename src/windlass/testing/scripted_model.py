@@ -22,13 +22,12 @@ from pathlib import Path
 from types import TracebackType
 
 from windlass.errors import UsageError
-from windlass.testing.scripted.asides import Asides
-from windlass.testing.scripted.desk import Aside, Desk, ReplyScript, Served
+from windlass.testing.scripted.conversation import Aside, Asides, ReplyScript, ScriptedConversation, Served
+from windlass.testing.scripted.http import Serving
 from windlass.testing.scripted.received import Received
 from windlass.testing.scripted.reply import Reply, ToolUse
 from windlass.testing.scripted.script_file import read_script
 from windlass.testing.scripted.serve import serve
-from windlass.testing.scripted.thread import Serving
 
 __all__ = ["Received", "Reply", "ScriptedModel", "Served", "ToolUse", "main"]
 
@@ -51,7 +50,7 @@ class ScriptedModel:
 
         `models` is what the API lists; a request may name any model.
         """
-        self._desk = Desk(script, aside or Asides(), models)
+        self._conversation = ScriptedConversation(script, aside or Asides(), models)
         self._port = port
         self._serving: Serving | None = None
 
@@ -66,7 +65,7 @@ class ScriptedModel:
         """Listen. A scripted model is served once: its script and its notes belong to one test."""
         if self._serving is not None:
             raise RuntimeError("this scripted model has been started before: make another one")
-        self._serving = Serving(functools.partial(serve, self._desk), self._port)
+        self._serving = Serving(functools.partial(serve, self._conversation), self._port)
         return self
 
     def stop(self) -> None:
@@ -105,38 +104,38 @@ class ScriptedModel:
     @property
     def requests(self) -> list[Received]:
         """What asked for a reply of the script so far, in the order it came."""
-        return list(self._desk.requests)
+        return list(self._conversation.requests)
 
     @property
     def asides(self) -> list[Received]:
         """Side calls: titles, probes. They got a short answer and used up nothing."""
-        return list(self._desk.asides)
+        return list(self._conversation.asides)
 
     @property
     def count_tokens_calls(self) -> list[Received]:
-        return list(self._desk.counts)
+        return list(self._conversation.counts)
 
     @property
     def errors(self) -> list[str]:
         """All that went wrong in here: a client that speaks wrongly, a script that ran out."""
-        return list(self._desk.errors)
+        return list(self._conversation.errors)
 
     @property
     def served(self) -> Served:
         """What the replies that were sent whole come to."""
-        return self._desk.total
+        return self._conversation.total
 
     def wait_for(self, count: int, timeout: float = PATIENCE) -> list[Received]:
         """Wait until so many requests have come, and give them. TimeoutError when they do not."""
-        with self._desk.arrived:
-            if not self._desk.arrived.wait_for(lambda: len(self._desk.requests) >= count, timeout):
+        with self._conversation.arrived:
+            if not self._conversation.arrived.wait_for(lambda: len(self._conversation.requests) >= count, timeout):
                 raise TimeoutError(self._missing(count, timeout))
         return self.requests[:count]
 
     async def wait_for_async(self, count: int, timeout: float = PATIENCE) -> list[Received]:
         """The same without blocking the event loop."""
         deadline = time.monotonic() + timeout
-        while len(self._desk.requests) < count:
+        while len(self._conversation.requests) < count:
             if time.monotonic() > deadline:
                 raise TimeoutError(self._missing(count, timeout))
             await asyncio.sleep(0.005)
@@ -144,7 +143,7 @@ class ScriptedModel:
 
     def check(self) -> None:
         """AssertionError when anything went wrong in here or a reply was never asked for; lists all of it."""
-        if complaints := self._desk.complaints():
+        if complaints := self._conversation.complaints():
             lines = "\n".join(f"  - {line}" for line in complaints)
             raise AssertionError(f"the scripted model is not content:\n{lines}")
 

@@ -17,8 +17,18 @@ from windlass.core.events import Usage
 from windlass.errors import Category, Failure
 from windlass.ports.runner import AgentRequest, AgentResult, Answer, Host, Runner, RunnerHooks, ToolReturn
 from windlass.ports.tool import Health
-from windlass.testing.scripted.choose import Chooser
-from windlass.testing.scripted.turn import Act, Ask, Call, Hang, Move, Note, Say, Spend, Turn
+from windlass.testing.scripted.reply import Chooser
+from windlass.testing.scripted.turn import (
+    ActMove,
+    AskMove,
+    CallMove,
+    HangMove,
+    Move,
+    NoteMove,
+    SayMove,
+    SpendMove,
+    Turn,
+)
 
 __all__ = ["ScriptedRunner", "Turn"]
 
@@ -65,7 +75,7 @@ class ScriptedRunner(RunnerHooks):
             if turn is None:
                 self.errors.append(f"{request.id}: the script has no turn left for {request.task!r}")
                 return AgentResult(failure=Failure(Category.LOGIC, self.errors[-1]))
-            return await _Run(self, request, host, interrupted).play(turn)
+            return await _ScriptedRun(self, request, host, interrupted).play(turn)
         finally:
             self._running.pop(request.id, None)
 
@@ -98,7 +108,7 @@ class _Interrupted(Exception):
     """Somebody asked the run to end now."""
 
 
-class _Run:
+class _ScriptedRun:
     """One turn as it is played."""
 
     def __init__(self, runner: ScriptedRunner, request: AgentRequest, host: Host, interrupted: asyncio.Event) -> None:
@@ -134,27 +144,27 @@ class _Run:
 
     async def _move(self, move: Move) -> Turn | None:
         match move:
-            case Say(text):
+            case SayMove(text):
                 self._said += text
                 self._host.text(text)
-            case Act(tool, summary, input):
+            case ActMove(tool, summary, input):
                 self._host.acted(tool, summary, input)
-            case Spend(usage):
+            case SpendMove(usage):
                 self._usage = usage
                 self._host.usage(usage)
-            case Note(text):
+            case NoteMove(text):
                 self._host.note(text)
-            case Ask(tool, input, if_denied):
+            case AskMove(tool, input, if_denied):
                 answer = await self._unless_interrupted(self._host.ask(tool, input))
                 self._runner.answers.append(answer)
                 if not answer.allow:
                     self._denied.append(f"{tool} was denied" + (f": {answer.note}" if answer.note else ""))
                     return if_denied
-            case Call(tool, arguments):
+            case CallMove(tool, arguments):
                 self._calls += 1
                 use = self._host.use(tool, arguments, f"scripted-{self._calls}")
                 self._runner.returns.append(await self._unless_interrupted(use))
-            case Hang():
+            case HangMove():
                 await self._interrupted.wait()
                 raise _Interrupted
         return None

@@ -1,6 +1,6 @@
-"""How an agent step is performed: choose a runtime, brief it, set budget aside, run it, and settle.
+"""Agent steps: choose a runtime, brief it, reserve budget, run it, and settle.
 
-- `tool` is the agent as a tool, `attempt` the whole path of one attempt, `desk` what all of them share,
-- `choose` finds the runtime, `permits` says what it may do, `purse` minds the budget,
-- `host` is the engine's side of the running agent, `hands` lets it use the engine's own tools.
+- `tool` is the agent as a tool, `attempt` the whole path of one attempt, `deps` what all of them share,
+- `runtimes` finds the runtime and minds its breakers, `permits` says what it may do, `reservation` minds the budget,
+- `host` is the engine's side of the running agent, `agent_tools` lets it use the engine's own tools.
 """

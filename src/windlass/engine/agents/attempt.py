@@ -14,12 +14,12 @@ from typing import Any
 from windlass.core import events as ev
 from windlass.core.budget import tokens_of
 from windlass.core.delegate import falls_back, runtime_of
-from windlass.engine.agents.choose import Chosen, choose
-from windlass.engine.agents.desk import Desk, RoleFacts
-from windlass.engine.agents.hands import Hands
+from windlass.engine.agents.agent_tools import AgentTools
+from windlass.engine.agents.deps import AgentDeps, RoleFacts
 from windlass.engine.agents.host import EngineHost
 from windlass.engine.agents.permits import permitted
-from windlass.engine.agents.purse import Purse
+from windlass.engine.agents.reservation import BudgetReservation
+from windlass.engine.agents.runtimes import Chosen, choose
 from windlass.engine.perform import Held
 from windlass.errors import Category, Failure, ToolError
 from windlass.ports import (
@@ -49,8 +49,8 @@ KEEP_CONVERSATION = frozenset({Category.TRANSIENT, Category.PERMISSION, Category
 class AgentAttempt:
     """One attempt of one agent step."""
 
-    def __init__(self, desk: Desk, arguments: Mapping[str, Any], call: Call, contact: Contact) -> None:
-        self._desk = desk
+    def __init__(self, deps: AgentDeps, arguments: Mapping[str, Any], call: Call, contact: Contact) -> None:
+        self._deps = deps
         self._told = arguments
         self._call = call
         self._contact = contact
@@ -60,50 +60,50 @@ class AgentAttempt:
         self._version = ""
 
     async def perform(self) -> str:
-        role = await asyncio.to_thread(self._desk.briefing.role, self._role, self._call.workdir)
+        role = await asyncio.to_thread(self._deps.briefing.role, self._role, self._call.workdir)
         chosen = await self._choose(role)
         runner, self._version = chosen.runner, chosen.version
         model, notes = self._model(runner.name, role)
         self._account = hooks_of(runner).account(model, self._call.variables)
         self._check_quota(runner.name)
         charge = Charge(self._call.execution, self._call.step, self._call.attempt, runner.name, model or "", role.name)
-        desk = self._desk
-        purse = Purse(
-            desk.ledger,
-            desk.settings.budget,
-            desk.clock,
+        deps = self._deps
+        reservation = BudgetReservation(
+            deps.ledger,
+            deps.settings.budget,
+            deps.clock,
             self._contact,
             charge,
-            desk.bury,
+            deps.release_dead,
             lambda prompt: runner.call_cost(model, prompt),
             lambda text: self._call.output("note", f"{text}\n"),
         )
         session = self._session(runner.name)
-        result, host = await self._turn(runner, role, model, purse, session, notes)
+        result, host = await self._turn(runner, role, model, reservation, session, notes)
         if result.metadata.get("session_lost"):
             self._tell_session(runner.name, None)
             lost = [*notes, "the earlier conversation is lost: it begins anew"]
-            result, host = await self._turn(runner, role, model, purse, None, lost)
+            result, host = await self._turn(runner, role, model, reservation, None, lost)
         for adjustment in result.adjustments:
             host.note(adjustment)
-        return self._outcome(runner.name, result, host, purse)
+        return self._outcome(runner.name, result, host, reservation)
 
     # -- before ----------------------------------------------------------------------------------
 
     async def _choose(self, role: RoleFacts) -> Chosen:
-        state, step, policy = self._contact.state, self._contact.step, self._desk.policy
+        state, step, policy = self._contact.state, self._contact.step, self._deps.policy
         named = runtime_of(state, step, policy)
         given_up = step.agent.given_up if step.agent is not None else ()
         fallback = falls_back(state, step, policy)
         chosen = await choose(
-            self._desk.runners,
+            self._deps.runners,
             named,
             fallback=fallback,
             given_up=given_up,
             account=lambda runner: hooks_of(runner).account(self._model(runner.name, role)[0], self._call.variables),
         )
         if chosen.instead_of:
-            now = self._desk.clock.now()
+            now = self._deps.clock.now()
             event = ev.RuntimeFellBack(now, step.id, named, chosen.runner.name, chosen.because, final=False)
             self._contact.tell(event)
         return chosen
@@ -111,7 +111,7 @@ class AgentAttempt:
     def _check_quota(self, runtime: str) -> None:
         """Another step may have found out already that it is used up; who falls back here is told it here."""
         until = self._contact.state.quotas.get(self._account or runtime, 0.0)
-        if until > self._desk.clock.now():
+        if until > self._deps.clock.now():
             whose = self._account or runtime
             raise Held("quota", f"the quota of {whose} is used up", until=until, runtime=runtime, account=self._account)
 
@@ -120,9 +120,9 @@ class AgentAttempt:
         state, step = self._contact.state, self._contact.step
         if step.model:
             return step.model, []  # a person chose it for this step
-        settings = self._desk.settings.runtimes.get(runtime)
+        settings = self._deps.settings.runtimes.get(runtime)
         default = settings.model if settings is not None else None
-        of_step, of_plan, usual = step.spec.runtime, state.plan.runtime, self._desk.policy.runtime
+        of_step, of_plan, usual = step.spec.runtime, state.plan.runtime, self._deps.policy.runtime
         meant_for = (of_step or of_plan if step.spec.model else of_plan or of_step) or usual
         named = step.spec.model or state.plan.model
         if named is not None:
@@ -140,11 +140,11 @@ class AgentAttempt:
         return agent.session if agent is not None and agent.session_runtime == runtime else None
 
     def _tell_session(self, runtime: str, session: str | None) -> None:
-        now = self._desk.clock.now()
+        now = self._deps.clock.now()
         self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, runtime, session))
 
     async def _brief(self, runtime: str, session: str | None) -> Brief:
-        briefing, told, workdir = self._desk.briefing, self._told, self._call.workdir
+        briefing, told, workdir = self._deps.briefing, self._told, self._call.workdir
         if session is not None:
             asked = self._contact.step.approval
             answer = ""
@@ -163,7 +163,7 @@ class AgentAttempt:
             files=told.get("files", ()),
             handoff=_handoff(told),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
-            reads_rules_itself=_reads_rules(runtime) and self._desk.trusted(workdir),
+            reads_rules_itself=_reads_rules(runtime) and self._deps.trusted(workdir),
             allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
         )
 
@@ -178,28 +178,28 @@ class AgentAttempt:
         runner: Runner,
         role: RoleFacts,
         model: str | None,
-        purse: Purse,
+        reservation: BudgetReservation,
         session: str | None,
         notes: Sequence[str],
     ) -> tuple[AgentResult, EngineHost]:
-        call, desk = self._call, self._desk
+        call, deps = self._call, self._deps
         brief = await self._brief(runner.name, session)
-        permissions = permitted(desk.settings.permissions, role.name, self._told.get("permissions"))
+        permissions = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))
         permissions = role.narrow(permissions, runner.name)
         host = EngineHost(
             call=call,
             contact=self._contact,
-            clock=desk.clock,
+            clock=deps.clock,
             runtime=runner.name,
             role=role.name,
             permissions=permissions,
-            purse=purse,
-            hands=Hands(self._contact.tools, call, self._contact, permissions),
+            reservation=reservation,
+            tools=AgentTools(self._contact.tools, call, self._contact, permissions),
             stop=lambda: runner.interrupt(self._id),
         )
         began = False
         try:
-            allowance = await purse.open(self._prompt_tokens(brief, session))
+            allowance = await reservation.open(self._prompt_tokens(brief, session))
             request = self._request(role, model, brief, allowance, session, permissions)
             event = self._began(runner.name, request, notes)
             await self._contact.record(event)
@@ -209,7 +209,7 @@ class AgentAttempt:
             result = await self._see_through(runner, request, host)
             host.ended(result.usage)
         finally:
-            await asyncio.shield(self._settle(purse, host) if began else purse.put_back())
+            await asyncio.shield(self._settle(reservation, host) if began else reservation.put_back())
         return result, host
 
     def _prompt_tokens(self, brief: Brief, session: str | None) -> int:
@@ -245,7 +245,7 @@ class AgentAttempt:
             permissions=permissions,
             max_turns=told.get("max_turns") or role.max_turns,
             temperature=role.temperature,
-            trusted=self._desk.trusted(call.workdir),
+            trusted=self._deps.trusted(call.workdir),
             grace=call.grace,
             pool=call.pool,
             metadata={"execution": call.execution, "step": call.step},
@@ -254,7 +254,7 @@ class AgentAttempt:
     def _began(self, runtime: str, request: AgentRequest, notes: Sequence[str]) -> ev.AgentBegan:
         brief = request.brief
         return ev.AgentBegan(
-            self._desk.clock.now(),
+            self._deps.clock.now(),
             self._call.step,
             self._call.attempt,
             runtime,
@@ -286,16 +286,16 @@ class AgentAttempt:
                 host.ended(run.result().usage)
             raise
 
-    async def _settle(self, purse: Purse, host: EngineHost) -> None:
+    async def _settle(self, reservation: BudgetReservation, host: EngineHost) -> None:
         """What was used is known to the ledger and the journal before the attempt ends."""
         self._contact.tell(host.reported())
         host.over.set()
         await host.watched()
-        await purse.settle(host.used)
+        await reservation.settle(host.used)
 
     # -- after -----------------------------------------------------------------------------------
 
-    def _outcome(self, runtime: str, result: AgentResult, host: EngineHost, purse: Purse) -> str:
+    def _outcome(self, runtime: str, result: AgentResult, host: EngineHost, reservation: BudgetReservation) -> str:
         if result.success:  # also when its last words passed the budget: they are paid for
             if not host.told_text and result.output:
                 host.text(result.output)
@@ -305,9 +305,9 @@ class AgentAttempt:
         failure = result.failure
         if failure is None:
             failure = Failure(Category.TRANSIENT, f"{runtime} ended its turn before it was done", elsewhere=True)
-        if result.metadata.get("budget") and (held := purse.run_out(failure.message)) is not None:
+        if result.metadata.get("budget") and (held := reservation.run_out(failure.message)) is not None:
             raise held
-        if _comes_back(failure.resets_at, self._desk.clock.now()):
+        if _comes_back(failure.resets_at, self._deps.clock.now()):
             whose = f" ({self._account})" if self._account else ""
             said = f"{failure.message}{whose}"
             raise Held("quota", said, until=failure.resets_at, runtime=runtime, account=self._account)

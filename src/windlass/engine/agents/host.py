@@ -11,9 +11,9 @@ import msgspec
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.budget import known_part
-from windlass.engine.agents.hands import Hands
+from windlass.engine.agents.agent_tools import AgentTools
 from windlass.engine.agents.permits import verdict
-from windlass.engine.agents.purse import Purse
+from windlass.engine.agents.reservation import BudgetReservation
 from windlass.engine.perform import Held
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
@@ -40,16 +40,16 @@ class EngineHost:
         runtime: str,
         role: str,
         permissions: Permissions,
-        purse: Purse,
-        hands: Hands,
+        reservation: BudgetReservation,
+        tools: AgentTools,
         stop: Callable[[], Awaitable[None]],
     ) -> None:
         """`stop` ends the agent's turn: it is called when the budget is passed."""
         self._call, self._contact, self._clock = call, contact, clock
         self._runtime, self._role = runtime, role
         self._permissions = permissions
-        self._purse = purse
-        self._hands = hands
+        self._reservation = reservation
+        self._tools = tools
         self._stop = stop
         self.meter = call.meter
         """Where a runner says what its processes took of the machine, if it can tell."""
@@ -92,7 +92,7 @@ class EngineHost:
     async def afford(self, prompt: int) -> bool:
         await self.watched()  # the two write the same reservation
         if self.held is None:
-            self.held = await self._purse.afford(prompt)
+            self.held = await self._reservation.afford(prompt)
         return self.held is None
 
     def reported(self) -> ev.UsageReported:
@@ -107,13 +107,13 @@ class EngineHost:
         return Answer(answer.allow, answer.note)
 
     def tools(self) -> list[ToolSpec]:
-        return self._hands.specs()
+        return self._tools.specs()
 
     def effect(self, tool: str, arguments: Mapping[str, Any]) -> Effect:
-        return self._hands.effect(tool, arguments)
+        return self._tools.effect(tool, arguments)
 
     async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
-        return await self._hands.use(tool, arguments, use_id)
+        return await self._tools.use(tool, arguments, use_id)
 
     async def watched(self) -> None:
         """Let the last look at the budget come to its end."""
@@ -124,7 +124,7 @@ class EngineHost:
         seen = None
         while seen != self.used and self.held is None:
             seen = self.used
-            self.held = await self._purse.cover(seen)
+            self.held = await self._reservation.cover(seen)
         if self.held is not None and not await self._ends_by_itself():
             await self._stop()
 

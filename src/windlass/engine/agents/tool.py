@@ -16,8 +16,8 @@ from windlass.core.decide import Policy
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.core.state import State
 from windlass.engine.agents.attempt import AgentAttempt
-from windlass.engine.agents.choose import choose
-from windlass.engine.agents.desk import Briefing
+from windlass.engine.agents.deps import BriefingSource
+from windlass.engine.agents.runtimes import choose
 from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, Effect, Plan
 from windlass.plan.schema import kind_of, nearest
@@ -56,13 +56,13 @@ class AgentTool(Tool):
     """The tool that agent steps use."""
 
     runners: Mapping[str, Runner]
-    briefing: Briefing
+    briefing: BriefingSource
     ledger: Ledger
     clock: Clock
     settings: Settings
     policy: Policy
     trusted: Callable[[Path], bool]
-    bury: Callable[[], Awaitable[None]]
+    release_dead: Callable[[], Awaitable[None]]
     """Gives up what dead processes have set aside, so that nobody waits for it."""
     name: str = AGENT
     description: str = "An agent works on a task."

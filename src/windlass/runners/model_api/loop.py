@@ -27,7 +27,7 @@ from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import of_exception
 from windlass.runners.model_api.target import ModelTarget
 from windlass.runners.model_api.toolbox import DATA_RULE, BadCall, ModelCall, ModelTools, result_text
-from windlass.runners.model_api.wire import Exchange, UsageTally
+from windlass.runners.model_api.wire import ModelExchange, UsageTally
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -109,7 +109,7 @@ class Loop:
 
     async def _ask(self, model: Model) -> Failure | None:
         """One turn; its reply is in the conversation when this returns."""
-        turn = Exchange()
+        turn = ModelExchange()
         self.turns += 1
         failure: Failure | None
         try:
@@ -154,7 +154,7 @@ class Loop:
             self._engine_error = error  # the engine's own trouble, in the middle of a reply: not the model's
             raise
 
-    def _settle(self, turn: Exchange) -> None:
+    def _settle(self, turn: ModelExchange) -> None:
         if turn.text:
             self._said.append(turn.text)
         if (counted := turn.counted) is not None:
@@ -247,7 +247,7 @@ class Loop:
         )
 
 
-def _judge(turn: Exchange, target: ModelTarget) -> Failure | None:
+def _judge(turn: ModelExchange, target: ModelTarget) -> Failure | None:
     """What is wrong with a reply that came without an error."""
     response = turn.response
     if response is None:

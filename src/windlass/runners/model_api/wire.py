@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, StreamedResponse
     from pydantic_ai.tools import ToolDefinition
 
-__all__ = ["MOST_OUTPUT", "Counted", "Exchange", "UsageTally", "clients", "installed", "load", "open_model"]
+__all__ = ["MOST_OUTPUT", "Counted", "ModelExchange", "UsageTally", "clients", "installed", "load", "open_model"]
 
 MOST_OUTPUT = 32_000
 """Tokens that one reply is taken to have at most: that much is reserved under a limit. Anthropic's models are told so
@@ -102,7 +102,7 @@ def _openai(target: ModelTarget, http: Any, timeout: Any) -> Model:
     return OpenAIChatModel(target.model, provider=OpenAIProvider(openai_client=client))
 
 
-class Exchange:
+class ModelExchange:
     """One request and its reply. Whatever ends it, what had come by then stays here."""
 
     def __init__(self) -> None:

@@ -11,8 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathOf
 from starlette.responses import Response
 
-from windlass.agents.catalogue import Catalogue
-from windlass.agents.listing import catalogue_data
+from windlass.agents.catalogue import Catalogue, catalogue_data
 from windlass.assembly.tool_catalog import every_tool, tool_data, whole_data
 from windlass.engine.gates.view import breakers, manner, open_breakers
 from windlass.engine.single import tool_named

@@ -1,25 +1,30 @@
-"""What a scripted model says next: one `Reply`, whichever protocol it is asked in.
+"""The next words of a scripted model: one `Reply`, whichever protocol it is asked in.
 
     Reply.say("done")
     Reply.use("Write", {"file_path": "a.txt", "content": "hi"}).and_use("Read", {"file_path": "a.txt"})
     Reply.error(529, "overloaded", headers={"retry-after": "1"}, times=2)
 
 The named constructors are the only way to make one. Every one of them also takes the words of `How`.
+
+`Chooser` says which entry of a script a request gets, for models and runners alike. Entries with a `when` come first:
+the first one that fits and is not used up. Then those without, in their order. An entry serves `times` requests, or for
+ever with `repeat`. A function in place of the list decides everything itself.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from windlass.testing.scripted.received import Received
 
-__all__ = ["How", "Reply", "ToolUse"]
+__all__ = ["Chooser", "How", "Reply", "ScriptEntry", "Stream", "ToolUse", "halves", "pieces"]
 
 Kind = Literal["message", "error", "drop", "garbage", "hang"]
 Stop = Literal["end", "tool", "length", "refusal"]
@@ -181,3 +186,85 @@ class Reply:
         tools = "".join(f" + {use.name}" for use in self.uses)
         condition = f" when {self.when!r}" if self.when else ""
         return f"{what}{tools}{condition}"
+
+
+MOST_PIECES = 200
+"""A long text comes in larger pieces, not in more of them."""
+
+
+class Stream(NamedTuple):
+    """A streamed message as frames."""
+
+    text: list[bytes]
+    """The beginning and every piece of the text."""
+    rest: list[bytes]
+    """Uses of tools, and what ends the message."""
+
+
+def pieces(text: str) -> list[str]:
+    """A word each, with the space before it."""
+    words = re.findall(r"\s*\S+|\s+$", text)
+    size = -(-len(words) // MOST_PIECES) or 1
+    return ["".join(words[at : at + size]) for at in range(0, len(words), size)]
+
+
+def halves(text: str) -> list[str]:
+    """Two pieces: a client that takes the first for the whole is found out."""
+    middle = len(text) // 2
+    return [piece for piece in (text[:middle], text[middle:]) if piece]
+
+
+class ScriptEntry(Protocol):
+    """What a script is made of: a `Reply` or a `Turn`."""
+
+    @property
+    def when(self) -> str | Callable[[Any], bool] | None: ...
+
+    @property
+    def times(self) -> int: ...
+
+    @property
+    def repeat(self) -> bool: ...
+
+
+Asked = TypeVar("Asked")
+Said = TypeVar("Said", bound=ScriptEntry)
+
+
+class Chooser(Generic[Asked, Said]):
+    """A script, and how far it has come. One thread at a time."""
+
+    def __init__(self, script: Sequence[Said] | Callable[[Asked], Said], text_of: Callable[[Asked], str]) -> None:
+        self._function = script if callable(script) else None
+        self._entries: list[Said] = [] if callable(script) else list(script)
+        self._used = [0] * len(self._entries)
+        self._text_of = text_of
+
+    def choose(self, asked: Asked) -> Said | None:
+        """The entry for this request, which is then used once more; None when there is none left."""
+        if self._function is not None:
+            return self._function(asked)
+        for index in self._order():
+            entry = self._entries[index]
+            if (entry.repeat or self._used[index] < entry.times) and self._fits(entry, asked):
+                self._used[index] += 1
+                return entry
+        return None
+
+    def unused(self) -> list[str]:
+        """A line for every entry that some request should have had. One with `repeat` may serve nobody."""
+        pairs = zip(self._entries, self._used, strict=True)
+        return [
+            f"entry {place} of the script ({entry}) served {used} of {entry.times} requests"
+            for place, (entry, used) in enumerate(pairs, start=1)
+            if not entry.repeat and used < entry.times
+        ]
+
+    def _order(self) -> list[int]:
+        """Conditions first; the sort keeps the script's order among equals."""
+        return sorted(range(len(self._entries)), key=lambda index: self._entries[index].when is None)
+
+    def _fits(self, entry: Said, asked: Asked) -> bool:
+        if entry.when is None:
+            return True
+        return entry.when in self._text_of(asked) if isinstance(entry.when, str) else entry.when(asked)

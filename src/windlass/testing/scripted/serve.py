@@ -1,6 +1,6 @@
 """The scripted model's side of a connection: routes requests, asks for a reply, and sends it as the protocol words it.
 
-`Conversation` is what the server needs of `ScriptedModel`: who gets which reply, and where to note what happened.
+`ReplySource` is what the server needs of `ScriptedModel`: who gets which reply, and where to note what happened.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windlass.testing.scripted.received import Protocol as Wire
 from windlass.testing.scripted.received import Received
 from windlass.testing.scripted.reply import Reply
 
-__all__ = ["Conversation", "serve"]
+__all__ = ["ReplySource", "serve"]
 
 HOLD_LOOK = 0.005
 """Seconds between two looks at a `hold`: an event of threads cannot be awaited."""
@@ -25,7 +25,7 @@ WIRES: dict[Wire, ModuleType] = {"anthropic": anthropic_wire, "openai": openai_w
 ROUTES: dict[str, Wire] = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}
 
 
-class Conversation(Protocol):
+class ReplySource(Protocol):
     """Who decides, and who takes notes."""
 
     @property
@@ -44,7 +44,7 @@ class Conversation(Protocol):
     def wrong(self, what: str) -> None: ...
 
 
-async def serve(conversation: Conversation, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def serve(conversation: ReplySource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Everything that one client asks on one connection."""
     # `drain` then waits until all is sent: what a reply says before it breaks is never lost with the connection.
     writer.transport.set_write_buffer_limits(high=0)
@@ -63,7 +63,7 @@ async def serve(conversation: Conversation, reader: asyncio.StreamReader, writer
         writer.close()
 
 
-async def _answer(conversation: Conversation, exchange: Exchange) -> None:
+async def _answer(conversation: ReplySource, exchange: Exchange) -> None:
     request = exchange.request
     match request.method, request.path.rstrip("/"):
         case ("GET", "") | ("HEAD", _):
@@ -91,7 +91,7 @@ def _wire(request: Request) -> Any:
     return anthropic_wire if "anthropic-version" in request.headers else openai_wire
 
 
-async def _body(conversation: Conversation, exchange: Exchange, wire: Wire) -> dict[str, Any] | None:
+async def _body(conversation: ReplySource, exchange: Exchange, wire: Wire) -> dict[str, Any] | None:
     """The request's JSON; what is wrong with it is noted and answered."""
     body, why = _decoded(exchange.request)
     if not why:
@@ -124,7 +124,7 @@ def _shape(body: Any) -> str:
     return ""
 
 
-async def _reply(exchange: Exchange, conversation: Conversation, received: Received, reply: Reply) -> None:
+async def _reply(exchange: Exchange, conversation: ReplySource, received: Received, reply: Reply) -> None:
     wire, stamp = WIRES[received.protocol], _stamp(received)
     await asyncio.sleep(reply.delay)
     if reply.hold_at == "start":
@@ -145,7 +145,7 @@ async def _reply(exchange: Exchange, conversation: Conversation, received: Recei
             await _whole(exchange, conversation, received, reply)
 
 
-async def _stream(exchange: Exchange, conversation: Conversation, received: Received, reply: Reply) -> None:
+async def _stream(exchange: Exchange, conversation: ReplySource, received: Received, reply: Reply) -> None:
     wire = WIRES[received.protocol]
     frames = wire.stream(reply, received)
     await exchange.begin({**_stamp(received), **reply.headers})
@@ -172,7 +172,7 @@ async def _stream(exchange: Exchange, conversation: Conversation, received: Rece
             await exchange.end()
 
 
-async def _whole(exchange: Exchange, conversation: Conversation, received: Received, reply: Reply) -> None:
+async def _whole(exchange: Exchange, conversation: ReplySource, received: Received, reply: Reply) -> None:
     """Not a stream: what would break in the middle of one breaks in the middle of the body."""
     wire, headers = WIRES[received.protocol], {**_stamp(received), **reply.headers}
     if reply.hold_at == "middle":

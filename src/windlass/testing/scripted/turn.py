@@ -17,43 +17,43 @@ from windlass.core.events import Usage
 from windlass.errors import Category, Failure
 from windlass.ports.runner import AgentRequest, AgentResult
 
-__all__ = ["Act", "Ask", "Call", "Hang", "Move", "Note", "Say", "Spend", "Turn"]
+__all__ = ["ActMove", "AskMove", "CallMove", "HangMove", "Move", "NoteMove", "SayMove", "SpendMove", "Turn"]
 
 
-class Say(NamedTuple):
+class SayMove(NamedTuple):
     text: str
 
 
-class Act(NamedTuple):
+class ActMove(NamedTuple):
     tool: str
     summary: str
     input: Any
 
 
-class Spend(NamedTuple):
+class SpendMove(NamedTuple):
     usage: Usage
 
 
-class Note(NamedTuple):
+class NoteMove(NamedTuple):
     text: str
 
 
-class Ask(NamedTuple):
+class AskMove(NamedTuple):
     tool: str
     input: Any
     if_denied: Turn | None
 
 
-class Call(NamedTuple):
+class CallMove(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
 
 
-class Hang(NamedTuple):
+class HangMove(NamedTuple):
     pass
 
 
-Move: TypeAlias = Say | Act | Spend | Note | Ask | Call | Hang
+Move: TypeAlias = SayMove | ActMove | SpendMove | NoteMove | AskMove | CallMove | HangMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,17 @@ class Turn:
     @classmethod
     def giving(cls, result: AgentResult) -> Turn:
         """Exactly this result; the host is told its text, usage and session first, as a runtime would."""
-        said = (Say(result.output),) if result.output else ()
-        spent = (Spend(result.usage),) if result.usage != Usage() else ()
+        said = (SayMove(result.output),) if result.output else ()
+        spent = (SpendMove(result.usage),) if result.usage != Usage() else ()
         return cls(session=result.session, moves=(*said, *spent), result=result)
 
     def say(self, *pieces: str) -> Turn:
         """Text, a piece at a time."""
-        return self._and(*map(Say, pieces))
+        return self._and(*map(SayMove, pieces))
 
     def act(self, tool: str, summary: str = "", input: Any = None) -> Turn:
         """Use a tool of the runtime itself. The runner only tells of it: nothing is done."""
-        return self._and(Act(tool, summary, input))
+        return self._and(ActMove(tool, summary, input))
 
     def spend(
         self,
@@ -105,23 +105,23 @@ class Turn:
     ) -> Turn:
         """What the run has used so far, in all."""
         counts = (tokens_in, tokens_out, cache_read, cache_write, usd)
-        return self._and(Spend(Usage(*counts, source="unknown" if usd is None else "runtime", model=model)))
+        return self._and(SpendMove(Usage(*counts, source="unknown" if usd is None else "runtime", model=model)))
 
     def note(self, text: str) -> Turn:
         """Something the user should know."""
-        return self._and(Note(text))
+        return self._and(NoteMove(text))
 
     def ask(self, tool: str, input: Any = None, *, if_denied: Turn | None = None) -> Turn:
         """Ask for permission. Denied, `if_denied` goes on in place of the rest; without it, the run just goes on."""
-        return self._and(Ask(tool, input, if_denied))
+        return self._and(AskMove(tool, input, if_denied))
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Turn:
         """Use a tool of the engine, for real, by way of the host."""
-        return self._and(Call(tool, dict(arguments or {})))
+        return self._and(CallMove(tool, dict(arguments or {})))
 
     def hang(self) -> Turn:
         """Never go on, until somebody interrupts or cancels it."""
-        return self._and(Hang())
+        return self._and(HangMove())
 
     def done(self, output: str) -> Turn:
         """The end, with this output in place of what was said."""
@@ -148,7 +148,7 @@ class Turn:
 
     def __str__(self) -> str:
         """One line for people: which turn of a script this is."""
-        words = [type(move).__name__.lower() for move in self.moves]
+        words = [type(move).__name__.removesuffix("Move").lower() for move in self.moves]
         end = f"fail: {self.failure.message}" if self.failure else "done"
         condition = f", when {self.when!r}" if self.when else ""
         return f"{', '.join([*words, end])}{condition}"

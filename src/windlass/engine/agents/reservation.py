@@ -36,7 +36,7 @@ from windlass.errors import Category, ToolError
 from windlass.ports import Charge, Contact, Ledger, Usage
 from windlass.settings import BudgetSettings
 
-__all__ = ["Purse"]
+__all__ = ["BudgetReservation"]
 
 LEAST = {"usd": 0.001, "tokens": 1}
 """Room below this is none: no model call takes less."""
@@ -51,7 +51,7 @@ LOOKS_FOR_THE_DEAD = 20
 
 
 @dataclass(slots=True)
-class Purse:
+class BudgetReservation:
     """One attempt's money."""
 
     ledger: Ledger
@@ -59,7 +59,7 @@ class Purse:
     clock: Clock
     contact: Contact
     charge: Charge
-    bury: Callable[[], Awaitable[None]]
+    release_dead: Callable[[], Awaitable[None]]
     call_cost: Callable[[int], Amount]
     """The most that one call can use, by the tokens of its prompt; `usd` None: no price is known."""
     note: Callable[[str], None]
@@ -171,7 +171,7 @@ class Purse:
                 if self._is_reached(refusal):
                     raise self._question(refusal)
                 if looks % LOOKS_FOR_THE_DEAD == 0:
-                    await self.bury()
+                    await self.release_dead()
                 if (until := self._held_by_who_asks(refusal)) is not None:
                     raise Held("budget", _waits(refusal), until=until, scope=refusal.scope)
                 if looks == 1:  # the first look may have found that the others were dead

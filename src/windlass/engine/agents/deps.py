@@ -1,4 +1,4 @@
-"""What every agent's attempt shares: the runtimes, where roles are found, the ledger, the settings."""
+"""Shared by every agent's attempt: the runtimes, where roles are found, the ledger, the settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.core.decide import Policy
 from windlass.ports import Brief, Handoff, Ledger, Permissions, Runner
 from windlass.settings import Settings
 
-__all__ = ["Briefing", "Desk", "RoleFacts"]
+__all__ = ["AgentDeps", "BriefingSource", "RoleFacts"]
 
 
 class RoleFacts(Protocol):
@@ -30,7 +30,7 @@ class RoleFacts(Protocol):
     def narrow(self, permissions: Permissions, runtime: str) -> Permissions: ...
 
 
-class Briefing(Protocol):
+class BriefingSource(Protocol):
     """Where roles and skills are found, and prompts put together."""
 
     def role(self, name: str, workdir: Path) -> RoleFacts: ...
@@ -57,13 +57,13 @@ class Briefing(Protocol):
     def go_on(self, *, role: str, workdir: Path, reason: str, answer: str) -> Brief: ...
 
 
-class Desk(Protocol):
+class AgentDeps(Protocol):
     """Where an attempt finds what it needs."""
 
     @property
     def runners(self) -> Mapping[str, Runner]: ...
     @property
-    def briefing(self) -> Briefing: ...
+    def briefing(self) -> BriefingSource: ...
     @property
     def ledger(self) -> Ledger: ...
     @property
@@ -75,4 +75,4 @@ class Desk(Protocol):
     @property
     def trusted(self) -> Callable[[Path], bool]: ...
     @property
-    def bury(self) -> Callable[[], Awaitable[None]]: ...
+    def release_dead(self) -> Callable[[], Awaitable[None]]: ...

@@ -1,4 +1,4 @@
-"""The engine's own tools in an agent's hands: each use passes the gates a step passes, and has a scratch of its own."""
+"""The engine's own tools for an agent: each use passes the gates a step passes, and has a scratch of its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from windlass.errors import ApprovalOutdated, Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
 from windlass.ports import Call, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec
 
-__all__ = ["Hands"]
+__all__ = ["AgentTools"]
 
 
-class Hands:
+class AgentTools:
     """What one agent may use of the engine's tools: by itself, and from programs that it writes (`code.Caller`)."""
 
     def __init__(self, tools: Toolbox, call: Call, contact: Contact, permissions: Permissions) -> None:
