@@ -20,7 +20,7 @@ from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, mon
 from windlass.engine.spending import By, Page, Period, as_json, look_up
 from windlass.homes import prepare_home
 from windlass.journal.ledger import HEADINGS, SqliteLedger
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryLedger
 from windlass.ports import Charge, Spending, Usage
 
 if TYPE_CHECKING:

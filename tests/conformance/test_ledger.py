@@ -22,7 +22,7 @@ from ledger_model import Model
 from windlass.core.budget import Amount, Refusal, Scope
 from windlass.errors import UsageError
 from windlass.journal.ledger import HEADINGS, SqliteLedger
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryLedger
 from windlass.ports import Charge, Ledger, Spending, Usage
 
 AnyLedger = SqliteLedger | MemoryLedger

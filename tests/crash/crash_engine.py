@@ -12,7 +12,7 @@ from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.perform import Performer
 from windlass.journal.checkpoint import CheckpointFolder
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryLedger
 from windlass.ports import Journal, Tool
 from windlass.process import Supervisor
 from windlass.tools.registry import Registry

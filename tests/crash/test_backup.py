@@ -18,9 +18,8 @@ import windlass as library
 from windlass import Engine, Plan, Step, tool
 from windlass.core.events import encode
 from windlass.errors import UsageError, WindlassError
-from windlass.journal.backup import write_backup
+from windlass.journal.backup import BadBackup, restore_backup, write_backup
 from windlass.journal.deepcheck import check_home
-from windlass.journal.restore import BadBackup, restore_backup
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass

@@ -22,7 +22,7 @@ from windlass.engine.housekeeping import release_dead_reservations
 from windlass.engine.perform import Performer
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryLedger
 from windlass.ports import Health, Journal, Ledger, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings

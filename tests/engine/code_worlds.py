@@ -30,7 +30,7 @@ from windlass.engine.perform import Performer
 from windlass.errors import Failure
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryLedger
 from windlass.ports import ComposedTool, Head, Journal, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings

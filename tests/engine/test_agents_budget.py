@@ -17,7 +17,7 @@ from windlass.core.view import snapshot
 from windlass.engine.agents import reservation
 from windlass.errors import Category, Failure, NotFound, UsageError
 from windlass.journal.ledger import SqliteLedger
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryLedger
 from windlass.ports import AgentRequest, AgentResult, Amount, Charge, Host, Ledger, Usage
 from windlass.testing import ScriptedRunner, Turn
 

@@ -20,7 +20,7 @@ from windlass.engine.agents import reservation
 from windlass.engine.driver import head_of
 from windlass.errors import Category, Failure
 from windlass.journal.ledger import SqliteLedger
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryLedger
 from windlass.ports import AgentRequest, AgentResult, Amount, Host, Ledger, Usage
 from windlass.testing import MemoryJournal, ScriptedRunner, Turn
 

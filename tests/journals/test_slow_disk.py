@@ -10,7 +10,7 @@ from typing import Any
 
 import windlass
 from windlass import Plan, tool
-from windlass.journal.pace import DISTRUST_FOR, LONG, SHORT, TRUST_AFTER, Pace
+from windlass.journal.database import DISTRUST_FOR, LONG, SHORT, TRUST_AFTER, Pace
 
 
 class StuckCommits:

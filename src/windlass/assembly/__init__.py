@@ -24,8 +24,7 @@ from windlass.homes import find_home, prepare_home, user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.gatebook import SqliteGateBook
 from windlass.journal.ledger import SqliteLedger
-from windlass.journal.memory import MemoryJournal
-from windlass.journal.memory_ledger import MemoryLedger
+from windlass.journal.memory import MemoryJournal, MemoryLedger
 from windlass.journal.sqlite import SqliteJournal
 from windlass.ports import Runner, Tool, ToolLike, as_tool
 from windlass.process import Supervisor

@@ -45,7 +45,7 @@ def backup(
 def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
     """`restore` of a backup: into a home that is not there yet, or has no executions."""
     from windlass.homes import find_home
-    from windlass.journal.restore import restore_backup
+    from windlass.journal.backup import restore_backup
 
     if home:
         remember_home(home)

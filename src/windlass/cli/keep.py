@@ -48,7 +48,7 @@ def restore(
     home: Home = None,
 ) -> None:
     """Restore an execution from a checkpoint file, or a whole home from a backup."""
-    from windlass.journal.restore import is_backup
+    from windlass.journal.backup import is_backup
 
     if is_backup(file):
         restore_home(file, home, as_json)

@@ -2,6 +2,9 @@
 
 A request goes to the driver: directly if it is here, through the journal's inbox if it is elsewhere. An execution that
 no process drives is taken up just long enough to write the request down and obey it.
+
+To undo a step is the tools' business: one that can take back what it changed overrides `Tool.take_back`, as the file
+tools do. The files come first and the event second: killed in between, the same request finds it done, and writes it.
 """
 
 from __future__ import annotations
@@ -9,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from windlass.core import events as ev
 from windlass.core.advice import no_outcome, ways_after
 from windlass.core.budget import ScopeName
-from windlass.core.state import State
+from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.drivers import Launcher, LocalDrivers
@@ -22,10 +26,10 @@ from windlass.engine.inbox import checked_limit
 from windlass.engine.lookup import find_step
 from windlass.engine.observer import Observer
 from windlass.engine.requests import Requests, check_edits, persist
-from windlass.engine.undoing import take_back
-from windlass.errors import Conflict, UsageError
+from windlass.errors import Conflict, ToolError, UsageError, WindlassError
+from windlass.ports import Tool, Toolbox
 
-__all__ = ["Control"]
+__all__ = ["Control", "take_back"]
 
 
 class Control:
@@ -261,3 +265,52 @@ class Control:
                 return await self._observer.wait(execution)
         except TimeoutError:
             return await self._observer.state(execution)
+
+
+async def take_back(
+    state: State, step: StepState, *, driven: bool, tools: Toolbox, folder: Path, now: float, by: str
+) -> ev.StepUndone:
+    """Take back what the step and its items changed: the event that says so, to be written down."""
+    _refuse_untimely(state, step, driven)
+    names = [step.id, *(child.id for child in step.children or ())]
+    changes: list[dict[str, str]] = []
+    for tool in _one_of_each_class(tools):
+        try:
+            changes += await asyncio.to_thread(tool.take_back, folder, names, Path(state.workdir))
+        except ToolError as error:
+            raise _Refused(f"step {step.id}: {error.failure.message}", error) from error
+    if not changes:
+        raise UsageError(
+            f"there is nothing of step {step.id} to take back: it changed no file with the file tools here",
+            advice=("what commands and other programs changed is not written down",),
+        )
+    return ev.StepUndone(now, step.id, by, changes)
+
+
+def _refuse_untimely(state: State, step: StepState, driven: bool) -> None:
+    if driven:
+        raise UsageError(
+            f"execution {state.id} is running: nothing of it can be taken back now",
+            advice=(f"windlass pause {state.id}, or wait for its end",),
+        )
+    if step.undone:
+        raise UsageError(f"step {step.id} of {state.id} is undone already")
+    if not step.settled and not state.status.finished:
+        raise UsageError(
+            f"step {step.id} is {step.status}: it can still go on, and would build on what is taken back",
+            advice=(f"end the execution first: windlass cancel {state.id}",),
+        )
+
+
+def _one_of_each_class(tools: Toolbox) -> list[Tool]:
+    """One tool of each class that can take back changes: those of a class share the record of them."""
+    found = (tool for name in tools.names() if (tool := tools.get(name)) is not None)
+    return list({type(tool).take_back: tool for tool in found}.values())
+
+
+class _Refused(WindlassError):
+    """A tool cannot take it back, or will not: a file was changed since, or nothing of it is kept."""
+
+    def __init__(self, message: str, error: ToolError) -> None:
+        super().__init__(message, advice=error.failure.advice)
+        self.category = error.failure.category

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,9 +19,9 @@ from windlass.engine.agents.tool import AgentTool
 from windlass.engine.driver import Driver, World
 from windlass.engine.observer import POLL, Drivers
 from windlass.engine.perform import Performer
-from windlass.engine.recovery import environment_of
 from windlass.errors import JournalError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
+from windlass.version import __version__
 
 __all__ = ["Launcher", "LocalDrivers"]
 
@@ -157,6 +158,13 @@ def _log_failure(execution: str, task: asyncio.Task[State]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         trace = None if isinstance(error, WindlassError) else error
         _log.warning("the driver of %s stopped: %s", execution, error, exc_info=trace)
+
+
+def environment_of(sandbox: Sandbox | None) -> dict[str, str]:
+    """The versions here that matter for going on with an execution."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    code = {"quickjs": sandbox.version} if sandbox is not None else {}
+    return {"windlass": __version__, "python": python, **code}
 
 
 class Launcher:

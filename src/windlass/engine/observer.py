@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
-from windlass.engine.commits import Commits
 from windlass.engine.lookup import find_head
 from windlass.errors import Damaged, NotFound
 from windlass.ports import AskedQuestion, Entry, Head, Journal
@@ -17,12 +16,41 @@ from windlass.ports import AskedQuestion, Entry, Head, Journal
 if TYPE_CHECKING:
     from windlass.core.state import State
 
-__all__ = ["POLL", "Drivers", "Observer"]
+__all__ = ["POLL", "Commits", "Drivers", "Observer", "Subscriber"]
 
 POLL = 0.1
 """Seconds between looks at what other processes did."""
 STARTING = 20.0
 """Seconds that a driver may take to begin a pending execution; after that, none will."""
+
+
+Subscriber = Callable[[str, Sequence[ev.Event], int], None]
+"""Called with the execution, its new events, and the sequence of the last; with no events when its driver has ended."""
+
+
+class Commits:
+    """Passes each commit of a driver on to the subscribers.
+
+    They are called on the path of the commit, so they must only take a note and return.
+    """
+
+    __slots__ = ("_subscribers",)
+
+    def __init__(self) -> None:
+        self._subscribers: tuple[Subscriber, ...] = ()  # replaced, not changed: one may unsubscribe while it is called
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Returns the function that ends the subscription."""
+        self._subscribers = (*self._subscribers, subscriber)
+
+        def unsubscribe() -> None:
+            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+
+        return unsubscribe
+
+    def publish(self, execution: str, events: Sequence[ev.Event], seq: int) -> None:
+        for subscriber in self._subscribers:
+            subscriber(execution, events, seq)
 
 
 class Drivers:

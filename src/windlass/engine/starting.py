@@ -1,10 +1,10 @@
-"""Makes new executions: of a plan, or as a fork of an earlier one."""
+"""Makes new executions: of a plan, or as a fork of an earlier one that keeps what it completed (D8)."""
 
 from __future__ import annotations
 
 import os
 from asyncio import Task
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +12,12 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
-from windlass.core.state import State, fold
+from windlass.core.scope import scope_of
+from windlass.core.state import State, StepState, fold
+from windlass.core.transitions import StepStatus
 from windlass.engine.driver import head_of
 from windlass.engine.drivers import Launcher
 from windlass.engine.execution import Execution
-from windlass.engine.fork import fork_events
 from windlass.engine.lookup import find_plan_step
 from windlass.engine.observer import Observer
 from windlass.engine.plans import LoadedPlan, Plans
@@ -24,9 +25,11 @@ from windlass.errors import UsageError
 from windlass.ids import new_id
 from windlass.plan.load import bind_inputs
 from windlass.plan.model import Plan
+from windlass.plan.prepare import prepare
+from windlass.plan.template import TemplateProblem
 from windlass.ports import Journal
 
-__all__ = ["Handle", "Starter"]
+__all__ = ["Handle", "Starter", "fork_events"]
 
 Handle = Callable[[str, int, Task[State]], Execution]
 """Makes the handle of an execution that goes on here: its id, the sequence it had reached, the task that drives it."""
@@ -152,3 +155,73 @@ def _utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def fork_events(
+    origin: State,
+    *,
+    new_id: str,
+    now: float,
+    plan: Plan,
+    source: ev.Source,
+    inputs: Mapping[str, Any],
+    workdir: str,
+    from_step: str | None,
+) -> list[ev.Event]:
+    """The journal that the fork begins with.
+
+    Without `from_step`, everything completed is kept and the rest runs again. With it, that step and all that
+    waits for it run again, and the rest of what completed is kept.
+    """
+    graph = prepare(plan).graph
+    again: set[str] = set()
+    if from_step is not None:
+        again = {from_step, *graph.descendants(from_step)}
+    events: list[ev.Event] = [
+        ev.ExecutionCreated(
+            now,
+            id=new_id,
+            plan=msgspec.Raw(plan.encoded),
+            inputs=dict(inputs),
+            workdir=workdir,
+            source=source,
+            origin=ev.Origin("fork", origin.id, from_step),
+        )
+    ]
+    fork = fold(events, plan)
+    kept: set[str] = set()
+    for step_id in graph.order:
+        before = origin.steps.get(step_id)
+        # Something that is to run again must not have a kept result built upon it.
+        built_on = all(need in kept for need in graph.needs[step_id])
+        if before is None or step_id in again or not built_on:
+            continue
+        more: list[ev.Event] = []
+        if _done(before):
+            kept.add(step_id)
+            more = [ev.StepCompleted(now, step_id, before.output)]
+        elif before.children is not None:
+            more = _kept_items(fork, fork.steps[step_id], before.children, now)
+        for event in more:
+            fork.apply(event)
+        events += more
+    return events
+
+
+def _done(step: StepState) -> bool:
+    return step.status is StepStatus.COMPLETED and not step.undone
+
+
+def _kept_items(fork: State, step: StepState, before: Sequence[StepState], now: float) -> list[ev.Event]:
+    """The items of a foreach that were completed, where the fork has the same item at the same place."""
+    try:
+        scope = scope_of(fork, step)
+        if step.spec.foreach is None or not fork.prepared.condition(step.spec, scope):
+            return []
+        items = fork.prepared.items(step.spec, scope)
+    except TemplateProblem:
+        return []  # the step fails with it when its turn comes
+    same = [old for old, item in zip(before, items, strict=False) if _done(old) and old.item == item]
+    if not same:
+        return []
+    return [ev.StepExpanded(now, step.id, items), *(ev.StepCompleted(now, old.id, old.output) for old in same)]

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.errors import NotPermitted
-from windlass.homes.key import read_key
 from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, STATE_NAMES, user_folder
-from windlass.homes.proof import mark_home_as_ours, mark_new_home, read_proof
+from windlass.homes.proof import mark_home_as_ours, mark_new_home, read_key, read_proof
 from windlass.homes.safety import entry_flaw, folder_flaw, parents_flaw, state_flaw
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "prepare_home",
     "require_adoptable",
 ]
-
 
 log = logging.getLogger("windlass.homes")
 
@@ -195,7 +193,11 @@ def require_adoptable(home: Path) -> None:
 
 
 def adopt_home(home: Path, env: Mapping[str, str] = os.environ) -> None:
-    """Make it the user's own, and private."""
+    """Make a home whose content its user has seen the user's own, and private.
+
+    Files that say nothing about executions and that others may know or have prepared are not taken over: the server's
+    token, cached results of tools, the list of tools of MCP servers. They are made anew when they are needed.
+    """
     require_adoptable(home)
     os.chmod(home, 0o700)
     for name in NOT_TAKEN_OVER:

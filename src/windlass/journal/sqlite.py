@@ -1,7 +1,7 @@
 """The embedded journal: one SQLite file, WAL, `synchronous=FULL`.
 
 Appends of one turn of the event loop, from however many executions, share one commit (group commit). The commit
-runs on the loop while the disk is fast and in a writer thread otherwise (see `pace.py`), so that a slow disk holds
+runs on the loop while the disk is fast and in a writer thread otherwise (see `Pace`), so that a slow disk holds
 up only those who wait for it. Reads go through a second connection: a page of a list likewise on the
 loop, the rest in a thread. Several processes may use the file at once: SQLite serialises their commits, and
 `UNIQUE (execution, seq)` refuses whoever writes from a stale view.
@@ -26,8 +26,7 @@ import msgspec
 from windlass.core.events import Event, encode
 from windlass.core.questions import QuestionChanges
 from windlass.errors import Conflict, JournalError, Vanished
-from windlass.journal.database import Busy, Database, meaning
-from windlass.journal.pace import Pace
+from windlass.journal.database import Busy, Database, Pace, meaning
 from windlass.journal.presence import Presence
 from windlass.journal.questions import find_questions, forget_questions, update_index
 from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message

@@ -21,7 +21,7 @@ from windlass.testing.simulate import Act, Done, Fail, Hang, Script, simulate
 from windlass.testing.simulation import Simulation
 
 if TYPE_CHECKING:
-    from windlass.journal.memory_ledger import MemoryLedger
+    from windlass.journal.memory import MemoryLedger
     from windlass.testing.scripted_model import Received, Reply, ScriptedModel, Served, ToolUse
     from windlass.testing.scripted_runner import ScriptedRunner, Turn
     from windlass.testing.tool_conformance import exercise_tool
@@ -50,7 +50,7 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("Received", "Reply", "ScriptedModel", "Served", "ToolUse"), "windlass.testing.scripted_model"),
     **dict.fromkeys(("ScriptedRunner", "Turn"), "windlass.testing.scripted_runner"),
-    "MemoryLedger": "windlass.journal.memory_ledger",
+    "MemoryLedger": "windlass.journal.memory",
     "exercise_tool": "windlass.testing.tool_conformance",
 }
 """Imported when first asked for: a simulation needs no server."""
