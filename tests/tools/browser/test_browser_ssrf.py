@@ -59,9 +59,9 @@ async def test_h2_scripts_of_a_page_reach_no_other_port_no_metadata_and_no_file(
         assert await web.text(selector="#out") == "tried:"
         assert inside.connections == 0
         notes = "".join(opened["notes"])
-        assert "127.0.0.1 is not reached: it is a loopback address" in notes
-        assert "169.254.169.254 is not reached: it is a cloud's metadata service" in notes
-        assert any("not reached" in said for said in web.said)
+        assert "Blocked: 127.0.0.1 is a loopback address" in notes
+        assert "Blocked: 169.254.169.254 is a cloud's metadata service" in notes
+        assert any("Blocked" in said for said in web.said)
 
 
 async def test_h2_a_redirect_inside_is_refused_and_the_error_says_by_whom(make_web: Callable[..., Web]) -> None:
@@ -71,7 +71,7 @@ async def test_h2_a_redirect_inside_is_refused_and_the_error_says_by_whom(make_w
             web = make_web(private=(f"127.0.0.1:{server.port}",))
             failure = await web.failure("open", url=server.url("/"))
             assert failure.category is Category.PERMISSION
-            assert "127.0.0.1 is not reached: it is a loopback address" in failure.message
+            assert "Blocked: 127.0.0.1 is a loopback address" in failure.message
             assert failure.final
             assert inside.connections == 0
 
@@ -81,7 +81,7 @@ async def test_h2_a_name_that_changes_its_mind_leads_nowhere_else(make_web: Call
         names = Names(rebind_example=[["93.184.215.14"], ["127.0.0.1"]])
         web = make_web(private=(), resolve=names)
         failure = await web.failure("open", url=f"http://rebind.example:{server.port}/")
-        assert "rebind.example (127.0.0.1) is not reached" in failure.message
+        assert "Blocked: rebind.example (127.0.0.1) is" in failure.message
         assert server.connections == 0
 
 
@@ -137,7 +137,7 @@ async def test_h2_the_browsers_own_controls_are_closed_to_pages(web: Web) -> Non
         (profile,) = web.temporary.glob("windlass-browser-*/profile/DevToolsActivePort")
         port = int(profile.read_text().split()[0])
         failure = await web.failure("open", url=f"http://127.0.0.1:{port}/json/version")
-        assert failure.message == f"127.0.0.1:{port} is not reached: it is the browser's own"
+        assert failure.message == f"Blocked: 127.0.0.1:{port} is the browser's own port"
         routes["/try"] = trying(f"http://127.0.0.1:{port}/json/version")
         await web.use("open", url=server.url("/try"), text="tried:")
         assert await web.text(selector="#out") == "tried:"

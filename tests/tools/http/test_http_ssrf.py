@@ -35,7 +35,7 @@ async def test_h2_the_checked_address_is_the_connected_one_whatever_dns_says_nex
         await web.close()
         failure = await web.failure("get", good.url(host="turncoat.test"))
         assert (failure.category, failure.final) == (Category.PERMISSION, True)
-        assert "turncoat.test (127.0.0.2) is not reached" in failure.message
+        assert "Blocked: turncoat.test (127.0.0.2) is" in failure.message
         assert not inside.connections
 
 

@@ -143,7 +143,7 @@ class SocksProxy:
             raise ToolError(str(error), category=Category.LOGIC) from None
         addresses = await self._guard.addresses(host, port)
         if port in self._ours and any(_is_here(address) for address in addresses):
-            raise Refused(f"{host}:{port} is not reached: it is the browser's own")
+            raise Refused(f"Blocked: {host}:{port} is the browser's own port")
         failed = "no address"
         for address in addresses:
             try:

@@ -39,6 +39,8 @@ __all__ = [
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, for a port, as texts."""
 MOST_ADDRESSES = 64
+SETTINGS = "~/.config/windlass/config.toml"
+"""The file of the user's own settings: a project's cannot open anything."""
 LOOK_UP = 15.0
 """Seconds after which a name counts as not found."""
 
@@ -111,17 +113,17 @@ class Guard:
 
     def _check_lists(self, host: str, port: int) -> None:
         if _fit(self._deny, host, port):
-            raise Refused(f"{host} is not reached: network.deny names it")
+            raise Refused(f"Blocked: {host} is in network.deny")
         if self._allow and not _fit(self._allow, host, port):
             raise Refused(
-                f"{host} is not reached: network.allow names the only hosts, and it is none of them",
-                f"if it is to be reached, add {host!r} to network.allow in your settings",
+                f"Blocked: {host} is not in network.allow",
+                f"to allow it, add {host!r} to network.allow in {SETTINGS}",
             )
 
     def _check_address(self, host: str, port: int, ip: Ip) -> None:
         here = host if host == str(ip) else f"{host} ({ip})"
         if any(rule.fits_address(ip, port) for rule in self._deny):
-            raise Refused(f"{here} is not reached: network.deny names its address")
+            raise Refused(f"Blocked: the address of {here} is in network.deny")
         kind = why_not_public(ip)
         if kind is None or any(rule.fits_address(ip, port) for rule in self._private):
             return
@@ -129,8 +131,8 @@ class Guard:
             return
         opening = f"{host}:{port}" if kind in LOOSE and ":" not in host else str(plain(ip))
         raise Refused(
-            f"{here} is not reached: it is {kind}",
-            f"if it is yours and is to be reached, add {opening!r} to network.private in your settings",
+            f"Blocked: {here} is {kind}",
+            f"if it is yours, allow it: add {opening!r} to network.private in {SETTINGS}",
         )
 
     async def _look_up(self, host: str, port: int) -> list[Ip]:

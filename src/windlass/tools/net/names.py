@@ -66,7 +66,7 @@ def read_address(text: str) -> Address:
         raise ValueError("the address is not complete: write it like https://example.com/path")
     scheme = found["scheme"].lower()
     if scheme not in _PORTS:
-        raise ValueError(f"{scheme}: is not reached from here: only http and https are")
+        raise ValueError(f"{scheme}: addresses are blocked: only http and https are allowed")
     if "@" in found["authority"]:
         raise ValueError("the address has a user or a password in it; give them with auth_env or a header")
     parts = _AUTHORITY.fullmatch(found["authority"])
