@@ -54,7 +54,7 @@ _CHILDREN_SEE = [
 
 
 def child_environment(settings: Settings, env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a step's processes get to see: an allow-list, never the engine's whole environment."""
+    """The environment of a step's processes: an allow-list, never the engine's whole environment."""
     return {name: env[name] for name in (*_CHILDREN_SEE, *settings.env_allow) if name in env}
 
 

@@ -31,7 +31,7 @@ class Programs(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """What can be made again at any time."""
+    """The folder for files that can be made again at any time."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path(os.environ.get("HOME") or Path.home()) / ".cache")
     return Path(base) / "windlass"
 

@@ -1,4 +1,4 @@
-"""Where plans are read from files, with the tools and roles that they name."""
+"""Load plans from files, with the tools and roles that they name."""
 
 from __future__ import annotations
 

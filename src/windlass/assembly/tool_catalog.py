@@ -1,4 +1,4 @@
-"""What is told of the tools that there are: the same in `windlass tools`, over HTTP and over MCP."""
+"""The catalog of all tools: the same in `windlass tools`, over HTTP and over MCP."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def whole_data(engine: Engine, tool: Tool) -> dict[str, Any]:
 
 
 def file_of(engine: Engine, kept: ComposedTool) -> Path:
-    """Where its program is; what is said about it is beside that."""
+    """The file of its program; its description is beside that."""
     return (user_folder() if kept.everywhere else engine.home) / FOLDER / f"{kept.name}.js"
 
 
@@ -113,7 +113,7 @@ class _Unknown(Mapping[str, Any]):
 
 
 def _effect(tool: Tool) -> str | None:
-    """What a repetition does, where that is the same for all arguments."""
+    """The effect, where it is the same for all arguments."""
     try:
         return str(tool.effect(_Unknown()))
     except Exception:  # it was asked for, by a tool that may be anybody's

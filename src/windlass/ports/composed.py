@@ -29,7 +29,7 @@ class ComposedTool:
 
 
 class Uses(NamedTuple):
-    """How often a tool was used."""
+    """Counts of the uses of a tool."""
 
     times: int = 0
     failed: int = 0
@@ -37,7 +37,7 @@ class Uses(NamedTuple):
 
 
 class Shelf(Protocol):
-    """Where composed tools are kept."""
+    """The place for composed tools."""
 
     def all(self) -> list[ComposedTool]:
         """Every one that can be used, by name; a project's own stands before one for all projects."""

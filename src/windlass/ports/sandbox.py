@@ -58,12 +58,12 @@ class ProgramError(Exception):
         self.call = call
         """The number of the call whose failure it did not catch."""
         self.log = log
-        """What it logged since the last turn."""
+        """Its log since the last turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramLimits:
-    """What one program, with everything that it calls, may use."""
+    """Limits of one program, with everything that it calls."""
 
     memory: int = 64 * 1024 * 1024
     """Bytes of its machine, all included."""
@@ -87,12 +87,12 @@ class Program:
     data: Mapping[str, Any] | None = None
     """Further names that it sees, with their values: `inputs`, `steps`, `args`."""
     seed: str = ""
-    """What `Math.random` starts from."""
+    """The seed of `Math.random`."""
     now: float = 0.0
-    """What `Date` says at its beginning, in seconds since the epoch."""
+    """The time of `Date` at its beginning, in seconds since the epoch."""
     limits: ProgramLimits = ProgramLimits()
     name: str = "program.js"
-    """How the program is called where it says in which line something went wrong."""
+    """The program's name in messages that name a line."""
 
 
 class GuestCall(NamedTuple):
@@ -105,14 +105,14 @@ class GuestCall(NamedTuple):
 
 
 class GuestError(NamedTuple):
-    """What a program gets to see of a call that failed."""
+    """The error that a program sees of a call that failed."""
 
     message: str
     category: str = "logic"
 
 
 class Delivery(NamedTuple):
-    """What came of a call."""
+    """The outcome of a call."""
 
     number: int
     at: float
@@ -122,12 +122,12 @@ class Delivery(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """How far a program came."""
+    """The state of a program after a turn."""
 
     calls: tuple[GuestCall, ...] = ()
     """Calls that are new."""
     log: str = ""
-    """What it logged since the last turn."""
+    """Its log since the last turn."""
     done: bool = False
     value: Any = None
     """Its result, once it is done."""
@@ -166,11 +166,11 @@ class Sandbox(Protocol):
         ...
 
     async def check(self, source: str) -> str | None:
-        """What is wrong with the text of a program, or None. Nothing of it is run."""
+        """The fault in the text of a program, or None. Nothing of it is run."""
         ...
 
     async def health(self) -> Health:
-        """Whether programs can run here, and which layers hold them."""
+        """The health of the sandbox here, with the layers that hold programs."""
         ...
 
     async def close(self) -> None: ...

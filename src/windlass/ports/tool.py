@@ -41,7 +41,7 @@ class Health:
     ok: bool
     detail: str = ""
     advice: str = ""
-    """How to fix it."""
+    """The command or change that fixes it."""
     back_in: float | None = None
     """Seconds after which it may be well again by itself."""
     unset: bool = False
@@ -63,7 +63,7 @@ class PersonAnswer(NamedTuple):
     allow: bool
     note: str
     basis: Mapping[str, str]
-    """What the answer rests on, for `Call.approved`."""
+    """The basis of the answer, for `Call.approved`."""
 
 
 class Contact(Protocol):
@@ -71,7 +71,7 @@ class Contact(Protocol):
 
     @property
     def state(self) -> State:
-        """Where the execution stands; to be read only."""
+        """The state of the execution; to be read only."""
         ...
 
     @property
@@ -167,7 +167,7 @@ class Call:
         self.timeout = timeout
         """Seconds this attempt may take; the engine enforces it."""
         self.reduced = reduced
-        """How many times a resource failure asked for reduced usage: halve what you use each time."""
+        """Number of resource failures that asked for reduced usage: halve what you use each time."""
         self.env = env
         """The environment that children get: an allow-list, never the engine's own."""
         self.output = output
@@ -179,9 +179,9 @@ class Call:
         self.origin = origin
         """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
         self.meter = meter or Meter()
-        """Where it says what it took of the machine."""
+        """The meter for what it takes of the machine."""
         self.approved = approved
-        """What the person's answer rests on (`core.approval.Basis`); None when nobody was asked."""
+        """The basis of the person's answer (`core.approval.Basis`); None when nobody was asked."""
         self.pool = pool
         """Memory that the processes of all steps of the execution share; None is no limit."""
         self._stopping: threading.Event | None = None
@@ -390,7 +390,7 @@ class _Adapted(Tool):
 
 
 class Toolbox(Protocol):
-    """Where tools are found."""
+    """The tools that can be found by name."""
 
     def get(self, name: str) -> Tool | None: ...
 

@@ -30,7 +30,7 @@ def _always(settings: Settings) -> bool:
 
 
 class Entry(NamedTuple):
-    """Where a built-in tool comes from."""
+    """The module of a built-in tool, and when there is one."""
 
     module: str
     """The module whose `build_tools` builds it."""
@@ -87,7 +87,7 @@ TABLE: dict[str, Entry] = {
 
 @dataclass(frozen=True)
 class ToolSetup:
-    """What a built-in tool may be built from."""
+    """The things that a built-in tool may be built from."""
 
     settings: Settings
     home: Path

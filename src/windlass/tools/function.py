@@ -130,7 +130,7 @@ def _plain(constant: Any) -> Any:
 
 
 def _metered(function: Callable[..., Any], keywords: dict[str, Any], meter: Meter) -> Any:
-    """What a function gives, in a thread of its own, whose computing is its own."""
+    """Run the function in this thread, and count the thread's computing."""
     before = time.thread_time()
     try:
         return function(**keywords)

@@ -65,7 +65,7 @@ class Registry:
         return sorted({*self._tools, *self._built_in, *(tool.name for tool in self._more())})
 
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        """What the named tool finds wrong with the arguments."""
+        """Everything that the named tool finds wrong with the arguments."""
         return self._known(name).validate(arguments)
 
     def _known(self, name: str) -> Tool:

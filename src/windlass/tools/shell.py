@@ -59,9 +59,9 @@ class ShellArguments(Arguments):
     argv: list[Word] | None = Field(default=None, min_length=1)
     """A program and its arguments, with no shell in between."""
     shell: str = "sh"
-    """Which shell reads the line: sh, bash, zsh …"""
+    """The shell that reads the line: sh, bash, zsh …"""
     cwd: str = "."
-    """Where it runs, relative to the working directory."""
+    """The folder that it runs in, relative to the working directory."""
     env: dict[str, Word] = {}
     """Added to the allow-listed environment."""
     stdin: str | None = None
@@ -70,7 +70,7 @@ class ShellArguments(Arguments):
     ok: list[int] = [0]
     """Exit codes that mean success."""
     limits: CommandLimits | None = None
-    """What it may use. It is killed when it passes one of these."""
+    """Limits. The command is killed when it passes one of them."""
     isolate: Isolation = "none"
     """files: it can write in the working directory and its own TMPDIR alone; network: there is none; all: both."""
 
@@ -91,7 +91,7 @@ class ShellResult(Arguments):
     stdout: str
     stderr: str
     truncated: bool
-    """Whether some of the output was left out."""
+    """True if some of the output was left out."""
 
 
 class Shell(Tool):
@@ -252,7 +252,7 @@ def _over(ended: Exit, given: ShellArguments, result: dict[str, Any]) -> ToolErr
 
 
 def _near(limits: ProcessLimits, ended: Exit) -> str:
-    """What to tell the user of a command that came close to a limit; empty if it did not."""
+    """A note on a command that came close to a limit; empty if it did not."""
     if ended.used is None:
         return ""
     close = []

@@ -38,7 +38,7 @@ class _Worker(threading.Thread):
 
 
 def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
-    """What the function gives or raises, once it is done in a thread of its own."""
+    """The result of the function, run in a thread of its own."""
     loop = asyncio.get_running_loop()
     work: asyncio.Future[Any] = loop.create_future()
 

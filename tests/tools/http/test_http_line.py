@@ -85,7 +85,7 @@ async def test_h2_a_client_for_others_reaches_no_more_than_the_tools_do() -> Non
         async with open_client(Guard(NetworkSettings(private=("127.0.0.1",)))) as client:
             assert (await client.get(server.url())).text == "here"
             for url in ("http://127.0.0.2/", "http://[::1]/", "ftp://127.0.0.1/"):
-                with pytest.raises(ToolError, match="(?i)blocked"):
+                with pytest.raises(ToolError, match=r"(?i)blocked"):
                     await client.get(url)
 
 

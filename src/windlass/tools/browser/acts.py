@@ -235,7 +235,7 @@ async def links(tab: Tab, given: Links, call: Call, seconds: float) -> dict[str,
 
 @contextmanager
 def _honest(tab: Tab) -> Iterator[None]:
-    """What comes from a page may have any shape."""
+    """Turn data of an unexpected shape into a failure: a page may send anything."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -247,7 +247,7 @@ def _lie(tab: Tab) -> ToolError:
 
 
 async def _asked(tab: Tab, selector: str | None, script: str, limits: Any, seconds: float) -> tuple[Any, Any]:
-    """What a script of ours finds in the page. A page can lie to it, but only about itself."""
+    """Run a script of ours in the page. A page can lie to it, but only about itself."""
     what = f"has no {selector!r}" if selector is not None else "gave no answer"
     async with in_words(tab, what, seconds):
         if selector is None:

@@ -162,13 +162,13 @@ class Close(Arguments):
 
 
 class Shown(Arguments):
-    """Where the page is after it."""
+    """The address of the page afterwards."""
 
     page: str
     """Its name."""
     url: str
     notes: list[str]
-    """What happened on the side: dialogs, popups, requests that were refused."""
+    """Events on the side: dialogs, popups, requests that were refused."""
 
 
 class Opened(Shown):

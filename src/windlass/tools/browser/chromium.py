@@ -162,7 +162,7 @@ class Chromium:
 
 
 async def health(settings: BrowserSettings, env: Mapping[str, str], supervisor: Supervisor) -> Health:
-    """Whether there is a browser and the library that drives it, and which."""
+    """The health of the browser and of the library that drives it, with their versions."""
     from importlib.util import find_spec
 
     if find_spec("playwright") is None:
@@ -227,7 +227,7 @@ class Folder:
 
     @property
     def files(self) -> Path:
-        """Where downloads arrive."""
+        """The folder for downloads."""
         return self.path / "files"
 
     def remove(self) -> None:

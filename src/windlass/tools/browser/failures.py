@@ -1,4 +1,4 @@
-"""What went wrong in a page, in words: which page, what it was waited for, and what it shows instead."""
+"""Failures in a page, in words: the page, what was waited for, and what it shows instead."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def waited(tab: Tab, what: str, seconds: float, shows: str, url: str | None = No
 
 @asynccontextmanager
 async def in_words(tab: Tab, what: str, seconds: float, url: str | None = None) -> AsyncIterator[None]:
-    """What playwright raises, as a `ToolError`. `what` completes a sentence: `did not show the text 'Ready'`."""
+    """An error of playwright as a `ToolError`. `what` completes a sentence: `did not show the text 'Ready'`."""
     from playwright.async_api import Error
     from playwright.async_api import TimeoutError as Late
 

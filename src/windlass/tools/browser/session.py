@@ -1,4 +1,4 @@
-"""What one execution has in the browser: a context of its own with its cookies, its proxy, and its pages by name."""
+"""One execution's part of the browser: a context with its own cookies, its proxy, and its pages by name."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Session:
         self.current = "main"
         """The page that was opened last."""
         self.secrets: set[str] = set()
-        """What was filled in from the environment: nothing that is told shows it."""
+        """Values that were filled in from the environment: no result shows them."""
         self.busy = 0
         self.ended = False
         self._notes: dict[str, None] = {}
@@ -125,7 +125,7 @@ class Session:
 
     @property
     def hidden(self) -> list[str]:
-        """What nothing that is told may show, the longest first: one may be a part of another."""
+        """Texts that no result may show, the longest first: one may be a part of another."""
         return sorted(self.secrets, key=len, reverse=True)
 
     def note(self, text: str) -> None:
@@ -133,7 +133,7 @@ class Session:
             self._notes[text] = None
 
     def notes(self) -> list[str]:
-        """What happened since this was asked last."""
+        """The notes since the last call."""
         for refusal in self.proxy.news():
             self.note(f"a request of the page was refused: {refusal}")
         told, self._notes = list(self._notes), {}

@@ -56,7 +56,7 @@ class SocksProxy:
         return next(reversed(self._reasons.values()), None)
 
     def news(self) -> list[str]:
-        """What was refused since this was asked last."""
+        """The refusals since the last call."""
         told, self._news = list(self._news), {}
         return told
 

@@ -158,7 +158,7 @@ class BrowserTools:
         return {"closed": await self._sessions.end(call.execution, args.page)}
 
     def _told(self, tab: Tab, found: dict[str, Any], call: Call) -> dict[str, Any]:
-        """What was found, and where the page is now."""
+        """The result, with the address of the page now."""
         result = {"page": tab.name, "url": tab.page.url[:LONGEST], "notes": tab.session.notes(), **found}
         secrets = tab.session.hidden
         clean: dict[str, Any] = acts.without(result, secrets) if secrets else result

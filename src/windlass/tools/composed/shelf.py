@@ -139,7 +139,7 @@ _Stamp = tuple[int, int, int, int]
 
 
 class Found(NamedTuple):
-    """What a look into a folder gave."""
+    """The result of a look into a folder."""
 
     tools: dict[str, ComposedTool]
     problems: list[str]
@@ -153,7 +153,7 @@ class Folder:
         self._read: dict[str, tuple[tuple[_Stamp, _Stamp], ComposedTool | str]] = {}
         """By name: how its two files looked when they were read last, and what came of that."""
         self._room = MOST_BYTES
-        """What may still be read in this look."""
+        """Bytes that may still be read in this look."""
 
     def look(self) -> Found:
         """Everything in it; what has not changed is not read again."""
@@ -175,7 +175,7 @@ class Folder:
             return None
 
     def holds(self, name: str) -> bool:
-        """Whether there is anything of that name, be it damaged."""
+        """True if there is anything of that name, be it damaged."""
         return any(os.path.lexists(self.path / f"{name}{ending}") for ending in _LIMITS)
 
     def save(self, tool: ComposedTool) -> Path:
@@ -304,7 +304,7 @@ def _stamp(folder: int, name: str, ending: str, present: set[str]) -> _Stamp:
 
 
 def _content(folder: int, file: str, most: int) -> bytes:
-    """What is in a file, if it is a file and not too large. A link is not followed, a pipe is not waited for."""
+    """The content of a regular file that is not too large. A link is not followed, a pipe is not waited for."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:

@@ -120,7 +120,7 @@ def _too_large(what: str, given: Download) -> ToolError:
 
 
 def _length(answered: Answered) -> int:
-    """What the other side says it will send; 0 when it does not say."""
+    """The size that the other side announces; 0 if it does not."""
     text = str(answered.response.headers.get("content-length", ""))
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 

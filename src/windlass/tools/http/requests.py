@@ -54,7 +54,7 @@ def _ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
 
 
 def secrets_of(ask: Ask) -> list[str]:
-    """What was sent that no answer may show, in the spellings that answers may have, the longest first."""
+    """Secrets of the request that no result may show, in every spelling that an answer may have, the longest first."""
     found = [value for name, value in ask.headers.items() if _SECRET.search(name) and name != "idempotency-key"]
     found += [part for value in found for part in re.split(r"[\s;,=]+", value)]
     told = {value for value in found if len(value) >= _SHORTEST}

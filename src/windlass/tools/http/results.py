@@ -33,7 +33,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 class Response(Arguments):
     status: int
     url: str
-    """Who answered, after all redirects."""
+    """The address that answered, after all redirects."""
     headers: dict[str, str]
     json_: Any = Field(default=None, alias="json")
     """The body, when it is JSON."""
@@ -53,7 +53,7 @@ class Downloaded(Arguments):
     url: str
     headers: dict[str, str]
     path: str
-    """Where it is: from the working directory, or in full for an artifact."""
+    """The file: from the working directory, or in full for an artifact."""
     artifact: bool
     bytes: int
     sha256: str
@@ -149,7 +149,7 @@ def body_of(data: bytes, truncated: bool, kind: str, encoding: str | None) -> di
 
 
 def _json(data: bytes) -> Any:
-    """What says it is JSON and is not is text; so are numbers that nobody can write down again."""
+    """Read JSON; a body that is not JSON, or has numbers that JSON cannot write, is text."""
     try:
         value = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
         msgspec.json.encode(value)

@@ -33,14 +33,14 @@ __all__ = ["MOST_TOOLS", "Connection", "Way", "load_library"]
 MOST_PAGES = 50
 MOST_TOOLS = 1_000
 MOST_CHANGES = 100
-"""How often a server may change its list before we stop asking."""
+"""Changes of a server's list before we stop asking."""
 PING = 5.0
 PARTING = 8.0
 """Seconds for the end of a conversation, in order; then it is cut."""
 
 
 class Way(Protocol):
-    """How messages get to a server and back."""
+    """A transport of messages to a server and back."""
 
     ended: asyncio.Event
     """Nothing more will be heard."""
@@ -53,11 +53,11 @@ class Way(Protocol):
     """Why we stopped listening to it, if we did: it said too much."""
 
     def words(self) -> str:
-        """How it ended, for people; empty when there is nothing to say."""
+        """The reason of its end, for people; empty when there is nothing to say."""
         ...
 
     def died(self) -> bool:
-        """Whether it was there, and ended by itself."""
+        """True if it was there, and ended by itself."""
         ...
 
 
@@ -126,7 +126,7 @@ class Connection:
             raise ToolError.of(await self.failure(error, "starting it", self._noted)) from error
 
     async def failure(self, error: BaseException, doing: str, noted: Refusal, *, asked: bool = False) -> Failure:
-        """What the error means, with what is known of its end, if it has ended. `asked`: it may have begun to act."""
+        """The failure that an error means, with the server's end if it has ended. `asked`: it may have begun to act."""
         found = failure_of(error, self._server, self._redactor, noted, doing)
         if self._ended.is_set():
             await asyncio.wait({self._task}, timeout=PARTING)

@@ -110,7 +110,7 @@ MOST_CHARACTERS = 64
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _STRANGE = re.compile(r"[^a-z0-9]+")
 _KEPT = frozenset({"constructor", "prototype", "then"})
-"""What every object or promise of JavaScript has: a tool of that name would be taken for it."""
+"""Members of every object or promise of JavaScript: a tool of that name would be taken for it."""
 
 
 def plain(name: str) -> str:

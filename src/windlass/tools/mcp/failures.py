@@ -1,4 +1,4 @@
-"""What went wrong between us and an MCP server, as the failure that the engine decides by (C3)."""
+"""Errors of an MCP server, as the failures that the engine decides by (C3)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _look(server: Server) -> tuple[str, ...]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """What is in the groups that anyio wraps errors in."""
+    """The errors in the groups that anyio wraps them in."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _causes(inner)

@@ -29,7 +29,7 @@ CONNECTING = 30.0
 
 @dataclass(slots=True)
 class Refusal:
-    """What the last answer to a request said, if it was a refusal."""
+    """The last answer to a request, if it was a refusal."""
 
     status: int | None = None
     retry_after: float | None = None

@@ -1,4 +1,4 @@
-"""What a server's tool gave, as plain data: structured content if there is some, else its text.
+"""The result of a server's tool as plain data: structured content if there is some, else its text.
 
 Images, audio, blobs and texts that are too long become files among the step's artifacts; the result says where.
 """

@@ -111,7 +111,7 @@ class _Search:
         return servers[:MOST_SERVERS], self._problems
 
     def _local(self, claude: dict[str, Any]) -> dict[str, Any]:
-        """What Claude Code's user keeps for this folder alone."""
+        """The servers that Claude Code's user keeps for this folder alone."""
         projects = claude.get("projects")
         found = projects.get(str(self._folder.resolve())) if isinstance(projects, dict) else None
         return found if isinstance(found, dict) else {}
@@ -162,7 +162,7 @@ class Server:
     """As it stands in `mcp.NAME.TOOL`."""
     told: McpServerSettings
     source: str = "your settings"
-    """Where it is named, for people."""
+    """The file that names it, for people."""
     title: str = ""
     """Its name as it is written there."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class Server:
         return [self.told.command or "", *self.told.args]
 
     def environment(self, env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-        """What its process sees: what all children see, what the user allows it besides, and what its entry says."""
+        """The environment of its process: that of all children, what the user allows besides, and its entry's own."""
         allowed = {name: environ[name] for name in self.told.env_allow if name in environ}
         return {**env, **allowed, **self.told.env}
 
@@ -242,7 +242,7 @@ def from_opencode(entry: Mapping[str, Any], env: Mapping[str, str]) -> Definitio
 
 
 def is_windlass(told: McpServerSettings) -> bool:
-    """Whether it is this program: an engine that uses itself would go round in circles."""
+    """True if it is this program: an engine that uses itself would go round in circles."""
     program, args = (told.command or "").rpartition("/")[2], told.args
     return bool(args) and args[-1] == "mcp" and (program == "windlass" or "windlass" in args)
 

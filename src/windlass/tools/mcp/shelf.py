@@ -1,4 +1,4 @@
-"""What tools each server has, remembered on disk: to know them, nothing needs to be started.
+"""The tools of each server, remembered on disk: to know them, nothing needs to be started.
 
 One JSON file, each server's tools by the digest of its definition: who changes the definition asks the server again.
 What is read from it passes the same checks as what a server says. A file that is spoilt is as good as none.

@@ -25,7 +25,7 @@ MOST_NOTES = 200
 """Of one use: what a server tells about its progress is shown, but not for ever."""
 MOST_NOTE = 500
 MOST_ROUNDS = 100
-"""How often a server may ask to be asked again."""
+"""Times that a server may ask to be asked again."""
 ROUND = 0.25
 """Seconds before it is asked again."""
 
@@ -66,7 +66,7 @@ class McpTool(Tool):
 
 
 class _Progress:
-    """What a server says while it works, as notes."""
+    """A server's messages while it works, as notes."""
 
     def __init__(self, call: Call, redactor: Redactor) -> None:
         self._call, self._redactor, self._count = call, redactor, 0

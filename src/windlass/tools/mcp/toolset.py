@@ -106,7 +106,7 @@ class McpTools:
         await self._ask([name for name in self._servers if name in wanted], None)
 
     async def check(self) -> dict[str, Health]:
-        """How each server is, by its name; starts those that do not run."""
+        """The health of each server, by its name; starts those that do not run."""
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: str) -> Health:
@@ -175,7 +175,7 @@ class McpTools:
         return Wire(spawn)
 
     def _learn(self, server: Server, raws: list[dict[str, Any]]) -> None:
-        """What the server itself says its tools are."""
+        """Take over the tools that the server itself lists."""
         described: dict[str, Described] = {}
         problems: list[str] = []
         if len(raws) > MOST_TOOLS:
@@ -201,4 +201,4 @@ class McpTools:
 
 
 async def _nothing_more(client: object) -> None:
-    """Who is connected has told its tools."""
+    """Do nothing: connecting lists the tools already."""

@@ -1,4 +1,4 @@
-"""What the message tools are told, and what they give back."""
+"""The arguments and results of the message tools."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class EmailSent(_Result):
     message_id: str
     code: int
     response: str
-    """What the server answered when it took the message over."""
+    """The server's answer when it took the message over."""
     accepted: list[str]
     refused: list[Refusal]
     """Recipients that the server would not take; the others have it."""
@@ -94,13 +94,13 @@ class Send(Arguments):
 
 class Sent(_Result):
     kind: str
-    """Which service it is: Slack, Discord, JSON …"""
+    """The kind of service: Slack, Discord, JSON …"""
 
 
 class Webhook(Arguments):
     service: ServiceName = None
     data: JsonValue
-    """What is posted, as JSON."""
+    """The data to post, as JSON."""
 
 
 class WebhookSent(_Result):

@@ -112,7 +112,7 @@ def _notify(to: Channel, given: Send, attached: Sequence[Attachment]) -> tuple[b
 
 
 def _why(to: Channel, log: AppriseLog, clean: Callable[[str], str]) -> ToolError:
-    """What its log says. A service may have several recipients: the least that is known of any counts for all."""
+    """The failure in its log. Of several recipients, the one of whom the least is known counts for all."""
     warned, details = log.texts(logging.WARNING), log.texts(logging.DEBUG)
     said = "; ".join(warned) or "it said no more"
     message = f"message service {to.service!r} ({to.kind}) did not confirm the message: {clean(said)[:_SHOWN]}"

@@ -38,7 +38,7 @@ _LONG_PART = 16
 
 
 def line_problems(name: str, text: str, *, literal: bool = False) -> list[str]:
-    """What is wrong with a text of one line, as a header holds it."""
+    """Everything wrong with a text of one line, as a header holds it."""
     if _BREAKS_A_LINE.search(text) is not None:
         return [f"{name}: has a line break or another control character in it; it must be one plain line"]
     return _unfilled(name, text, literal)

@@ -1,4 +1,4 @@
-"""How the services are, without sending anything."""
+"""The health of the services, found without sending anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Look = Callable[[Service], Awaitable[str]]
 
 
 async def mail_health(services: Services, recipients: Recipients) -> Health:
-    """Whether each mail server is described in full and answers. Nobody logs in: that is seen when a mail is sent."""
+    """Check that each mail server is described in full and answers. A login is tried only when a mail is sent."""
     if recipients.unusable:
         return Health(
             False,
@@ -38,7 +38,7 @@ async def mail_health(services: Services, recipients: Recipients) -> Health:
 
 
 async def chat_health(services: Services) -> Health:
-    """Whether apprise can read the address of each service that is not plain http(s)."""
+    """Check that apprise can read the address of each service that is not plain http(s)."""
 
     async def look(service: Service) -> str:
         url = services.url(service)

@@ -61,7 +61,7 @@ class Parcel:
         return hashlib.sha256(f"{self._call.effect_id}\n{self._digest}".encode()).hexdigest()[:40]
 
     def known(self) -> dict[str, Any] | None:
-        """What came of it, when it has been sent already."""
+        """The result of a message that has been sent already."""
         entry = self._book.look(self._call.effect_id, self._digest)
         if entry is None or (entry.result is None and entry.attempt < self._call.attempt):
             return None
@@ -130,7 +130,7 @@ class Entry(NamedTuple):
     """The attempt that handed it over."""
     begun: float
     result: dict[str, Any] | None
-    """What came of it; None while nobody knows."""
+    """The result; None while it is not known."""
 
 
 class Book:

@@ -88,7 +88,7 @@ class Services:
         return service.settings.url or ""
 
     def mail_server(self, service: Service) -> MailServer:
-        """Where it is, and who we are there."""
+        """The mail server, with our login."""
         told = service.settings
         wrong = ToolError(
             f"message service {service.name!r}: smtp = {told.smtp!r} is not HOST:PORT",
@@ -117,7 +117,7 @@ class Services:
         return value
 
     def secrets(self) -> dict[str, str]:
-        """What must be in no message, by the name of its variable: whatever the name sounds like, these are secret."""
+        """Values that must be in no message, by the name of their variable, whatever that name is."""
         variables = {
             variable
             for service in self._known.values()

@@ -134,7 +134,7 @@ async def deliver(client: SMTP, server: MailServer, mail: bytes, meter: Meter) -
 
 
 async def greeted(server: MailServer) -> str:
-    """What the server says of itself, without logging in."""
+    """The server's greeting, without logging in."""
     from aiosmtplib import SMTPException
 
     async with connected(server._replace(user=None, password=None), LOOK) as client:

@@ -199,7 +199,7 @@ class _Messages:
     async def _screened(
         self, texts: Mapping[str, str], paths: list[str], call: Call
     ) -> tuple[Screen, list[Attachment]]:
-        """What may leave: of bounded size, and without a secret. With the attachments, read once."""
+        """Check size and secrets of a message. Returns the attachments, read once."""
         screen = Screen(self._env, self.services.secrets(), self._settings.largest)
 
         def look() -> list[Attachment]:

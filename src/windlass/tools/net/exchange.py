@@ -43,11 +43,11 @@ class Ask:
 
     @property
     def confidential(self) -> bool:
-        """Whether it holds something that is meant for its host alone."""
+        """True if it holds something that is meant for its host alone."""
         return self.body is not None or any(name not in _TRAVELS for name in self.headers)
 
     def onward(self, status: int, old: Address, new: Address) -> Ask:
-        """What is asked at the next hop."""
+        """The request for the next hop."""
         if old.scheme == "https" and new.scheme == "http" and self.confidential:
             raise Refused(
                 f"{old.shown} redirects from https to http: what was sent with the request is not sent in the open",
@@ -67,7 +67,7 @@ class Answered:
     response: httpx2.Response
     """Its body is still to be read."""
     address: Address
-    """Who answered, in the end."""
+    """The address that answered, after all redirects."""
     redirects: tuple[str, ...]
     """The addresses that led there, the first one first."""
 

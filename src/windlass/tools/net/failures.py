@@ -1,4 +1,4 @@
-"""What went wrong on the way, in words and by category."""
+"""Failures of the network, in words and by category."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def in_time(seconds: float, what: str) -> AsyncIterator[None]:
 
 @contextmanager
 def in_words(what: str) -> Iterator[None]:
-    """What the client library raises, as a `ToolError` about `what`. None of it names a header or a body."""
+    """An error of the client library as a `ToolError` about `what`. None of it names a header or a body."""
     import httpcore2
     import httpx2
 
@@ -72,7 +72,7 @@ def _cut_off(message: str, *advice: str) -> ToolError:
 
 
 def _tls(error: BaseException) -> ssl.SSLError | None:
-    """What was wrong with the secure connection, if that was it; one that merely broke off is none."""
+    """The fault of the secure connection, if it had one; one that merely broke off has none."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError) and not isinstance(seen, ssl.SSLEOFError | ssl.SSLZeroReturnError):

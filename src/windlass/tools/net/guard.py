@@ -80,12 +80,12 @@ class Guard:
         self._resolve = resolve
 
     async def check(self, url: str) -> Target:
-        """Where an address leads, or `Refused`."""
+        """Look an address up; raises `Refused` if it may not be reached."""
         address = self.read(url)
         return Target(address.url, address.host, address.port, await self.addresses(address.host, address.port))
 
     def read(self, url: str) -> Address:
-        """What an address says, if the lists allow it; nothing is looked up yet."""
+        """Read an address, if the lists allow it; nothing is looked up yet."""
         try:
             address = read_address(url)
         except ValueError as error:
@@ -94,7 +94,7 @@ class Guard:
         return address
 
     def allows_host(self, host: str, port: int | None = None) -> bool:
-        """What the lists say of a host by its name alone; where it leads is for `check`."""
+        """True if the lists allow a host by its name alone; `check` looks at its addresses."""
         try:
             name = host_of(f"[{host}]" if ":" in host and not host.startswith("[") else host)
         except ValueError:
@@ -183,7 +183,7 @@ _RANGES: list[tuple[Network, str]] = [
 _GLOBAL = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 LOOSE = frozenset({"a loopback address", "a private address", "an address of a carrier's own network"})
-"""What a name in `network.private` may turn out to be; anything stranger has to be named by its address."""
+"""Kinds that a name in `network.private` opens; any other kind has to be named by its address."""
 
 
 def plain(ip: Ip) -> Ip:
@@ -193,7 +193,7 @@ def plain(ip: Ip) -> Ip:
 
 
 def why_not_public(ip: Ip) -> str | None:
-    """What an address is, if not a public one."""
+    """The kind of an address that is not public, else None."""
     ip = plain(ip)
     if isinstance(ip, ipaddress.IPv6Address):
         ip = ipaddress.IPv6Address(int(ip))  # without its scope, which belongs to no network
@@ -221,7 +221,7 @@ class Rule:
     port: int | None = None
 
     def fits_host(self, host: str, port: int | None) -> bool:
-        """Whether it speaks of this host. Without a port, any of its ports will do."""
+        """True if the rule names this host. Without a port, any of its ports will do."""
         if None not in (self.port, port) and self.port != port:
             return False
         if self.name is None:
@@ -230,7 +230,7 @@ class Rule:
         return host.endswith(f".{self.name}") if self.beneath else host == self.name
 
     def fits_address(self, ip: Ip, port: int) -> bool:
-        """Whether it speaks of this address by its number."""
+        """True if the rule names this address by its number."""
         return self.port in (None, port) and self._holds(ip)
 
     def _holds(self, ip: Ip) -> bool:

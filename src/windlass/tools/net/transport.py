@@ -51,7 +51,7 @@ def open_client(guard: Guard, *, tls: ssl.SSLContext | None = None) -> httpx2.As
 
 
 async def installed() -> Health:
-    """Whether there is a client at all; no network is needed to tell."""
+    """The health of the client library; no network is needed for that."""
     from importlib.util import find_spec
 
     if find_spec("httpx2") is None:

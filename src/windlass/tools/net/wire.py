@@ -58,7 +58,7 @@ class _Backend(httpcore2.AsyncNetworkBackend):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """What the network brings, up to a limit: compressed data that never becomes any would be read for ever."""
+    """The bytes of an answer, up to a limit: compressed data that never becomes any would be read for ever."""
 
     def __init__(self, response: httpcore2.Response, most: int | None) -> None:
         self._response, self._most = response, most

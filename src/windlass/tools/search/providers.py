@@ -36,11 +36,11 @@ class Provider(Protocol):
         ...
 
     def read(self, data: bytes) -> list[Hit]:
-        """What an answer holds; `ValueError` when it is not one."""
+        """The results in an answer; `ValueError` when it is not one."""
         ...
 
     def wrong(self, status: int) -> Category | None:
-        """What a status means for this service, where that is not the usual."""
+        """The category of a status for this service, where it is not the usual one."""
         ...
 
     @property

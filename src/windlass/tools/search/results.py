@@ -70,10 +70,10 @@ class Found(Arguments):
 class Result(Arguments):
     query: str
     provider: str
-    """Who answered."""
+    """The service that answered."""
     results: list[Found]
     notes: list[str]
-    """Who did not, and why."""
+    """The services that did not answer, and why."""
 
 
 MAX_TITLE, MAX_SNIPPET, MAX_URL, MAX_DATE = 200, 500, 2000, 40
@@ -89,7 +89,7 @@ _TRACKING = re.compile(
 
 
 def clean(hits: Iterable[Hit], provider: str, seen: set[str]) -> Iterator[Found]:
-    """What can be shown of them. `seen` are pages that are there already; it grows."""
+    """The results that can be shown. `seen` are pages that are there already; it grows."""
     for hit in hits:
         page = _page(hit.url)
         if page is None or page[1] in seen:
