@@ -80,6 +80,7 @@ check: dev
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(TESTS) -q tests/house
 
 format: dev
 	$(BIN)/ruff format $(SOURCES)

@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Background, Project, Ran, Windlass
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from windlass.journal.sqlite import SqliteJournal
 __all__ = ["Cli", "Ended", "Home", "until"]
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 180.0) -> Any:
     """Wait for something to become true, and say what did not, if it does not."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

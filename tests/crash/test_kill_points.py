@@ -162,7 +162,14 @@ def test_d2_no_kill_at_any_point_loses_or_repeats_anything(cli: Cli, new_home: N
     print(f"{points} points")
 
 
-@pytest.mark.parametrize("point", ["journal.before_write:3", "journal.before_commit:3", "journal.after_commit:3"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "journal.before_commit:3",
+        pytest.param("journal.before_write:3", marks=pytest.mark.soak),
+        pytest.param("journal.after_commit:3", marks=pytest.mark.soak),
+    ],
+)
 def test_d2_a_killed_process_is_survived_by_another_one_started_from_nothing(new_home: NewHome, point: str) -> None:
     """The same with `python -m windlass` itself, at each of the three kinds of points."""
     home = new_home(FIVE)
@@ -178,7 +185,7 @@ def test_d2_a_killed_process_is_survived_by_another_one_started_from_nothing(new
     aftermath.check(resumed.json, set())
 
 
-@pytest.mark.parametrize("pace", [6, 7, 11])
+@pytest.mark.parametrize("pace", [7, *(pytest.param(pace, marks=pytest.mark.soak) for pace in (6, 11))])
 def test_d6_an_execution_whose_every_driver_is_killed_still_comes_to_its_end(
     cli: Cli, new_home: NewHome, pace: int
 ) -> None:

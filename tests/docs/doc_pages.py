@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).parents[2]
 SHOWN_FOLDER = "/home/ana/project"
 """Where the pages say that they are."""
 
-PATIENCE = 120.0
+PATIENCE = 400.0
 """Seconds that all blocks of a page may take."""
 
 _BLOCK = re.compile(

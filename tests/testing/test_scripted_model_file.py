@@ -120,7 +120,7 @@ def test_as_a_program_it_prints_its_address_and_serves_until_it_is_told_to_end(
         url = program.stdout.readline().strip()
         assert [say(url, "x") for _ in range(asked)] == ["from afar"] * asked
         program.send_signal(signal.SIGTERM)
-        out, err = program.communicate(timeout=30)
+        out, err = program.communicate(timeout=180)
     finally:
         program.kill()
     assert (program.returncode, out) == (code, "")
@@ -129,6 +129,6 @@ def test_as_a_program_it_prints_its_address_and_serves_until_it_is_told_to_end(
 
 def test_as_a_program_it_says_what_is_wrong_with_its_script(tmp_path: Path) -> None:
     program = start_program(str(tmp_path / "missing.yaml"))
-    out, err = program.communicate(timeout=30)
+    out, err = program.communicate(timeout=180)
     assert (program.returncode, out) == (2, "")
     assert "missing.yaml cannot be read" in err

@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 def connect(model: ScriptedModel) -> http.client.HTTPConnection:
     host, port = model.url.removeprefix("http://").split(":")
-    return http.client.HTTPConnection(host, int(port), timeout=30)
+    return http.client.HTTPConnection(host, int(port), timeout=180)
 
 
 def ask(model: ScriptedModel, path: str, **more: Any) -> Answer:
@@ -63,7 +63,7 @@ def say(model: ScriptedModel | str, text: str, agent: str = "test", **more: Any)
     headers = {"user-agent": agent, **({"x-session-id": more["session"]} if "session" in more else {})}
     request = urllib.request.Request(f"{url}/v1/messages", json.dumps(body).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=180) as answer:
             return "".join(block.get("text", "") for block in json.load(answer)["content"])
     except urllib.error.HTTPError as error:
         return f"{error.code}: {json.load(error)['error']['message']}"

@@ -1,0 +1,94 @@
+"""The house rules that no linter knows: one name for one class, plain words, and a complete map of src/.
+
+What does not keep them yet stands in `known.toml`, whose lists only get shorter. A new plain word goes into
+`plain_words.txt`; a word with a meaning of its own goes into the glossary of CONTRIBUTING.md instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+SOURCE = REPOSITORY / "src" / "windlass"
+KNOWN = tomllib.loads(Path(__file__).with_name("known.toml").read_text())
+PLAIN = set(Path(__file__).with_name("plain_words.txt").read_text().split())
+CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text()
+PUZZLING = re.compile(r"(What|Who|Whether|How|Where|That)\b")
+
+Named = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[Path, ast.Module]:
+    return {path.relative_to(SOURCE): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def nodes(modules: dict[Path, ast.Module], kind: Any) -> Iterator[tuple[Path, Any]]:
+    for path, module in modules.items():
+        for node in ast.walk(module):
+            if isinstance(node, kind):
+                yield path, node
+
+
+def words_of(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+", name)]
+
+
+def glossary() -> dict[str, str]:
+    section = CONTRIBUTING.partition("## Glossary\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| ([A-Z][a-z]+) \| (.+) \|$", section, re.MULTILINE))
+
+
+def test_no_class_name_is_used_twice(modules: dict[Path, ast.Module]) -> None:
+    counts = Counter(node.name for _, node in nodes(modules, ast.ClassDef))
+    doubled = {name for name, count in counts.items() if count > 1}
+    assert sorted(doubled - set(KNOWN["doubled_classes"])) == [], "rename one of each"
+    assert sorted(set(KNOWN["doubled_classes"]) - doubled) == [], "unique by now: take them out of known.toml"
+
+
+def test_class_names_are_made_of_plain_words_and_of_the_glossarys(modules: dict[Path, ast.Module]) -> None:
+    allowed = PLAIN | {word.lower() for word in glossary()}
+    puzzling = {node.name for _, node in nodes(modules, ast.ClassDef) if not allowed.issuperset(words_of(node.name))}
+    unknown = sorted(puzzling - set(KNOWN["metaphors"]))
+    assert unknown == [], "a plain word goes into plain_words.txt, a term into the glossary, a metaphor goes"
+    assert sorted(set(KNOWN["metaphors"]) - puzzling) == [], "gone by now: take them out of known.toml"
+
+
+def test_the_glossary_has_one_line_for_each_of_its_words() -> None:
+    assert len(glossary()) >= 25
+    assert [word for word, meaning in glossary().items() if len(meaning) < 15] == []
+    assert sorted(PLAIN & {word.lower() for word in glossary()}) == [], "a word is plain or has a meaning of its own"
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun(modules: dict[Path, ast.Module]) -> None:
+    found = Counter(
+        path.parts[0].removesuffix(".py")
+        for path, node in nodes(modules, Named)
+        if PUZZLING.match(ast.get_docstring(node) or "")
+    )
+    ceilings = KNOWN["puzzling_docstrings"]
+    too_many = {package: count for package, count in found.items() if count > ceilings.get(package, 0)}
+    assert too_many == {}, "begin the new ones with a verb or a noun"
+
+
+def test_the_map_in_contributing_names_every_package_and_module() -> None:
+    drawn = CONTRIBUTING.partition("src/windlass/\n")[2].partition("\n```")[0]
+    packages, path = set[str](), list[str]()
+    for line in drawn.splitlines():
+        if found := re.match(r"( +)([a-z_]+)/ ", line):
+            path[len(found[1]) // 2 - 1 :] = [found[2]]
+            packages.add("/".join(path))
+    real = {str(init.parent.relative_to(SOURCE)) for init in SOURCE.rglob("*/__init__.py")}
+    assert sorted(real ^ packages) == [], "on the map or in the tree, and not in both"
+    lines = [line for line in drawn.splitlines() if not re.match(r" +[a-z_]+/ ", line)]
+    modules = {path.stem for path in SOURCE.glob("*.py") if not path.stem.startswith("__")}
+    named = {word for line in lines for word in line.strip().partition("  ")[0].split()}
+    assert sorted(modules - named) == []
