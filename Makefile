@@ -11,7 +11,7 @@ TESTS := PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest
 # Without bytecode on disk, every process of the tests compiles everything it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dev demo test test-fast check format bench soak trust lock clean
+.PHONY: install dev demo test test-fast check format bench soak mutants trust lock clean
 
 install: $(VENV)/.installed $(QUICKJS)
 
@@ -91,6 +91,10 @@ bench: dev
 
 soak: dev
 	$(TESTS) -m "soak or hypothesis" --hypothesis-profile soak --timeout 7200 tests
+
+# Changes the rules in small ways, and sees that a test notices each change. More: scripts/mutants.py --help
+mutants: dev
+	$(BIN)/python scripts/mutants.py
 
 # Runs what is tried under fault and attack, and writes the counts into docs/durability.md and docs/security.md.
 trust: dev

@@ -49,6 +49,19 @@ def test_c4_a_probe_that_nobody_heard_of_again_does_not_keep_it_shut_for_ever() 
     assert probing.admits(FIRST_REST + PROBE_TAKES)
 
 
+def test_c4_it_opens_at_the_fifth_failure_and_counts_those_of_probes_on() -> None:
+    assert opened().failures == 5
+    assert opened().probe(FIRST_REST).failed(DOWN, FIRST_REST).failures == 6
+
+
+def test_c4_a_probe_that_is_called_off_leaves_it_open_for_a_first_rest() -> None:
+    breaker = opened().probe(FIRST_REST).called_off()
+    assert breaker.circuit(FIRST_REST + 1) is Circuit.OPEN
+    assert not breaker.tried_now(FIRST_REST + 1)
+    assert not breaker.admits(FIRST_REST * 2 - 1)
+    assert breaker.admits(FIRST_REST * 2)
+
+
 def test_c4_each_failed_probe_doubles_the_rest_up_to_a_limit() -> None:
     breaker, now, rests = opened(), 0.0, []
     for _ in range(8):
