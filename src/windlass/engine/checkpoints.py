@@ -32,7 +32,7 @@ STEP_ENDS = (AttemptFinished, StepCompleted, StepFailed, StepSkipped)
 
 @dataclass(slots=True)
 class _Fresh:
-    """What was committed here since the automatic file was last written."""
+    """Events committed here since the automatic file was last written."""
 
     after: int
     """The sequence before the first one."""

@@ -1,4 +1,4 @@
-"""How long a plan takes, from earlier runs and from what tools say of themselves.
+"""Estimates of the time that a plan takes, from earlier runs and from what tools say of themselves.
 
 A first, plain form: the median time of each step's earlier completed attempts (same plan name and step id,
 else the same tool, else the tool's own `estimate`), laid along the plan's graph with its parallel limit. The band comes
@@ -22,7 +22,7 @@ from windlass.ports import Journal, Toolbox
 __all__ = ["Estimate", "estimate"]
 
 EXECUTIONS_READ = 50
-"""How many of the newest executions are looked at."""
+"""The number of the newest executions that are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class Prerequisites(NamedTuple):
     missing: list[str]
     """Things without which a step is sure to fail."""
     doubtful: list[str]
-    """The same for steps that may be left out, and runtimes that another one stands in for."""
+    """The same for steps that may be left out, and for runtimes that another one replaces."""
     advice: list[str]
 
 
@@ -147,7 +147,7 @@ class _Lack(NamedTuple):
 def find_missing(
     plan: Plan, workdir: str, env: Mapping[str, str], runners: Mapping[str, Runner], policy: Policy
 ) -> Prerequisites:
-    """What the steps of a plan need and is not there."""
+    """Find what the steps of a plan need and is not there."""
     missing: list[str] = []
     doubtful: list[str] = []
     advice: dict[str, None] = {}

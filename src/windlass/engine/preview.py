@@ -1,4 +1,4 @@
-"""What a person is asked about, as a difference to what is there now: for tools that write or edit one file.
+"""Shows what a person is asked about as a difference to what is there now: for tools that write or edit one file.
 
 It knows the arguments' shapes, ours and the runtimes' (`files.write`, Claude Code's `Edit`, OpenCode's `write`), not
 the tools. It only looks, only inside the working directory, and says None where it has nothing true to show.

@@ -161,7 +161,7 @@ def _checked_decisions(state: State, decisions: Sequence[ev.DecisionMade]) -> Se
 
 @dataclass(slots=True)
 class Findings:
-    """What stands against a resume."""
+    """Reasons against a resume."""
 
     changed: list[str] = field(default_factory=list)
     """Things that differ from when it last ran: a person may accept them."""
@@ -175,7 +175,7 @@ class Findings:
         return [*self.missing, *self.tools, *self.changed]
 
     def ways_out(self, execution: str) -> list[str]:
-        """What a person can do about it."""
+        """Commands with which a person can get past them."""
         ways = []
         if self.changed:
             ways.append(f"go on with the changes: windlass resume {execution} --accept-changes")

@@ -1,4 +1,4 @@
-"""What may be spent, what was, and what is left (E1), for every surface the same. Reads the ledger, never changes it.
+"""Limits, spending and what is left of the budget (E1), for every surface the same. Reads the ledger, never changes it.
 
 `look_up` gathers, `as_json` shows it to programs. An unknown cost is named beside the known ones, and what is left is
 what the ledger would still admit: unknown costs count there with what was set aside for them.
@@ -32,7 +32,7 @@ class By(StrEnum):
 
 
 class Book(Protocol):
-    """What this needs of a ledger."""
+    """The part of a ledger that this needs."""
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]: ...
 
@@ -49,7 +49,7 @@ class Period(NamedTuple):
 
     @property
     def left(self) -> Amount:
-        """What the ledger would still admit; None where there is no limit."""
+        """The amount that the ledger would still admit; None where there is no limit."""
         scope, spent, reserved = self.standing
         limit = scope.limit
         usd = None if limit.usd is None else limit.usd - (spent.usd or 0.0) - (reserved.usd or 0.0)

@@ -1,4 +1,4 @@
-"""Plans made of tasks, and what whoever starts a plan says about its agents: for every surface the same."""
+"""Plans made of tasks, and the flags for agents with which a plan is started: for every surface the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["AgentFlags", "plan_from"]
 
 @dataclass(frozen=True, slots=True)
 class AgentFlags:
-    """What whoever starts it says about its agents. It is stronger than the plan."""
+    """Flags for its agents with which a plan is started. They are stronger than the plan."""
 
     runtime: str | None = None
     model: str | None = None

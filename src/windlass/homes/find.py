@@ -70,7 +70,7 @@ def find_home(given: str | os.PathLike[str] | None = None, env: Mapping[str, str
 
 
 def locate(given: str | os.PathLike[str] | None = None, env: Mapping[str, str] = os.environ) -> HomeJudgement:
-    """The same, with the judgement about it instead of an error."""
+    """Judge a home without raising an error."""
     named = given or env.get("WINDLASS_HOME")
     if named:
         return look_at(Path(named).expanduser().absolute(), env)

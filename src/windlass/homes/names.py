@@ -26,7 +26,7 @@ STATE_NAMES = (
     "drivers",
     "places",
 )
-"""What the engine keeps in a home and believes."""
+"""Entries of a home that the engine writes, and trusts when it reads them."""
 
 HARMLESS = frozenset({".gitignore", ".gitkeep", ".DS_Store", "README.md", "lost+found", "agents", "skills"}) | {
     "composed-tools"

@@ -95,7 +95,7 @@ def home_id(home: Path) -> str | None:
 
 
 def is_in_home(folder: Path) -> bool:
-    """Whether a folder is a home of any name, or in one; the folders in it that a repository shares do not count."""
+    """Tell whether a folder is a home of any name, or in one; folders in it that a repository shares do not count."""
     for above in (folder, *folder.parents):
         try:
             proof = read_proof(above)

@@ -76,7 +76,7 @@ def _mode_flaw(path: Path, found: os.stat_result) -> str:
 
 
 def _is_private_group(path: Path, found: os.stat_result) -> bool:
-    """Whether the group has the owner as its only member: many systems give each user one, and a umask of 002."""
+    """Tell whether the group has the owner as its only member: many systems give each user one, and a umask of 002."""
     import grp  # on few paths, and slow where users come from a network
     import pwd
 
@@ -89,7 +89,7 @@ def _is_private_group(path: Path, found: os.stat_result) -> bool:
 
 
 def _has_acl(path: Path) -> bool:
-    """Whether more users than the mode tells of may have rights: with an ACL, the group's bits are their mask."""
+    """Tell whether more users than the mode names may have rights: with an ACL, the group's bits are their mask."""
     try:
         return "system.posix_acl_access" in os.listxattr(path)
     except (AttributeError, OSError):  # neither on macOS, nor on every file system
@@ -97,7 +97,7 @@ def _has_acl(path: Path) -> bool:
 
 
 def _is_unmapped(uid: int) -> bool:
-    """Whether the uid stands for all that this user namespace does not know, root outside of it included."""
+    """Tell whether the uid means all that this user namespace does not know, root outside of it included."""
     try:
         overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
         first = Path("/proc/self/uid_map").read_text().split()

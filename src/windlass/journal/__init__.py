@@ -1,1 +1,1 @@
-"""Where events are kept: adapters of the `Journal` port, and the portable checkpoint files."""
+"""Stores of events: adapters of the `Journal` port, and the portable checkpoint files."""

@@ -72,11 +72,11 @@ class WrittenBackup(NamedTuple):
     path: Path
     size: int
     checked: Checked
-    """What the deep check says about the copy."""
+    """The findings of the deep check of the copy."""
 
 
 def is_file_of_a_home(name: str) -> bool:
-    """Whether a file of this name can be part of a backup: a plain relative path into a part that belongs to it."""
+    """Tell whether a file of this name can be in a backup: a plain relative path into a part that belongs to it."""
     parts = name.split("/")
     plain = all(part not in ("", ".", "..") for part in parts) and not re.search(r"[\x00-\x1f\\]", name)
     return plain and len(name) < 4096 and (name in _FILES or (len(parts) > 1 and parts[0] in _FOLDERS))
@@ -206,7 +206,7 @@ class RestoredHome(NamedTuple):
     home: Path
     checked: Checked
     set_aside: Path | None
-    """Where the folder is now that was in its place."""
+    """The new path of the folder that was in its place."""
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ class _Manifest(msgspec.Struct, frozen=True):
 
 
 def is_backup(path: Path) -> bool:
-    """Whether the file is a zip, by its first bytes: checkpoint files are not."""
+    """Tell whether the file is a zip, by its first bytes: checkpoint files are not."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PK\x03\x04"

@@ -255,13 +255,13 @@ def translate(path: Path) -> Iterator[None]:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite says that the file itself is damaged."""
+    """Tell whether SQLite says that the file itself is damaged."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def meaning(error: Exception, path: Path) -> JournalError:
-    """What an error of SQLite or the system says about the file, and what to do."""
+    """Say in plain words what an error of SQLite or the system means for the file, and what to do."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)  # without the path, whose words are no signs
     if isinstance(error, UnicodeDecodeError):
         text = "malformed"  # a name in the database's own tables is no text any more

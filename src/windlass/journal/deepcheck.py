@@ -43,7 +43,7 @@ class Fault(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What was read, and what is wrong with it."""
+    """Counts of what was read, and every fault in it."""
 
     executions: int
     events: int
@@ -52,7 +52,7 @@ class Checked(NamedTuple):
 
 
 class _Found:
-    """What has been found so far."""
+    """The findings so far."""
 
     def __init__(self, home: Path, artifacts: bool) -> None:
         self.home = home
@@ -258,7 +258,7 @@ def _read_at_rest(file: Path) -> list[ev.Event]:
 
 
 def _stored(db: sqlite3.Connection | None, execution: str) -> list[ev.Event] | None:
-    """What the journal has of it by now; None if it does not know it."""
+    """The events that the journal has of it by now; None if it does not know it."""
     row = db.execute("SELECT key FROM executions WHERE id = ?", (execution,)).fetchone() if db is not None else None
     if db is None or row is None:
         return None
@@ -284,7 +284,7 @@ _MAGIC = 0x377F0682
 
 
 class _Index(NamedTuple):
-    """What the shared index says of the log."""
+    """The state of the log by the shared index."""
 
     frames: int
     """Committed."""

@@ -4,10 +4,10 @@ One row for each run of an attempt. A reservation is decided and written in one 
 processes can take the same room, and it is fsynced when `reserve` returns. The file is opened on first use, for most
 executions never spend anything, and used in a thread of the ledger's own: SQLite waits there for other processes.
 
-Nothing here knows whether an attempt still lives. A reservation of a process that died stands and counts, and whoever
-waits for it waits in vain, until somebody who knows says so: `settle` for an attempt whose usage is known, `abandon`
-for all that an execution left behind (unknown spending, which counts the same but is no longer waited for), `release`
-for what was never begun. At the latest it is over with its day and month: charges count for the day they began in.
+The ledger does not know whether an attempt still runs. A reservation of a process that died counts, and others wait for
+it in vain, until it is ended from outside: with `settle` for an attempt whose usage is known, with `abandon` for all
+reservations of an execution (unknown spending, which counts the same but is no longer waited for), with `release` for
+what was never begun. At the latest it is over with its day and month: charges count for the day they began in.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class SqliteLedger:
         await self._db.writing(write)
 
     async def abandon(self, execution: str, at: float) -> None:
-        """Whoever ran its attempts is dead: what they spent will never be known."""
+        """Count open reservations as spent: the process of their attempts is dead, and their usage is not known."""
 
         def write(db: sqlite3.Connection) -> None:
             sql = "UPDATE charges SET settled = 1, ended = ? WHERE execution = ? AND settled = 0"
@@ -168,7 +168,7 @@ class SqliteLedger:
         return in_order(by, self._by_calendar(by, rows) if by in ("day", "month") else [Spending(*r) for r in rows])
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
-        """What counts against each scope at this moment, to be shown."""
+        """Sum up what counts against each scope now."""
         return await self._db.reading(lambda db: [_standing(db, scope, None) for scope in scopes])
 
     async def close(self) -> None:
@@ -220,7 +220,7 @@ def _latest(db: sqlite3.Connection, charge: Charge) -> tuple[int | None, bool]:
 
 
 def _standing(db: sqlite3.Connection, scope: Scope, without: int | None) -> Standing:
-    """What counts against a scope, one row left out."""
+    """Sum up what counts against a scope, with one row left out."""
     conditions: list[str] = ["began >= ?", "key IS NOT ?"]
     parameters: list[Any] = [scope.since, without]
     if scope.execution is not None:

@@ -53,7 +53,7 @@ class MemoryJournal:
         return driver in self._drivers
 
     def retire(self, driver: str) -> None:
-        """What death is to a process: tests end a driver with it."""
+        """End a driver as the death of its process would: for tests."""
         self._drivers.discard(driver)
 
     async def append(
@@ -135,7 +135,7 @@ class MemoryJournal:
         return 0
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class MemoryLedger:
         self._rows = [row for row in self._rows if row.charge[:3] != charge[:3] or row.usage is not None]
 
     async def abandon(self, execution: str, at: float) -> None:
-        """Whoever ran its attempts is dead: what they spent will never be known."""
+        """Count open reservations as spent: the process of their attempts is dead, and their usage is not known."""
         for row in self._rows:
             if row.charge.execution == execution and row.usage is None:
                 row.usage = Usage(at_least=row.used.usd or 0.0)
@@ -205,11 +205,11 @@ class MemoryLedger:
         return in_order(by, list(found.values()))
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
-        """What counts against each scope at this moment, to be shown."""
+        """Sum up what counts against each scope now."""
         return [self._standing(scope, None) for scope in scopes]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     def _latest(self, charge: Charge) -> _Row | None:
         """The last run of an attempt."""

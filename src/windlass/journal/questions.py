@@ -1,7 +1,7 @@
 """The index of open questions in the journal's file: written with the events, and made from them where it is missing.
 
-A row names the event that asks; what is asked stands there. So a page of questions costs its own rows, however many
-executions there are.
+A row names the event that asks; the question itself is in that event. So a page of questions costs its own rows,
+however many executions there are.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class GateBook(Protocol):
     def keep_breaker(self, name: str, breaker: Breaker) -> None: ...
 
     def breakers(self) -> dict[str, Breaker]:
-        """All that are not closed, or have failures."""
+        """All breakers that are not closed, or have failures."""
         ...
 
     def known(self, key: str, now: float) -> tuple[Any] | None:

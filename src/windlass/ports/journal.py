@@ -26,7 +26,7 @@ class Head(NamedTuple):
     driver: str
     """The driver that has it, or had it last."""
     detail: str = ""
-    """Why it stands still, when it does; `OVER_BUDGET` of one that ended so."""
+    """The reason for its pause; `OVER_BUDGET` of one that ended so."""
     expires_at: float | None = None
 
 
@@ -71,7 +71,7 @@ class Journal(Protocol):
         ...
 
     def alive(self, driver: str) -> bool:
-        """Whether that driver's process still lives, wherever it runs on this machine."""
+        """Tell whether that driver's process still runs, anywhere on this machine."""
         ...
 
     async def append(
@@ -106,7 +106,7 @@ class Journal(Protocol):
         ...
 
     async def counts(self) -> dict[str, int]:
-        """How many executions there are of each status that there is."""
+        """Count the executions of each status."""
         ...
 
     async def send(self, execution: str, at: float, body: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ __all__ = ["Amount", "Charge", "Ledger", "Refusal", "Scope", "Spending", "Standi
 
 
 class Charge(NamedTuple):
-    """Who spends: one attempt."""
+    """The attempt that spends."""
 
     execution: str
     step: str
@@ -27,7 +27,7 @@ class Charge(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What was spent under one heading."""
+    """Spending under one heading."""
 
     heading: str
     """A day, month, model, runtime or role, as asked for."""
@@ -57,7 +57,7 @@ class Ledger(Protocol):
         ...
 
     async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
-        """Replace what was set aside by what was used. Asked again, the last word stands."""
+        """Replace the reservation by what was used. Called again, the last call counts."""
         ...
 
     async def release(self, charge: Charge) -> None:
@@ -69,7 +69,7 @@ class Ledger(Protocol):
         ...
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
-        """What counts against each scope now."""
+        """Sum up what counts against each scope now."""
         ...
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
