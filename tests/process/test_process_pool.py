@@ -13,8 +13,8 @@ import windlass as library
 from windlass import Plan, Step
 from windlass.plan.quantities import MB
 from windlass.process import MemoryPool, ProcessLimits, Supervisor, cgroups, containment
+from windlass.process.gauge import PooledMemory
 from windlass.process.pipes import PIPE
-from windlass.process.pooled import PooledMemory
 
 if TYPE_CHECKING:
     from conftest import Project

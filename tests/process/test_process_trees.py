@@ -26,7 +26,7 @@ from process_probes import bearing, children, command_line, descriptors, lives, 
 
 from windlass.errors import Category
 from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor, containment
-from windlass.process.line import Line
+from windlass.process.warden_client import WardenClient
 
 Env = dict[str, str]
 
@@ -435,7 +435,7 @@ async def test_a_warden_is_in_a_session_of_its_own(warded: Supervisor, env: Env)
 
 async def test_a_keeper_that_fails_says_why() -> None:
     """What goes wrong in the other process is not lost: here, a request that it cannot read."""
-    line = Line()
+    line = WardenClient()
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:

@@ -3,8 +3,8 @@
 from windlass.process.ancestry import AttemptAbove, Peer, attempt_above, attempt_behind, peer
 from windlass.process.command import LimitName, MemoryPool, ProcessLimits, SpawnError, Used
 from windlass.process.isolation import Isolation, Layer, cpu_share, isolated, layers, refusal
+from windlass.process.process_handle import Exit, Process, ProcessLost
 from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
-from windlass.process.ward import Exit, Process, ProcessLost
 
 __all__ = [
     "AttemptAbove",

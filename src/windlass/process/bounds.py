@@ -20,8 +20,7 @@ import resource
 from contextlib import suppress
 
 from windlass.process import cgroups
-from windlass.process.gauge import Gauge
-from windlass.process.pooled import PooledMemory
+from windlass.process.gauge import Gauge, PooledMemory
 
 __all__ = ["Bounds"]
 

@@ -3,8 +3,8 @@
 Each command leads a session of its own. To stop it, its group is signalled, and those descendants that have left
 the group but that `ps` still shows beneath it. That misses what has left the group *and* lost its parent, and nothing
 here acts when the engine itself is killed: `containment` says so. A command with limits is looked at a few times a
-second, so it can pass one by what it manages in between. Where there are subreapers, `line` and `warden` do all of this
-better.
+second, so it can pass one by what it manages in between. Where there are subreapers, `warden_client` and `warden` do
+all of this better.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from windlass.process.bounds import NICER
 from windlass.process.command import Command, LimitName, ProcessLimits, Used
 from windlass.process.pipes import Pipe, Stdio
-from windlass.process.ward import Ending, Exit, Process
+from windlass.process.process_handle import Ending, Exit, Process
 
 __all__ = ["Grouping", "Listed", "beneath", "list_processes"]
 
@@ -31,7 +31,7 @@ REVIEW = 0.2
 """Seconds between two looks at what a command with limits uses. Each starts a `ps`."""
 
 
-class GroupWard:
+class GroupedProcess:
     """One command that leads its process group. Its follower waits for its end or for an order to end it."""
 
     def __init__(self, main: asyncio.subprocess.Process, stdio: Stdio, limits: ProcessLimits | None) -> None:
@@ -147,7 +147,7 @@ class Grouping:
     """The mechanism where there are no subreapers."""
 
     def __init__(self) -> None:
-        self._wards: set[GroupWard] = set()
+        self._processes: set[GroupedProcess] = set()
         self._closed = False
 
     async def spawn(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> Process:
@@ -177,20 +177,20 @@ class Grouping:
         if command.limits is not None and command.limits.cpu_share is not None:
             with suppress(OSError):  # it has ended already; there is nothing else here that would slow it down
                 os.setpriority(os.PRIO_PGRP, main.pid, min(os.getpriority(os.PRIO_PROCESS, 0) + NICER, 19))
-        ward = GroupWard(main, stdio, command.limits)
-        self._wards.add(ward)
-        ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
+        grouped = GroupedProcess(main, stdio, command.limits)
+        self._processes.add(grouped)
+        grouped.follower.add_done_callback(lambda _: self._processes.discard(grouped))
         if self._closed:
-            ward.stop(0)  # `close` came while it was being started
-        return Process(main.pid, stdio.stdout, stdio.stderr, ward, stdio.stdin)
+            grouped.stop(0)  # `close` came while it was being started
+        return Process(main.pid, stdio.stdout, stdio.stderr, grouped, stdio.stdin)
 
     async def close(self) -> None:
         self._closed = True
-        wards = list(self._wards)
-        for ward in wards:
-            ward.stop(0)
-        if wards:
-            await asyncio.wait([ward.follower for ward in wards])
+        processes = list(self._processes)
+        for grouped in processes:
+            grouped.stop(0)
+        if processes:
+            await asyncio.wait([grouped.follower for grouped in processes])
 
 
 COLUMNS = "pid=,ppid=,pgid=,rss=,time=,lstart="

@@ -2,7 +2,7 @@
 
 `Supervisor` is what the rest of Windlass uses; `containment` tells `doctor` and the docs how far its ownership reaches
 on this machine. Two mechanisms stand behind it, with one and the same behaviour as far as each can:
-`line.Keeping` (Linux: a warden process and a keeper for each command) and `group.Grouping` (elsewhere).
+`warden_client.Keeping` (Linux: a warden process and a keeper for each command) and `group.Grouping` (elsewhere).
 This package knows nothing of steps, runners or tools, and has no limits of time: who sets one calls `stop`. Limits of
 memory, computing and processes (`limits`) are held where the tree is owned, for only there it is known whole.
 """
@@ -20,10 +20,10 @@ from typing import Literal, Protocol, Self
 
 from windlass.process.command import Command, ProcessLimits
 from windlass.process.group import Grouping
-from windlass.process.line import Keeping
 from windlass.process.pipes import Pipe
+from windlass.process.process_handle import Process
 from windlass.process.secrecy import hide_environment
-from windlass.process.ward import Process
+from windlass.process.warden_client import Keeping
 
 __all__ = ["Containment", "Mechanism", "Supervisor", "containment"]
 

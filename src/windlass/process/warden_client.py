@@ -1,8 +1,9 @@
 """The engine's end of the warden: how commands are handed over, followed and stopped where there are subreapers.
 
-`Line` is one warden process and the socket to it. `KeptWard` follows one command over its control socket, on which its
-keeper reports. `Keeping` is the mechanism that `Supervisor` uses: it starts a warden when the first command comes, and
-a new one when it finds the last one dead. The protocol is described in `warden`, which runs in the other process.
+`WardenClient` is one warden process and the socket to it. `KeptProcess` follows one command over its control socket, on
+which its keeper reports. `Keeping` is the mechanism that `Supervisor` uses: it starts a warden when the first command
+comes, and a new one when it finds the last one dead. The protocol is described in `warden`, which runs in the other
+process.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import cast
 
 from windlass.process.command import Command, LimitName, SpawnError, Used
 from windlass.process.pipes import Pipe, Stdio
+from windlass.process.process_handle import Ending, Exit, Process, ProcessLost
 from windlass.process.secrecy import BETWEEN, pick
-from windlass.process.ward import Ending, Exit, Process, ProcessLost
 
 __all__ = ["Keeping"]
 
@@ -36,7 +37,7 @@ FAREWELL = 5.0
 """Seconds that the warden gets to kill everything and end before it is killed itself."""
 
 
-class Line:
+class WardenClient:
     """One warden process, and the socket to it."""
 
     def __init__(self) -> None:
@@ -83,12 +84,14 @@ class Line:
         self.bury()
 
 
-class KeptWard:
+class KeptProcess:
     """One command under a keeper. Its follower reads the keeper's reports until the control socket ends."""
 
-    def __init__(self, line: Line, control: socket.socket, stdio: Stdio, command: Command, cgroups: bool) -> None:
+    def __init__(
+        self, warden: WardenClient, control: socket.socket, stdio: Stdio, command: Command, cgroups: bool
+    ) -> None:
         self.ended = Ending()
-        self._line = line
+        self._warden = warden
         self._control = control
         self._stdio = stdio
         self._command = command
@@ -162,7 +165,7 @@ class KeptWard:
             raise
         finally:
             self._control.close()
-            mishap = mishap or self._line.autopsy() or "its keeper was killed, and so was all that it kept"
+            mishap = mishap or self._warden.autopsy() or "its keeper was killed, and so was all that it kept"
             self._settle(outcome or self._lost(mishap))
 
     async def _reports(self) -> AsyncIterator[tuple[str, str]]:
@@ -203,37 +206,37 @@ class Keeping:
     """The mechanism where there are subreapers."""
 
     def __init__(self, *, cgroups: bool = True) -> None:
-        self._line: Line | None = None
+        self._warden: WardenClient | None = None
         self._cgroups = cgroups
-        self._wards: set[KeptWard] = set()
+        self._processes: set[KeptProcess] = set()
 
     async def spawn(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> Process:
         try:
-            ward = self._engage(command, stdin, limit)
+            kept = self._engage(command, stdin, limit)
         except OSError as error:
             raise command.refused(error.errno or errno.EIO, "keeper") from error
-        return await ward.start()
+        return await kept.start()
 
     async def close(self) -> None:
-        wards = list(self._wards)
-        for ward in wards:
-            ward.abandon()
-        if wards:
-            await asyncio.wait([ward.follower for ward in wards], timeout=FAREWELL)
-        if self._line is not None:
-            await self._line.close()
-            self._line = None
-        for ward in wards:
-            ward.follower.cancel()  # of processes that cannot be killed: no one else waits for them any more
+        processes = list(self._processes)
+        for kept in processes:
+            kept.abandon()
+        if processes:
+            await asyncio.wait([kept.follower for kept in processes], timeout=FAREWELL)
+        if self._warden is not None:
+            await self._warden.close()
+            self._warden = None
+        for kept in processes:
+            kept.follower.cancel()  # of processes that cannot be killed: no one else waits for them any more
 
-    def _engage(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> KeptWard:
+    def _engage(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> KeptProcess:
         """Hand a command over to a keeper, without a pause in which a cancellation could fall."""
         stdio = Stdio(stdin, limit)
         try:
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    line = self._ask_for_keeper(theirs, stdio.theirs, bounded=command.limits is not None)
+                    warden = self._ask_for_keeper(theirs, stdio.theirs, bounded=command.limits is not None)
                 except OSError:
                     ours.close()
                     raise
@@ -242,18 +245,18 @@ class Keeping:
             raise
         stdio.let_go()
         ours.setblocking(False)
-        ward = KeptWard(line, ours, stdio, command, self._cgroups)
-        self._wards.add(ward)
-        ward.follower.add_done_callback(lambda _: self._wards.discard(ward))
-        return ward
+        kept = KeptProcess(warden, ours, stdio, command, self._cgroups)
+        self._processes.add(kept)
+        kept.follower.add_done_callback(lambda _: self._processes.discard(kept))
+        return kept
 
-    def _ask_for_keeper(self, control: socket.socket, stdio: list[int], *, bounded: bool) -> Line:
-        if self._line is None:
-            self._line = Line()
+    def _ask_for_keeper(self, control: socket.socket, stdio: list[int], *, bounded: bool) -> WardenClient:
+        if self._warden is None:
+            self._warden = WardenClient()
         try:
-            self._line.hand_over(control, stdio, bounded=bounded)
+            self._warden.hand_over(control, stdio, bounded=bounded)
         except ConnectionError:  # this warden is dead, and its keepers see to what it had: the next one takes over
-            self._line.bury()
-            self._line = Line()
-            self._line.hand_over(control, stdio, bounded=bounded)
-        return self._line
+            self._warden.bury()
+            self._warden = WardenClient()
+            self._warden.hand_over(control, stdio, bounded=bounded)
+        return self._warden

@@ -1,6 +1,6 @@
 """A process tree as its caller sees it: `Process`, and `Exit`, how it ended.
 
-Both mechanisms (`line`: a keeper under the warden; `group`: a process group) make `Process` objects; `Ending` is where
+Both mechanisms (`warden_client`: a keeper under the warden; `group`: a process group) make `Process` objects; `Ending` is where
 they leave the outcome. `ProcessLost` is the outcome when the tree slipped out of our hands.
 """
 
@@ -15,7 +15,7 @@ from windlass.errors import Category, WindlassError
 from windlass.process.command import LimitName, Used
 from windlass.process.pipes import Feed
 
-__all__ = ["Ending", "Exit", "Process", "ProcessLost", "Ward"]
+__all__ = ["Ending", "Exit", "Process", "ProcessLost", "ProcessOwner"]
 
 
 class ProcessLost(WindlassError):
@@ -83,7 +83,7 @@ class Ending:
         return self._outcome is not None
 
 
-class Ward(Protocol):
+class ProcessOwner(Protocol):
     """What a mechanism keeps of one process tree."""
 
     ended: Ending
@@ -100,7 +100,7 @@ class Process:
         pid: int,
         stdout: asyncio.StreamReader,
         stderr: asyncio.StreamReader,
-        ward: Ward,
+        owner: ProcessOwner,
         stdin: Feed | None = None,
     ) -> None:
         self.pid = pid
@@ -108,7 +108,7 @@ class Process:
         """To write to it while it runs; None unless it was started with `PIPE`."""
         self.stdout = stdout
         self.stderr = stderr
-        self._ward = ward
+        self._owner = owner
 
     async def wait(self) -> Exit:
         """Wait until the main process has ended and its tree is gone; the rest of its output is then in the readers.
@@ -116,13 +116,13 @@ class Process:
         Does not need the output to be read, but a command whose output no one reads stops at a full pipe. Cancelling
         this leaves the command running, still owned: `stop` it, or close its Supervisor.
         """
-        return await self._ward.ended.wait()
+        return await self._owner.ended.wait()
 
     async def stop(self, grace: float) -> Exit:
         """SIGTERM to the whole tree; after `grace` seconds SIGKILL to all that is left. With 0, SIGKILL at once.
 
         May be called again, and at any time: the earliest deadline holds. Cancelling this does not take the order back.
         """
-        if not self._ward.ended.settled:
-            self._ward.stop(max(grace, 0.0))
+        if not self._owner.ended.settled:
+            self._owner.stop(max(grace, 0.0))
         return await self.wait()
