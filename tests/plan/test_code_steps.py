@@ -17,13 +17,12 @@ from pydantic import ValidationError
 
 from windlass.errors import PlanInvalid, Problem
 from windlass.plan.check import check_data
-from windlass.plan.grants import granted_tools
 from windlass.plan.graph import Graph
-from windlass.plan.limits import ProgramBounds, StepLimits
 from windlass.plan.load import check_plan, load_text
 from windlass.plan.model import CODE, Plan, Step
 from windlass.plan.prepare import prepare
-from windlass.plan.quantities import parse_size, shown_size
+from windlass.plan.program import granted_tools
+from windlass.plan.quantities import ProgramBounds, StepLimits, parse_size, shown_size
 from windlass.plan.schema import plan_schema
 from windlass.ports.sandbox import ProgramLimits
 

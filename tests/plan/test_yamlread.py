@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.errors import PlanInvalid, Problem
-from windlass.plan import yamlread
+from windlass.plan import yaml_tokens
 from windlass.plan.yamlread import MAX_DEPTH, Document, Place, plain, read
 
 
@@ -21,7 +21,7 @@ def either_loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """PyYAML with its C parser, and where that is missing."""
     if not hasattr(yaml, request.param):
         pytest.skip("PyYAML was built without libyaml")
-    monkeypatch.setattr(yamlread, "_Loader", getattr(yaml, request.param))
+    monkeypatch.setattr(yaml_tokens, "_Loader", getattr(yaml, request.param))
 
 
 def refusals(text: str, *, as_json: bool = False) -> tuple[Problem, ...]:
@@ -202,7 +202,7 @@ def test_everything_that_does_not_end_the_reading_is_told_at_once() -> None:
 
 
 def test_half_a_character_is_refused_without_the_c_parser_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yamlread, "_Loader", yaml.SafeLoader)
+    monkeypatch.setattr(yaml_tokens, "_Loader", yaml.SafeLoader)
     [problem] = refusals('a: 1\nb: "\\ud800"\n')
     assert problem.line == 2
 

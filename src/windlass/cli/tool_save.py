@@ -12,8 +12,8 @@ from typing import Any
 
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
-from windlass.plan.grants import granted_tools
 from windlass.plan.javascript import Token, tokens
+from windlass.plan.program import granted_tools
 from windlass.ports import ComposedTool, ProgramError
 
 __all__ = ["arguments_of", "keep", "listed", "read_object", "read_text"]

@@ -17,13 +17,11 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from windlass.plan.grants import granted_tools, is_pattern
 from windlass.plan.graph import find_cycle, templates_of
 from windlass.plan.model import AGENT, CODE, MAX_STEPS, Plan, Step
-from windlass.plan.program import program_reads
+from windlass.plan.program import granted_tools, is_pattern, program_reads
 from windlass.plan.quoting import unsafe_value
-from windlass.plan.report import Findings, Locate, Report
-from windlass.plan.salvage import STAND_IN, readable_id, salvaged
+from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id, salvaged
 from windlass.plan.schema import explain, kind_of
 from windlass.plan.template import Reference, references, syntax_problem
 from windlass.plan.yamlread import Path, Place

@@ -22,10 +22,21 @@ from pydantic import (
 )
 
 from windlass.errors import Category
-from windlass.plan.limits import OF_COMMANDS, CommandLimits, ProgramBounds, StepLimits, misfit
 from windlass.plan.marking import mark_data
 from windlass.plan.program import source_problem
-from windlass.plan.quantities import GB, MB, Duration, Size, parse_duration, within
+from windlass.plan.quantities import (
+    GB,
+    MB,
+    OF_COMMANDS,
+    CommandLimits,
+    Duration,
+    ProgramBounds,
+    Size,
+    StepLimits,
+    misfit,
+    parse_duration,
+    within,
+)
 
 __all__ = [
     "AGENT",

@@ -2,18 +2,19 @@
 
 `steps.log`, `steps?.log`, `steps["log"]` and `const {log} = steps` count; a name that is computed does not, nor what
 stands in comments and texts. A plan is checked by it, and a code step waits for the steps that its program reads.
+`granted_tools` are those that it may call: by name, or by patterns in which `*` stands for anything.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from windlass.plan.javascript import Token, tokens
 
-__all__ = ["MAX_SOURCE", "Read", "program_reads", "source_problem", "steps_read"]
+__all__ = ["MAX_SOURCE", "Read", "granted_tools", "is_pattern", "program_reads", "source_problem", "steps_read"]
 
 MAX_SOURCE = 256 * 1024
 """Bytes that the text of a program may have."""
@@ -173,3 +174,24 @@ def _brackets(found: Sequence[Token]) -> tuple[dict[int, int], dict[int, int]]:
         elif token.text in (")", "]", "}") and stack:
             closing[stack.pop()] = at
     return closing, around
+
+
+def is_pattern(grant: str) -> bool:
+    return "*" in grant
+
+
+def granted_tools(grants: Sequence[str] | None, names: Iterable[str]) -> tuple[str, ...]:
+    """Of these tools the ones that are granted, in their order. None grants all of them."""
+    if grants is None:
+        return tuple(names)
+    form = re.compile("|".join(map(_form, grants)))
+    return tuple(name for name in names if grants and form.fullmatch(name))
+
+
+def _form(grant: str) -> str:
+    # Atomic groups: each `*` takes the first place where what follows it fits, so no pattern takes long to fail.
+    first, *rest = map(re.escape, grant.split("*"))
+    if not rest:
+        return first
+    *between, last = rest
+    return first + "".join(f"(?>.*?{part})" for part in between if part) + f".*{last}"

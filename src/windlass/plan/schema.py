@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from windlass.plan.limits import StepLimits
 from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step
+from windlass.plan.quantities import StepLimits
 from windlass.plan.yamlread import Path
 
 __all__ = ["Complaint", "explain", "kind_of", "nearest", "plan_schema"]

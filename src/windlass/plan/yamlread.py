@@ -1,12 +1,9 @@
 """Plan text to plain Python data: strict, bounded, and able to say where each value stands.
 
-- `read` makes a `Document` of a text, YAML or JSON.
-- `plain` is the YAML 1.2 core schema for one unquoted word: `no`, `on` and dates stay text.
-- Both languages become the same few tokens, and one `_Builder` turns tokens into data, so that depth,
-  size, duplicate keys and places are handled once. YAML comes from PyYAML's parse events, which need no
-  tree of nodes: a plan of 10,000 steps costs little more than its data.
-- Places are not kept while reading. `Document.locate` reads the text a second time to find them, which
-  only a plan with something to say about it pays for.
+- `read` makes a `Document` of a text, YAML or JSON. Both languages become the same few tokens (`yaml_tokens`), and one
+  `_Builder` turns tokens into data, so that depth, size, duplicate keys and places are handled once.
+- Places are not kept while reading. `Document.locate` reads the text a second time to find them, which only a plan
+  with something to say about it pays for.
 
 Everything wrong ends in a `Problem`: what ends the reading is raised in `PlanInvalid`, the rest is
 collected in `Document.problems`. Nothing here knows what a plan means; `check.py` does.
@@ -14,16 +11,12 @@ collected in `Document.problems`. Nothing here knows what a plan means; `check.p
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-import yaml
-
 from windlass.errors import PlanInvalid, Problem
+from windlass.plan.yaml_tokens import UNQUOTED_TEMPLATE, Place, Token, json_tokens, plain, short, yaml_tokens
 
 __all__ = ["MAX_DEPTH", "MAX_WEIGHT", "Document", "Path", "Place", "plain", "read"]
 
@@ -35,48 +28,9 @@ MAX_WEIGHT = 1_000_000
 Path = tuple[str | int, ...]
 """Where a value stands: the keys and indexes that lead to it."""
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_WORDS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-_INTEGER = re.compile(r"[-+]?[0-9]+")
-_OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_CORE = "tag:yaml.org,2002:"
-_CORE_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "null": (type(None),),
-}
-_FORBIDDEN = re.compile(  # what YAML itself does not allow
-    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-)
-_JSON_TOKEN = re.compile(r'\n|[{}\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s{}\[\]:,"]+')
-_UNQUOTED_TEMPLATE = "a value that begins with {{ must stand in quotes"
 _BLOCK = "|"
 """Stands in a path for the first line of a text that is written as a block."""
-_BLOCK_INDENT = re.compile(r"(?:[ ]*+\r?\n)*+([ ]*+)")
 _KEY_NOT_TEXT = "a key must be text, not a list or a mapping"
-_SYNTAX_HINTS = (
-    ("mapping values are not allowed", "text that holds `: ` must stand in quotes"),
-    ("cannot start any token", "indent with spaces; text that begins with @, ` or % needs quotes"),
-    ("scanning an alias", "text that begins with * must stand in quotes"),
-    ("scanning an anchor", "text that begins with & must stand in quotes"),
-    ("end of stream", "what opens here is never closed"),
-    ("parsing a flow", "what opens here is never closed"),
-    ("parsing a block", "compare the indentation of this line with the lines around it"),
-)
-
-
-class Place(NamedTuple):
-    """A position in a file, counted from 1."""
-
-    line: int
-    column: int
 
 
 class Document:
@@ -107,7 +61,7 @@ class Document:
 
 def read(text: str, *, file: str = "", as_json: bool = False, longest: Mapping[str, int] | None = None) -> Document:
     """The data of a YAML (or JSON) text. `longest` bounds the lists under top-level keys."""
-    tokens = _json_tokens if as_json else _yaml_tokens
+    tokens = json_tokens if as_json else yaml_tokens
 
     def build(places: dict[Path, Place] | None) -> _Builder:
         builder = _Builder(file, longest or {}, places)
@@ -126,174 +80,12 @@ def read(text: str, *, file: str = "", as_json: bool = False, longest: Mapping[s
     return Document(builder.data, tuple(builder.problems), find_places)
 
 
-def plain(text: str) -> Any:
-    """An unquoted word as the YAML 1.2 core schema reads it. ValueError: a number nothing can hold."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if text[0] not in "+-.0123456789":
-        return text
-    if _INTEGER.fullmatch(text):
-        return _integer(text, 10)
-    if _OTHER_BASE.fullmatch(text):
-        return _integer(text, 0)
-    number = float(text) if _FLOAT.fullmatch(text) else None
-    if number is not None and math.isfinite(number):
-        return number
-    if number is not None or _NOT_FINITE.fullmatch(text):
-        raise ValueError(f"{_short(text)} is not a number that a plan can hold")
-    return text
-
-
-def _integer(text: str, base: int) -> int:
-    # Few readers of JSON hold longer numbers exactly, and Python refuses to read very long ones at all.
-    number = int(text, base) if len(text) <= 70 else None
-    if number is None or not -(2**63) <= number < 2**64:
-        raise ValueError(f"{_short(text)} needs more than the 64 bits that a whole number may have")
-    return number
-
-
-class _Token(NamedTuple):
-    """One piece of a document, in either language."""
-
-    kind: str
-    """`{`, `}`, `[`, `]`, `value`, `*` for an alias, or `<<` for a merge key."""
-    value: Any
-    """The value, or the alias's name."""
-    place: Place
-    anchor: str | None = None
-    block: Place | None = None
-    """Where the first line of a text begins that is written line by line, as a `|` block."""
-
-
-def _yaml_tokens(text: str, builder: _Builder) -> Iterator[_Token]:
-    if forbidden := _FORBIDDEN.search(text):
-        place = _place_at(text, forbidden.start())
-        builder.refuse(f"the character {forbidden[0]!r} may not stand in YAML", place)
-    documents = 0
-    try:
-        for event in yaml.parse(text, Loader=_Loader):
-            place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
-            match event:
-                case yaml.ScalarEvent():
-                    kind = "<<" if event.value == "<<" and event.implicit[0] else "value"
-                    block = _block_place(event, text) if event.style == "|" else None
-                    yield _Token(kind, _yaml_scalar(event, builder, place), place, event.anchor, block)
-                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                    kind, tag = ("{", "map") if isinstance(event, yaml.MappingStartEvent) else ("[", "seq")
-                    if event.tag not in (None, "!", _CORE + tag):
-                        _complain_of_tag(event.tag, builder, place)
-                    yield _Token(kind, None, place, event.anchor)
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    yield _Token("}", None, place)
-                case yaml.AliasEvent():
-                    yield _Token("*", event.anchor, place)
-                case yaml.DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        hint = "one file holds one plan: remove this `---` and what follows"
-                        builder.refuse("the file holds several documents", place, hint=hint)
-    except yaml.MarkedYAMLError as error:
-        _refuse_syntax(error, text, builder)
-    except yaml.YAMLError as error:
-        builder.refuse(f"not valid YAML: {error}")
-
-
-def _block_place(event: Any, text: str) -> Place:
-    """Where the text of a `|` block begins: on the line after its mark, less what its first words are indented by."""
-    begins = text.find("\n", event.start_mark.index) + 1
-    in_file, in_value = _BLOCK_INDENT.match(text, begins), _BLOCK_INDENT.match(event.value)
-    indent = len(in_file[1]) - len(in_value[1]) if begins and in_file and in_value else 0
-    return Place(event.start_mark.line + 2, max(indent, 0) + 1)
-
-
-def _yaml_scalar(event: yaml.ScalarEvent, builder: _Builder, place: Place) -> Any:
-    tag: str | None = event.tag
-    if tag in ("!", _CORE + "str") or (tag is None and not event.implicit[0]):
-        return _whole(event.value, builder, place)
-    name = tag.removeprefix(_CORE) if tag is not None else None
-    if tag is not None and name not in _CORE_TYPES:
-        _complain_of_tag(tag, builder, place)
-        return event.value
-    value = _number_or_word(event.value, builder, place)
-    if name is None:
-        return value
-    fits = isinstance(value, _CORE_TYPES[name]) and isinstance(value, bool) == (name == "bool")
-    if not fits:
-        builder.complain(f"{_short(event.value)!r} does not fit its tag !!{name}", place)
-    return float(value) if fits and name == "float" else value
-
-
-def _number_or_word(text: str, builder: _Builder, place: Place) -> Any:
-    try:
-        return plain(text)
-    except ValueError as error:
-        builder.complain(str(error), place, hint="put it in quotes if it is meant as text")
-        return 0
-
-
-def _whole(text: str, builder: _Builder, place: Place) -> str:
-    """Text that can be written again: an escape may name half of a character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        builder.complain("an escape here names half of a character (a lone surrogate)", place)
-        return "?"
-    return text
-
-
-def _complain_of_tag(tag: str, builder: _Builder, place: Place) -> None:
-    shown = "!!" + tag.removeprefix(_CORE) if tag.startswith(_CORE) else tag
-    builder.complain(f"the tag {_short(shown)} is not available in plans", place, hint="remove the tag")
-
-
-def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, builder: _Builder) -> NoReturn:
-    said = f"{error.context or ''} {error.problem or ''}".strip()
-    hint = next((hint for words, hint in _SYNTAX_HINTS if words in said), "")
-    mark = error.problem_mark
-    # What is never closed is noticed at the end of the file, and mended where it opens.
-    if error.context_mark is not None and "never closed" in hint:
-        mark = error.context_mark
-    if mark is None:
-        builder.refuse(f"not valid YAML: {said}", hint=hint)
-    line = "".join(text.splitlines()[mark.line : mark.line + 1])
-    if re.search(r"(^|[:\-])\s*\{\{", line):
-        hint = _UNQUOTED_TEMPLATE
-    builder.refuse(f"not valid YAML: {said}", Place(mark.line + 1, mark.column + 1), hint=hint)
-
-
-def _json_tokens(text: str, builder: _Builder) -> Iterator[_Token]:
-    # The standard library vouches for the syntax; cutting valid JSON into tokens is then easy. Where it
-    # runs out of stack, the builder comes to refuse the depth itself, and knows the line.
-    if not text.strip():
-        return
-    with contextlib.suppress(RecursionError):
-        try:
-            json.loads(text, parse_int=str, parse_float=str)
-        except json.JSONDecodeError as error:
-            builder.refuse(f"not valid JSON: {error.msg}", Place(error.lineno, error.colno))
-    line, line_start = 1, 0
-    for found in _JSON_TOKEN.finditer(text):
-        word, place = found[0], Place(line, found.start() - line_start + 1)
-        if word == "\n":
-            line, line_start = line + 1, found.end()
-        elif word in "{}[]":
-            yield _Token(word, None, place)
-        elif word[0] == '"':
-            value = json.loads(word) if "\\" in word else word[1:-1]
-            yield _Token("value", _whole(value, builder, place), place)
-        else:
-            value = _number_or_word(word, builder, place)
-            if isinstance(value, str):
-                builder.complain(f"{_short(value)} is not a JSON value", place)
-            yield _Token("value", value, place)
-
-
 class _Open:
     """A list or mapping whose end has not come yet."""
 
     __slots__ = ("height", "items", "key", "lines", "merges", "most", "path", "token", "weight")
 
-    def __init__(self, token: _Token, path: Path, weight: int, most: int | None) -> None:
+    def __init__(self, token: Token, path: Path, weight: int, most: int | None) -> None:
         self.items: dict[str, Any] | list[Any] = {} if token.kind == "{" else []
         self.token = token
         self.path = path
@@ -339,7 +131,7 @@ class _Builder:
         self.complain(message, place, hint=hint)
         raise PlanInvalid(self.problems)
 
-    def take(self, token: _Token) -> None:
+    def take(self, token: Token) -> None:
         match token.kind:
             case "value" | "<<":
                 weight = 1 + len(token.value) // 100 if isinstance(token.value, str) else 1
@@ -355,7 +147,7 @@ class _Builder:
             case "*":
                 self._finish(self._named(token), token, None)
 
-    def _open(self, token: _Token) -> None:
+    def _open(self, token: Token) -> None:
         if len(self._stack) >= MAX_DEPTH:
             self.refuse(f"nested deeper than {MAX_DEPTH} levels", token.place)
         path: Path = ()
@@ -365,14 +157,14 @@ class _Builder:
             if isinstance(top.items, dict) and top.key is None:
                 line, column = top.token.place
                 template = token.kind == "{" and token.place == (line, column + 1)
-                self.refuse(_UNQUOTED_TEMPLATE if template else _KEY_NOT_TEXT, token.place)
+                self.refuse(UNQUOTED_TEMPLATE if template else _KEY_NOT_TEXT, token.place)
             if len(self._stack) == 1 and top.key is not None:
                 most = self._longest.get(top.key)
             if self._places is not None:
                 path = (*top.path, top.key if top.key is not None else len(top.items))
         self._stack.append(_Open(token, path, self._weight, most))
 
-    def _named(self, token: _Token) -> _Anchored:
+    def _named(self, token: Token) -> _Anchored:
         named = self._anchors.get(token.value)
         if named is None:
             hint = f"nothing above is marked &{token.value}; text that begins with * needs quotes"
@@ -382,7 +174,7 @@ class _Builder:
             self.refuse(f"nested deeper than {MAX_DEPTH} levels by *{token.value}", token.place)
         return named
 
-    def _finish(self, done: _Anchored, token: _Token, anchor: str | None) -> None:
+    def _finish(self, done: _Anchored, token: Token, anchor: str | None) -> None:
         """Put a finished value where it belongs: a list's next item, a mapping's key, a key's value."""
         if anchor is not None:
             self._anchors[anchor] = done
@@ -410,7 +202,7 @@ class _Builder:
             top.items[top.key] = done.value
             top.key = None
 
-    def _key(self, found: Any, top: _Open, token: _Token) -> str:
+    def _key(self, found: Any, top: _Open, token: Token) -> str:
         if isinstance(found, dict | list):
             self.refuse(_KEY_NOT_TEXT, token.place)
         key = found if isinstance(found, str) else json.dumps(found)
@@ -419,7 +211,7 @@ class _Builder:
         top.merges = top.merges or token.kind == "<<"
         first = top.lines.setdefault(key, token.place.line)
         if key in top.items:
-            self.complain(f"the key `{_short(key)}` stands on line {first} already", token.place)
+            self.complain(f"the key `{short(key)}` stands on line {first} already", token.place)
         return key
 
     def _merged(self, done: _Open) -> dict[str, Any]:
@@ -434,14 +226,6 @@ class _Builder:
             merged.update(source)
         return {**merged, **own}
 
-    def _remember(self, path: Path, last: Path, token: _Token) -> None:
+    def _remember(self, path: Path, last: Path, token: Token) -> None:
         if self._places is not None:
             self._places.setdefault(path + last, token.place)
-
-
-def _place_at(text: str, index: int) -> Place:
-    return Place(text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}…"

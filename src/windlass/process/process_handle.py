@@ -1,7 +1,7 @@
 """A process tree as its caller sees it: `Process`, and `Exit`, how it ended.
 
-Both mechanisms (`warden_client`: a keeper under the warden; `group`: a process group) make `Process` objects; `Ending` is where
-they leave the outcome. `ProcessLost` is the outcome when the tree slipped out of our hands.
+Both mechanisms (`warden_client`: a keeper under the warden; `group`: a process group) make `Process` objects; `Ending`
+is where they leave the outcome. `ProcessLost` is the outcome when the tree slipped out of our hands.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from windlass.errors import Category, ToolError
-from windlass.plan.limits import CommandLimits
 from windlass.plan.model import Effect
-from windlass.plan.quantities import MB
+from windlass.plan.quantities import MB, CommandLimits
 from windlass.ports import Call, Tool
 from windlass.process import (
     Exit,

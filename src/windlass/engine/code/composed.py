@@ -16,8 +16,8 @@ from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import Desk, run_program
 from windlass.engine.code.tool import limits_of
 from windlass.errors import Category, Failure, ToolError
-from windlass.plan.grants import granted_tools
 from windlass.plan.model import Effect
+from windlass.plan.program import granted_tools
 from windlass.ports import Call, ComposedTool, ProgramError, Shelf, Tool, Toolbox
 
 __all__ = ["Composed", "ComposedTools"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windlass.core.approval import hash_of
-from windlass.plan.grants import granted_tools
+from windlass.plan.program import granted_tools
 from windlass.ports import Tool, Toolbox
 
 __all__ = ["program_basis"]

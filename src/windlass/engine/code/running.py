@@ -21,7 +21,7 @@ from windlass.engine.code.calls import Calls
 from windlass.engine.code.failures import failure_of
 from windlass.engine.offclock import off_the_clock
 from windlass.errors import Failure, ToolError
-from windlass.plan.grants import granted_tools
+from windlass.plan.program import granted_tools
 from windlass.ports import (
     Call,
     Contact,

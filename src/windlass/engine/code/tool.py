@@ -14,10 +14,9 @@ from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import Desk, run_program
 from windlass.engine.code.typings import declarations
 from windlass.errors import Category, PlanInvalid, Problem, ToolError
-from windlass.plan.grants import granted_tools
-from windlass.plan.limits import ProgramBounds, misfit
 from windlass.plan.model import CODE, Effect, Plan
-from windlass.plan.program import source_problem
+from windlass.plan.program import granted_tools, source_problem
+from windlass.plan.quantities import ProgramBounds, misfit
 from windlass.ports import Call, Contact, ProgramError, ProgramLimits, Sandbox, Tool, Toolbox
 
 __all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of", "refuse_unreadable"]
