@@ -187,7 +187,7 @@ def refused(windlass: Windlass, project: Project, *arguments: str, **env: str) -
         (["--task", "x", "--skill", "nope"], "nope"),
         (["--task", "x", "--runtime", "clade-code"], "did you mean claude-code?"),
         (["agents.yaml"], "did you mean open-code?"),
-        (["--task", "x", "--budget", "-1"], "greater than or equal to 0"),
+        (["--task", "x", "--budget", "-1"], "not in the range x>=0"),
         (["--task-file", "missing.yaml"], "missing.yaml"),
         (["--task-file", "."], "cannot be read"),
         (["--task-file", "empty.yaml"], "empty"),

@@ -285,7 +285,7 @@ def test_g2_types_are_those_of_all_tools_or_of_those_that_fit(project: Project, 
 
 
 def test_i1_names_of_tools_are_completed(project: Project, windlass: Windlass, count: str) -> None:
-    ran = windlass(_WINDLASS_COMPLETE="complete_bash", COMP_WORDS="windlass tools run cou", COMP_CWORD="3")
-    assert ran.out.split() == [count]
+    ran = windlass(_WINDLASS_COMPLETE="bash_complete", COMP_WORDS="windlass tools run cou", COMP_CWORD="3")
+    assert ran.out.split() == [f"plain,{count}"]
     assert not [name for name in windlass("--home", "elsewhere", "tools", "--json").json if name["name"] == count]
     assert not (project.path / "elsewhere").exists()
