@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from windlass.assembly import open_engine as open
     from windlass.engine.engine import Engine
     from windlass.engine.execution import Execution
+    from windlass.engine.run_request import RunRequest
     from windlass.errors import Category, Failure, PlanInvalid, ToolError, WindlassError
     from windlass.plan.model import Budget, Effect, Importance, Limits, Permits, Plan, Retry, Step
     from windlass.ports import AgentRequest, AgentResult, Amount, Call, Health, Host, Runner, Tool, Usage
@@ -33,6 +34,7 @@ _HOMES = {
     "open": ("windlass.assembly", "open_engine"),
     "Engine": ("windlass.engine.engine", "Engine"),
     "Execution": ("windlass.engine.execution", "Execution"),
+    "RunRequest": ("windlass.engine.run_request", "RunRequest"),
     "Category": ("windlass.errors", "Category"),
     "Failure": ("windlass.errors", "Failure"),
     "PlanInvalid": ("windlass.errors", "PlanInvalid"),
@@ -77,6 +79,7 @@ __all__ = [
     "Plan",
     "PlanInvalid",
     "Retry",
+    "RunRequest",
     "Runner",
     "Step",
     "Tool",

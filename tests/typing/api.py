@@ -30,6 +30,7 @@ from windlass import (
     PlanInvalid,
     Retry,
     Runner,
+    RunRequest,
     Step,
     Tool,
     ToolError,
@@ -189,3 +190,8 @@ async def with_own_runner() -> None:
         execution = await engine.start(Plan(name="own", steps=(step,), budget=Budget(tokens=1000)))
         assert_type(execution, Execution)
         await engine.allow_budget(execution.id, usd=2.0, by="me")
+
+
+async def request(engine: Engine) -> Execution:
+    asked = RunRequest(task="Sum it up", role="developer", budget=0.5, on_overrun="ask", files=["report.md"])
+    return await asked.start(engine)

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 
@@ -38,8 +40,8 @@ from windlass.core.transitions import StepStatus
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.execution import Execution
-from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError, WindlassError
+from windlass.plan.model import Plan
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import runtime_names
 from windlass.visible import one_line
@@ -68,6 +70,16 @@ BudgetTokens = Annotated[
 ]
 NoWait = Annotated[bool, Option("--no-wait", help="Pause with exit code 6 when a quota is used up")]
 Detach = Annotated[bool, Option("--detach", "-d", help="Go on in the background; print the id")]
+
+
+MAX_TASK_FILE = 4 * 1024 * 1024
+
+
+class OnOverrun(StrEnum):
+    ASK = "ask"
+    """A person is asked for more."""
+    PROCEED = "proceed"
+    """It continues with a warning."""
 
 
 def register(app: Group) -> None:
@@ -111,6 +123,9 @@ def run(
     ] = None,
     budget: BudgetOption = None,
     budget_tokens: BudgetTokens = None,
+    on_overrun: Annotated[
+        OnOverrun | None, Option("--on-overrun", help="At a limit of the budget (default: as the settings say)")
+    ] = None,
     no_wait: NoWait = False,
     detach: Detach = False,
     anyway: Annotated[
@@ -124,7 +139,7 @@ def run(
     home: Home = None,
 ) -> None:
     """Run a plan, or a task for agents, and show its progress."""
-    from windlass.cli.task import AgentFlags, plan_of_tasks
+    from windlass.engine.run_request import RunRequest
     from windlass.plan.load import bind_inputs, parse_input
 
     if sum(given is not None for given in (plan, task, task_file)) != 1:
@@ -132,36 +147,75 @@ def run(
     of_tasks = {"--strategy": strategy, "--role": role, "--chain": chain, "--file": files, "--skill": skills}
     if plan is not None and (wrong := [name for name, given in of_tasks.items() if given]):
         raise UsageError(f"{wrong[0]} is for --task and --task-file: a plan says so itself")
-    flags = AgentFlags(
-        runtime, model, budget, budget_tokens, False if no_fallback else None, parallel, tuple(allow or ())
+    if task is not None and not task.strip():
+        raise UsageError("--task is empty: what is to be done?")
+    members = [name.strip() for name in chain.split(",") if name.strip()] if chain else None
+    if members and strategy not in (None, Strategy.MULTI):
+        raise UsageError(f"--chain is for the strategy multi, and this is {strategy}")
+    request = RunRequest(
+        plan_file=Path.cwd() / plan if plan is not None and workdir is not None else plan,
+        task=task,
+        tasks=_tasks_in(task_file) if task_file is not None else None,
+        tasks_file=str(task_file or ""),
+        strategy=strategy,
+        role=role,
+        chain=members,
+        files=files or (),
+        skills=skills or (),
+        runtime=runtime,
+        model=model,
+        fallback=False if no_fallback else None,
+        parallel=parallel,
+        allow=allow or (),
+        budget=budget,
+        budget_tokens=budget_tokens,
+        on_overrun=on_overrun.value if on_overrun is not None else "",
+        workdir=workdir,
+        hold=yes or attended(),
+        anyway=True,  # prerequisites are checked before, and told of
     )
 
     async def work(engine: Engine) -> int:
-        if plan is not None:
-            sourced = engine.read(plan, workdir)
-        else:
-            made, chosen = plan_of_tasks(
-                task, task_file, strategy, role=role, chain=chain, files=files or (), skills=skills or ()
-            )
-            between = ", " if chosen is Strategy.PARALLEL else " → "
-            more = "" if len(made.steps) <= 10 else f" and {len(made.steps) - 10} more"
-            say(f"strategy {chosen}: {between.join(str(step.agent) for step in made.steps[:10])}{more}")
-            sourced = LoadedPlan(made)
-        for warning in sourced.warnings:
+        loaded = request.load(engine)
+        if plan is None:
+            say(_strategy_line(request.chosen_strategy(), loaded.plan))
+        for warning in loaded.warnings:
             say(f"warning: {warning}")
-        sourced = flags.apply(sourced)
-        given = bind_inputs(sourced.plan, dict(parse_input(text) for text in inputs or ()))
-        for warning in await engine.prerequisites(sourced, workdir, anyway=anyway):
+        given = bind_inputs(loaded.plan, dict(parse_input(text) for text in inputs or ()))
+        for warning in await engine.prerequisites(loaded, workdir, anyway=anyway):
             say(f"warning: {warning}")
         await offer_orphans(engine)
+        bound = replace(request, inputs=given)
         if detach:
-            execution = await engine.create(sourced, given, workdir=workdir, anyway=True)
-            return await send_off(engine, execution, as_json, yes=yes, no_wait=no_wait)
-        started = await engine.start(sourced, given, workdir=workdir, hold=yes or attended(), anyway=True)
+            return await send_off(engine, await bound.create(engine, loaded), as_json, yes=yes, no_wait=no_wait)
+        started = await bound.start(engine, loaded)
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
 
     raise Stop(with_engine(work, home, yes=yes, make=True, **_waiting(no_wait)))
+
+
+def _strategy_line(chosen: Strategy, plan: Plan) -> str:
+    between = ", " if chosen is Strategy.PARALLEL else " → "
+    more = "" if len(plan.steps) <= 10 else f" and {len(plan.steps) - 10} more"
+    return f"strategy {chosen}: {between.join(str(step.agent) for step in plan.steps[:10])}{more}"
+
+
+def _tasks_in(file: Path) -> Any:
+    """Read a file of tasks: text, or YAML or JSON data by its name."""
+    from windlass.plan.yamlread import read
+
+    try:
+        if file.stat().st_size > MAX_TASK_FILE:
+            raise UsageError(f"{file} is larger than {MAX_TASK_FILE // 1024**2} MiB: that is no list of tasks")
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text: {error.reason}") from error
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    if file.suffix.lower() not in (".yaml", ".yml", ".json"):
+        return text
+    return read(text, file=str(file), as_json=file.suffix.lower() == ".json").data
 
 
 def resume(

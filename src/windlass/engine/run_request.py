@@ -1,38 +1,174 @@
-"""Plans made of tasks, and the flags for agents with which a plan is started: for every surface the same."""
+"""One request to run something, for every surface: command line, HTTP, MCP and Python have these fields by these names.
+
+A surface translates what it is given into a `RunRequest` and decides nothing: which plan it means, what its agents run
+on and what they may spend is settled here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from windlass.engine.inbox import checked_limit
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import check_data
-from windlass.plan.model import Permits, Plan
-from windlass.plan.strategies import Strategy, choose_strategy, plan_data
+from windlass.plan.model import Permits, Plan, Step
+from windlass.plan.strategies import Strategy, choose_strategy, plan_data, tasks_of
 
-__all__ = ["AgentFlags", "plan_from"]
+if TYPE_CHECKING:
+    from windlass.engine.engine import Engine
+    from windlass.engine.execution import Execution
+
+__all__ = ["OnOverrun", "RunRequest"]
+
+OnOverrun = Literal["", "ask", "proceed"]
+"""At a limit of the budget: ask, or continue with a warning; empty is as the settings say."""
+
+_WAYS = ("plan", "plan_text", "plan_file", "task", "tasks")
+_OF_TASKS = ("strategy", "role", "chain", "files", "skills")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentFlags:
-    """Flags for its agents with which a plan is started. They are stronger than the plan."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What to run, and how: exactly one of `plan`, `plan_text`, `plan_file`, `task` and `tasks`."""
 
+    plan: Plan | Mapping[str, Any] | None = None
+    """A plan, or its data."""
+    plan_text: str | None = None
+    """A plan as YAML or JSON."""
+    plan_file: str | Path | None = None
+    """A plan file, relative to the working directory."""
+    task: str | None = None
+    """A task for agents."""
+    tasks: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None
+    """Several tasks, texts or `{id, task, depends_on}`; or all that a file of tasks says."""
+    tasks_file: str = ""
+    """The file that the tasks were read from, for the problems in it."""
+    strategy: Strategy | None = None
+    """How tasks become a plan; None is by the tasks."""
+    role: str | None = None
+    """The role of the tasks' agent."""
+    chain: Sequence[str] | None = None
+    """The roles of the strategy multi, in order."""
+    files: Sequence[str] = ()
+    """Files that the tasks' agents are given."""
+    skills: Sequence[str] = ()
+    """Skills that the tasks' agents are given."""
     runtime: str | None = None
+    """The runtime of all agents, over what the plan says."""
     model: str | None = None
-    budget: float | None = None
-    budget_tokens: int | None = None
+    """The model of all agents, over what the plan says."""
     fallback: bool | None = None
+    """Whether another runtime takes over when one cannot, over what the plan says."""
     parallel: int | None = None
-    allow: tuple[str, ...] = ()
+    """Steps at a time, over the plan's own limit."""
+    allow: Sequence[str] = ()
+    """Tools that agents may use without asking."""
+    budget: float | None = None
+    """Dollars that the execution may spend in all."""
+    budget_tokens: int | None = None
+    """Tokens that it may read and write in all."""
+    on_overrun: OnOverrun = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Values for the plan's inputs."""
+    workdir: str | Path | None = None
+    """The working directory of the steps; None is the current one."""
+    hold: bool = True
+    """Stay while only a person can continue it, instead of pausing."""
+    anyway: bool = False
+    """Start although a program or runtime that it needs is missing."""
 
-    def apply(self, sourced: LoadedPlan) -> LoadedPlan:
-        plan = sourced.plan
+    def load(self, engine: Engine) -> LoadedPlan:
+        """Read and check the plan, with everything that the request says about its agents."""
+        given = [name for name in _WAYS if getattr(self, name) is not None]
+        if len(given) != 1:
+            listed = " and ".join(f"`{name}`" for name in given) or "nothing"
+            raise UsageError(
+                f"name one thing to run, of `plan`, `plan_text`, `plan_file`, `task`, `tasks`; given is {listed}"
+            )
+        wrong = [name for name in _OF_TASKS if getattr(self, name)]
+        if wrong and given[0] not in ("task", "tasks"):
+            raise UsageError(f"`{wrong[0]}` is for `task` and `tasks`: a plan says so itself")
+        return self._applied(self._given_plan(engine) or LoadedPlan(self._plan_of_tasks()))
+
+    async def start(self, engine: Engine, loaded: LoadedPlan | None = None, *, id: str | None = None) -> Execution:
+        """Start it. `loaded` is its plan where it was loaded before; `id` is one that was kept for it."""
+        # In a thread: a plan of thousands of steps takes its time to check, and others are served meanwhile.
+        return await engine.start(
+            loaded if loaded is not None else await asyncio.to_thread(self.load, engine),
+            self.inputs,
+            workdir=self.workdir,
+            hold=self.hold,
+            on_overrun=self.on_overrun,
+            anyway=self.anyway,
+            id=id,
+        )
+
+    async def create(self, engine: Engine, loaded: LoadedPlan | None = None) -> str:
+        """Write it down without driving it; returns the id of the execution."""
+        plan = loaded if loaded is not None else await asyncio.to_thread(self.load, engine)
+        return await engine.create(
+            plan, self.inputs, workdir=self.workdir, on_overrun=self.on_overrun, anyway=self.anyway
+        )
+
+    def chosen_strategy(self) -> Strategy:
+        """The strategy that makes a plan of the tasks."""
+        chosen = self.strategy or (Strategy.MULTI if self.chain else choose_strategy(self._tasks(), role=self.role))
+        if self.chain and chosen is not Strategy.MULTI:
+            raise UsageError(f"a chain of roles is for the strategy multi, and this is {chosen}")
+        if self.role and chosen is Strategy.MULTI:
+            raise UsageError("one role is not a chain", advice=("name its roles: --chain architect,developer",))
+        return chosen
+
+    def _given_plan(self, engine: Engine) -> LoadedPlan | None:
+        if isinstance(self.plan, Plan):
+            return LoadedPlan(self.plan)
+        if self.plan is not None:
+            try:
+                return engine.parse(msgspec.json.encode(self.plan).decode(), self.workdir, name="plan.json")
+            except PlanInvalid as error:
+                # The text is ours, not the client's: its lines would mislead.
+                bare = [msgspec.structs.replace(p, file="", line=None, column=None) for p in error.problems]
+                raise PlanInvalid(bare) from error
+        if self.plan_text is not None:
+            kind = "json" if _is_json(self.plan_text) else "yaml"
+            return engine.parse(self.plan_text, self.workdir, name=f"plan.{kind}")
+        if self.plan_file is not None:
+            file = Path(self.workdir) / self.plan_file if self.workdir is not None else Path(self.plan_file)
+            return engine.read(file, self.workdir)
+        return None
+
+    def _tasks(self) -> list[dict[str, Any]]:
+        if self.task is not None and not self.task.strip():
+            raise UsageError("`task` is empty: what is to be done?")
+        given = self.tasks if isinstance(self.tasks, str | Mapping) else list(self.tasks or ())
+        named = self.tasks_file or "tasks"
+        tasks = [{"id": "task", "prompt": self.task}] if self.task is not None else tasks_of(given, named)
+        more = {"files": self.files, "skills": self.skills}
+        return [
+            {**task, **{name: [*_listed(task.get(name)), *given] for name, given in more.items() if given}}
+            for task in tasks
+        ]
+
+    def _plan_of_tasks(self) -> Plan:
+        data = plan_data(self._tasks(), self.chosen_strategy(), role=self.role, chain=self.chain)
+        found = check_data(data, file=self.tasks_file)
+        if found.plan is None:
+            raise PlanInvalid(found.problems)
+        return found.plan
+
+    def _applied(self, loaded: LoadedPlan) -> LoadedPlan:
+        """The plan with what the request says about its agents, which is stronger than what the plan says."""
+        plan = loaded.plan
         changes: dict[str, Any] = {}
         if self.runtime is not None or self.model is not None or self.fallback is not None or self.allow:
-            changes["steps"] = tuple(self._step(step) if step.is_agent else step for step in plan.steps)
+            changes["steps"] = tuple(self._changed(step) if step.is_agent else step for step in plan.steps)
         for name in ("runtime", "model", "fallback"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
@@ -41,11 +177,11 @@ class AgentFlags:
         if self.parallel is not None:
             changes["limits"] = plan.limits.model_copy(update={"parallel": self.parallel})
         if not changes:
-            return sourced
+            return loaded
         changed = plan.model_copy(update=changes)
-        return LoadedPlan(Plan.model_validate_json(changed.encoded), sourced.source, sourced.tools, sourced.warnings)
+        return LoadedPlan(Plan.model_validate_json(changed.encoded), loaded.source, loaded.tools, loaded.warnings)
 
-    def _step(self, step: Any) -> Any:
+    def _changed(self, step: Step) -> Step:
         changes: dict[str, Any] = {}
         if self.runtime is not None and step.runtime not in (None, self.runtime):
             changes |= {"runtime": None, "model": None}
@@ -59,32 +195,13 @@ class AgentFlags:
         return step.model_copy(update=changes)
 
 
-def plan_from(
-    tasks: Sequence[dict[str, Any]],
-    strategy: Strategy | None = None,
-    *,
-    role: str | None = None,
-    chain: Sequence[str] | None = None,
-    files: Sequence[str] = (),
-    skills: Sequence[str] = (),
-    file: str = "",
-) -> tuple[Plan, Strategy]:
-    """The plan of some tasks (as `tasks_of` gives them), and the strategy that made it."""
-    given = [{**entry, **_more(entry, files=files, skills=skills)} for entry in tasks]
-    chosen = strategy or (Strategy.MULTI if chain else choose_strategy(given, role=role))
-    if chain and chosen is not Strategy.MULTI:
-        raise UsageError(f"a chain of roles is for the strategy multi, and this is {chosen}")
-    if role and chosen is Strategy.MULTI:
-        raise UsageError("one role is not a chain", advice=("name its roles: --chain architect,developer",))
-    found = check_data(plan_data(given, chosen, role=role, chain=chain), file=file)
-    if found.plan is None:
-        raise PlanInvalid(found.problems)
-    return found.plan, chosen
-
-
-def _more(entry: dict[str, Any], **given: Sequence[str]) -> dict[str, Any]:
-    return {name: [*_listed(entry.get(name)), *more] for name, more in given.items() if more}
-
-
 def _listed(value: Any) -> list[Any]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def _is_json(text: str) -> bool:
+    """YAML knows nearly all of JSON, but says what is wrong in its own words."""
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False

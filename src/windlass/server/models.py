@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from windlass.engine.run_request import RunRequest
+from windlass.plan.strategies import Strategy
 from windlass.runtimes import RuntimeName
 
 __all__ = [
@@ -84,6 +86,13 @@ class NewExecution(_Request):
     )
     hold: bool = Field(default=True, description="Stay while only a person can go on, instead of pausing.")
     anyway: bool = Field(default=False, description="Start although a program or runtime that it needs is missing.")
+
+    def request(self) -> RunRequest:
+        """The same for the engine: all fields have the names that it knows."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        limit = self.budget or Limit()
+        strategy = Strategy(self.strategy) if self.strategy is not None else None
+        return RunRequest(**given | {"strategy": strategy, "budget": limit.usd, "budget_tokens": limit.tokens})
 
 
 class Pause(_Request):

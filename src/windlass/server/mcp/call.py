@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 
 from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
+from windlass.engine.run_request import OnOverrun
 from windlass.errors import UsageError
 from windlass.plan.load import bind_inputs
 from windlass.server.mcp.answers import ProgressReporter, client_name
@@ -78,6 +79,7 @@ class ExecutionCalls:
         workdir: str | None,
         wait_s: float,
         on_cancel: OnCancel = "go_on",
+        on_overrun: OnOverrun = "proceed",
     ) -> CallResult:
         """Start what `sourced` gives for a working directory, and wait for it."""
         engine, relay = await self.engines(True), QuestionRelay.of(ctx)
@@ -85,7 +87,7 @@ class ExecutionCalls:
             return await self.see(engine, relay.execution, relay, wait_s)
         workdir = os.path.expanduser(workdir) if workdir else None
         plan = await sourced(engine, workdir)
-        execution = await self.driving.start(engine, plan, bind_inputs(plan.plan, inputs), workdir)
+        execution = await self.driving.start(engine, plan, bind_inputs(plan.plan, inputs), workdir, on_overrun)
         try:
             return await self.see(engine, execution, relay, wait_s, notes=plan.warnings)
         except anyio.get_cancelled_exc_class():

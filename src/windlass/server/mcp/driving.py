@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
+from windlass.engine.run_request import OnOverrun
 from windlass.errors import WindlassError
 from windlass.server.mcp.look import following
 
@@ -24,7 +25,14 @@ LOOK_AGAIN = 0.1
 
 
 class Driving(Protocol):
-    async def start(self, engine: Engine, plan: LoadedPlan, inputs: Mapping[str, Any], workdir: str | None) -> str:
+    async def start(
+        self,
+        engine: Engine,
+        plan: LoadedPlan,
+        inputs: Mapping[str, Any],
+        workdir: str | None,
+        on_overrun: OnOverrun = "proceed",
+    ) -> str:
         """Start it, and give its id once somebody drives it. Its prerequisites were looked at before."""
         ...
 
@@ -36,8 +44,15 @@ class Driving(Protocol):
 class Inside:
     """This process drives."""
 
-    async def start(self, engine: Engine, plan: LoadedPlan, inputs: Mapping[str, Any], workdir: str | None) -> str:
-        started = await engine.start(plan, inputs, workdir=workdir, on_overrun="proceed", anyway=True)
+    async def start(
+        self,
+        engine: Engine,
+        plan: LoadedPlan,
+        inputs: Mapping[str, Any],
+        workdir: str | None,
+        on_overrun: OnOverrun = "proceed",
+    ) -> str:
+        started = await engine.start(plan, inputs, workdir=workdir, on_overrun=on_overrun, anyway=True)
         return started.id
 
     async def resume(self, engine: Engine, execution: str, *, keep_plan: bool) -> None:
@@ -50,8 +65,15 @@ class Detached:
     def __init__(self, drive: Callable[[Engine, str], Awaitable[Path]]) -> None:
         self._drive = drive
 
-    async def start(self, engine: Engine, plan: LoadedPlan, inputs: Mapping[str, Any], workdir: str | None) -> str:
-        execution = await engine.create(plan, inputs, workdir=workdir, on_overrun="proceed", anyway=True)
+    async def start(
+        self,
+        engine: Engine,
+        plan: LoadedPlan,
+        inputs: Mapping[str, Any],
+        workdir: str | None,
+        on_overrun: OnOverrun = "proceed",
+    ) -> str:
+        execution = await engine.create(plan, inputs, workdir=workdir, on_overrun=on_overrun, anyway=True)
         await self._begin(engine, execution)
         return execution
 

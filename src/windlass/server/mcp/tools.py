@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context
@@ -12,6 +13,7 @@ from pydantic import Field
 from windlass.core.state import State
 from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
+from windlass.engine.run_request import RunRequest
 from windlass.engine.spending import By
 from windlass.errors import Damaged, UsageError
 from windlass.plan.strategies import Strategy
@@ -22,7 +24,7 @@ from windlass.server.mcp.clean import cleaned
 from windlass.server.mcp.look import damaged
 from windlass.server.mcp.models import BudgetView, ExecutionView, RetryChange, StatusView
 from windlass.server.mcp.overview import budget_view, overview
-from windlass.server.mcp.request import Asked, runtime_for
+from windlass.server.mcp.request import runtime_for
 from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up
 
 __all__ = ["Tools"]
@@ -56,12 +58,18 @@ class Tools:
         ] = None,
         role: Annotated[str | None, Field(description="The agent's role: developer, reviewer, ...")] = None,
         chain: Annotated[list[str] | None, Field(description="The roles of strategy multi, in order.")] = None,
+        files: Annotated[list[str] | None, Field(description="Files that the agents are given.")] = None,
+        skills: Annotated[list[str] | None, Field(description="Skills that the agents are given.")] = None,
         runtime: Annotated[
             str | None, Field(description=f"{runtime_names()}; if unset, the caller's own if healthy.")
         ] = None,
         model: Annotated[str | None, Field(description="The agents' model, in the runtime's own words.")] = None,
+        fallback: Annotated[bool | None, Field(description="May another runtime take over?")] = None,
+        parallel: Annotated[int | None, Field(ge=1, le=1000, description="Steps at a time.")] = None,
+        allow: Annotated[list[str] | None, Field(description="Tools that agents may use without asking.")] = None,
         budget: Usd = None,
         budget_tokens: Tokens = None,
+        on_overrun: Annotated[Literal["ask", "proceed"], Field(description="At a limit of the budget.")] = "proceed",
         inputs: Annotated[dict[str, Any] | None, Field(description="Values for the plan's inputs.")] = None,
         workdir: Workdir = None,
         wait_s: Wait = 0.0,
@@ -80,12 +88,33 @@ class Tools:
         """
 
         async def sourced(engine: Engine, folder: str | None) -> LoadedPlan:
-            asked = Asked(plan, file, task, strategy, role, chain, runtime, model, budget, budget_tokens, folder)
-            found = await runtime_for(engine, asked.sourced(engine), client_name(ctx))
+            if sum(given is not None for given in (plan, file, task)) != 1:
+                raise UsageError("name one thing to run: `plan`, `file` or `task`")
+            request = RunRequest(
+                plan=plan if isinstance(plan, dict) else None,
+                plan_text=plan if isinstance(plan, str) else None,
+                plan_file=Path(file).expanduser() if file is not None else None,
+                task=task if isinstance(task, str) else None,
+                tasks=task if isinstance(task, list) else None,
+                strategy=strategy,
+                role=role,
+                chain=chain,
+                files=files or (),
+                skills=skills or (),
+                runtime=runtime,
+                model=model,
+                fallback=fallback,
+                parallel=parallel,
+                allow=allow or (),
+                budget=budget,
+                budget_tokens=budget_tokens,
+                workdir=folder,
+            )
+            found = await runtime_for(engine, request.load(engine), client_name(ctx))
             notes = await engine.prerequisites(found, folder, anyway=anyway)
             return replace(found, warnings=(*found.warnings, *notes))
 
-        return await self._calls.begin(ctx, sourced, inputs or {}, workdir, wait_s, on_cancel)
+        return await self._calls.begin(ctx, sourced, inputs or {}, workdir, wait_s, on_cancel, on_overrun)
 
     @told
     async def engine_status(

@@ -12,9 +12,9 @@ from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
+from windlass.engine.run_request import RunRequest
 from windlass.server import models
 from windlass.server.idempotency import ticket_of
-from windlass.server.orders import plan_given
 from windlass.server.problems import not_now
 from windlass.server.routes.shared import BY, STARTED, Id, answer, problems, told
 from windlass.server.service import Service
@@ -94,7 +94,8 @@ def control_routes(service: Service) -> APIRouter:
         origin = await engine.find(execution)
         made = ticket_of(request).execution
         if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
-            plan = await asyncio.to_thread(plan_given, engine, wanted, None)
+            given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
+            plan = await asyncio.to_thread(RunRequest(**given).load, engine) if given else None
             made = await engine.fork(origin.id, from_step=wanted.from_step, inputs=wanted.inputs, plan=plan, id=made)
         state = await engine.state(made)
         if wanted.start and state.status is ExecutionStatus.PENDING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -21,7 +20,6 @@ from windlass.ports import OVER_BUDGET, Entry, Head
 from windlass.server import models
 from windlass.server.idempotency import ticket_of
 from windlass.server.mcp.clean import clean
-from windlass.server.orders import plan_ordered
 from windlass.server.routes.shared import STARTED, Id, answer, problems, told
 from windlass.server.service import Service
 
@@ -46,18 +44,7 @@ def execution_routes(service: Service) -> APIRouter:
         if ticket.again and ticket.execution and await engine.journal.heads(prefix=ticket.execution):
             execution = ticket.execution
         else:
-            # In a thread: a plan of thousands of steps takes its time to check, and others are served meanwhile.
-            sourced = await asyncio.to_thread(plan_ordered, engine, order)
-            started = await engine.start(
-                sourced,
-                order.inputs,
-                workdir=order.workdir,
-                hold=order.hold,
-                on_overrun=order.on_overrun,
-                anyway=order.anyway,
-                id=ticket.execution,
-            )
-            execution = started.id
+            execution = (await order.request().start(engine, id=ticket.execution)).id
         await service.wait(execution, wait)
         return told(await engine.state(execution), 201, {"location": f"/api/executions/{execution}"})
 
