@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 LEFT = {
     frozenset(f"windlass.core.{name}" for name in ("state", fold))
     for fold in ("agent_fold", "program_fold", "redo_fold", "replan", "undo_fold")
