@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.budget import (
+    NOTHING,
     Amount,
     Scope,
     admit,
@@ -19,12 +20,15 @@ from windlass.core.budget import (
     day_of,
     day_start,
     known_cost,
+    limit_of,
+    money,
     month_of,
     month_start,
+    shown,
+    tokens_of,
 )
 from windlass.core.events import Usage
 
-NOTHING = Amount(0.0, 0)
 DAY = Scope("day", Amount(usd=10.0))
 
 
@@ -214,3 +218,29 @@ def test_e1_without_a_time_zone_it_is_that_of_the_computer() -> None:
         assert day_start(now) == day_start(now, HAVANA)
         assert month_start(now) == month_start(now, HAVANA)
         assert (day_of(now), month_of(now)) == (text[:10], text[:7])
+
+
+def test_e1_a_persons_limit_replaces_the_unit_it_names_and_one_without_a_number_lifts_both() -> None:
+    named = Amount(usd=2.0, tokens=100)
+    assert limit_of(None, named) == (2.0, 100)
+    assert limit_of(Amount(usd=5.0), named) == (5.0, 100)
+    assert limit_of(Amount(tokens=7), named) == (2.0, 7)
+    assert limit_of(Amount(), named) == (None, None)
+    assert [bool(amount) for amount in (Amount(), NOTHING, Amount(usd=0.0), Amount(tokens=0))] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert NOTHING == (0.0, 0)
+
+
+def test_e1_an_amount_is_shown_in_its_unit_and_never_as_nothing_for_something() -> None:
+    shown_dollars = [money(usd) for usd in (0, 0.00005, 0.0042, 0.01, 1.0, 1234.5)]
+    assert shown_dollars == ["$0.00", "less than $0.0001", "$0.0042", "$0.01", "$1.00", "$1,234.50"]
+    assert [shown(count, "tokens") for count in (1, 2, 1500)] == ["1 token", "2 tokens", "1,500 tokens"]
+    assert shown(2, "usd") == "$2.00"
+
+
+def test_e1_a_text_has_a_token_for_three_bytes_and_never_none() -> None:
+    assert [tokens_of(text) for text in ("", "abc", b"abcdef", "ü" * 3)] == [1, 2, 3, 3]

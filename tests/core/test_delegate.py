@@ -11,7 +11,7 @@ from windlass.core.agent import next_in_family
 from windlass.core.decide import Policy
 from windlass.core.delegate import falls_back, handoff_of, last_word, runtime_of, successor
 from windlass.core.step import StepState
-from windlass.errors import Category, Failure
+from windlass.errors import UNAVAILABLE, Category, Failure
 from windlass.plan.model import Plan
 from windlass.runtimes import RUNTIMES
 from windlass.testing import Simulation
@@ -98,6 +98,16 @@ def test_a7_a_failure_for_good_tells_of_the_runtime_that_it_began_on() -> None:
     assert error is not None
     assert error.message == "no sense; before that, claude-code failed: overloaded"
     assert (error.category, error.where) == (Category.LOGIC, "a")
+
+
+def test_a7_a_runtime_that_could_not_take_over_is_not_why_the_step_failed() -> None:
+    run = begun({"id": "a", "runtime": "claude-code", "retry": 0})
+    began(run, "claude-code")
+    run.fail("a", LATER)
+    gone = Failure(Category.CONFIGURATION, "not installed", kind=UNAVAILABLE, advice=("install it",))
+    word = last_word(step_of(run), gone)
+    assert (word.category, word.message) == (Category.TRANSIENT, "overloaded; not installed")
+    assert word.advice == ("install it",)
 
 
 def handed(run: Simulation, step: str) -> list[str]:

@@ -233,3 +233,21 @@ def test_c1_the_time_of_an_attempt_is_told_apart_into_queue_wait_and_work() -> N
     ]
     (view,) = snapshot(fold(events))["steps"]
     assert (view["queued_s"], view["waited_s"], view["worked_s"], view["duration_s"]) == (2.0, 5.0, 2.0, 9.0)
+
+
+def test_d10_a_step_that_somebody_skipped_is_not_skipped_again() -> None:
+    run = Simulation(plan_of({"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "needs": ["a"]}))
+    run.start()
+    failed(run, "a")
+    run.skip("a")
+    with pytest.raises(UsageError, match="already skipped by"):
+        check_skip(run.state, run.state.steps["a"])
+
+
+def test_d10_a_retry_names_the_failed_step_behind_several_skipped_ones() -> None:
+    run = Simulation(plan_of(*({"id": i, "tool": "t", "needs": n} for i, n in (("a", []), ("b", ["a"]), ("c", ["b"])))))
+    run.start()
+    failed(run, "a")
+    with pytest.raises(UsageError, match=r"\ba\b") as caught:
+        check_retry(run.state, run.state.steps["c"])
+    assert any(" a" in advice for advice in caught.value.advice), caught.value.advice
