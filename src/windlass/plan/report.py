@@ -1,4 +1,4 @@
-"""What checks find, with the places in the plan file where it stands; and what is left to check of a flawed step."""
+"""Findings of the checks, with their places in the plan file; and the rest of a flawed step that can be checked."""
 
 from __future__ import annotations
 

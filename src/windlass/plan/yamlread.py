@@ -34,7 +34,7 @@ _KEY_NOT_TEXT = "a key must be text, not a list or a mapping"
 
 
 class Document:
-    """What a text says: its data, and what is wrong with it that did not end the reading.
+    """The data of a text, and the problems in it that did not end the reading.
 
     Parts of the data that an alias repeats are one object: treat the data as read-only.
     """

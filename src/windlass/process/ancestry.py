@@ -90,7 +90,7 @@ def _of_connection(asking: Peer) -> AttemptAbove | None:
 
 
 def is_keeper(pid: int) -> bool:
-    """Whether a process is a warden or a keeper: the file it runs is ours."""
+    """Tell if a process is a warden or a keeper: the file it runs is ours."""
     words = _read(pid, "cmdline").split(b"\0")
     return words[1:3] == [b"-I", b"-S"] and len(words) > 3 and words[3].endswith(_WARDEN)
 

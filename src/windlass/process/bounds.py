@@ -123,7 +123,7 @@ class Bounds:
         return "pool" if self._cgroup is not None and self._cgroup.by_pool else "memory"
 
     def struck(self) -> bool:
-        """Whether the kernel has killed some of the tree at the bound of its memory."""
+        """Tell if the kernel has killed some of the tree at the bound of its memory."""
         if self._cgroup is not None and not self._struck:
             with suppress(OSError):  # it was removed under us
                 self._struck = self._cgroup.struck()

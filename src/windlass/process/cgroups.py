@@ -97,7 +97,7 @@ class Cgroup:
         os.write(self._door, b"0")
 
     def struck(self) -> bool:
-        """Whether the kernel has killed because the bound was reached, and not for the want of the whole machine."""
+        """Tell if the kernel has killed because the bound was reached, and not for the want of the whole machine."""
         place = self._place
         if not (self.bound or place.pool):
             return False
@@ -143,7 +143,7 @@ def _bound_memory(place: Place, folder: str, bound: int) -> None:
 
 
 def _reached(place: Place, folder: str, bound: int) -> bool:
-    """Whether the bound was reached, rather than the machine's own."""
+    """Tell if the bound was reached, rather than the machine's own."""
     if not isinstance(place, OldPlace):
         local = _counts(f"{folder}/memory.events.local") if os.path.exists(f"{folder}/memory.events.local") else {}
         return (local or _counts(f"{folder}/{place.events}"))["oom"] > 0

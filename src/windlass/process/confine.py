@@ -85,7 +85,7 @@ def main(given: str, *argv: str) -> None:
 
 
 def is_offered(writable: list[str] | None, network: bool) -> bool:
-    """Whether the kernel gives us what is asked for. Another process tries to leave the network: half left is lost."""
+    """Tell if the kernel gives us what is asked for. Another process tries to leave the network: half left is lost."""
     if writable is not None and landlock_version() < NEEDED:
         return False
     if network:

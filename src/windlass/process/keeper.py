@@ -221,7 +221,7 @@ class Keeper:
             say(self._control, "ended", self._status, int(self._killed), *used)
 
     def _wait(self, milliseconds: float | None) -> list[tuple[int, int]]:
-        """What has come in. A poll counts in whole milliseconds, which is too coarse near a limit."""
+        """Wait for input. A poll counts in whole milliseconds, which is too coarse near a limit."""
         if milliseconds is not None and 0 < milliseconds < COARSE:
             time.sleep(milliseconds / 1000)
             milliseconds = 0

@@ -29,7 +29,7 @@ class ProcessLost(WindlassError):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How the main process of a command ended: by itself with a code, or by a signal."""
+    """The end of a command's main process: by itself with a code, or by a signal."""
 
     code: int | None
     """0 and above; None if a signal ended it."""
@@ -84,7 +84,7 @@ class Ending:
 
 
 class ProcessOwner(Protocol):
-    """What a mechanism keeps of one process tree."""
+    """The part of a mechanism that owns one process tree."""
 
     ended: Ending
 

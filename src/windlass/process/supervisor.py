@@ -80,7 +80,7 @@ def _has_subreapers() -> bool:
 
 
 class _Owner(Protocol):
-    """What a mechanism offers."""
+    """A mechanism: starts commands and ends all of them."""
 
     async def spawn(self, command: Command, stdin: bytes | Pipe | None, limit: int) -> Process: ...
     async def close(self) -> None: ...

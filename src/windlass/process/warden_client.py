@@ -63,7 +63,7 @@ class WardenClient:
         socket.send_fds(self._socket, [b"b" if bounded else b"k"], [control.fileno(), *stdio])
 
     def autopsy(self) -> str:
-        """How the warden died; empty while it lives."""
+        """Say how the warden died; empty while it lives."""
         status = self._process.poll()
         if status is None:
             return ""

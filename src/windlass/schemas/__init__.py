@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from windlass.schemas.inspect import cleaned, faults
-from windlass.schemas.rules import Exhausted, Purse, library, purse, validator_class
+from windlass.schemas.rules import Exhausted, WorkBudget, library, validator_class, work_budget
 from windlass.schemas.shape import NotPlain, Shape
 from windlass.schemas.words import in_words
 
@@ -35,7 +35,7 @@ KEPT = 256
 
 class _Ready(NamedTuple):
     reasons: tuple[str, ...]
-    """Why it cannot be used."""
+    """Reasons why it cannot be used."""
     validator: Any = None
 
 
@@ -59,7 +59,7 @@ def _misfits(ready: _Ready, value: Any) -> list[str]:
             shape = Shape(value)
     except NotPlain as error:
         return _trimmed([f"the value cannot be used: {error}"])
-    token = purse.set(Purse(shape))
+    token = work_budget.set(WorkBudget(shape))
     found: list[str] = []
     try:
         for wrong in ready.validator.iter_errors(value):
@@ -69,12 +69,12 @@ def _misfits(ready: _Ready, value: Any) -> list[str]:
     except (Exhausted, RecursionError):
         found.append("the rest of the value could not be checked: there is too much in it, or in its schema")
     finally:
-        purse.reset(token)
+        work_budget.reset(token)
     return _trimmed(found)
 
 
 def unusable(schema: Any, *, of_arguments: bool = True) -> list[str]:
-    """Why the schema cannot be used; empty when it can. A schema of arguments must be one of an object."""
+    """Reasons why the schema cannot be used; empty when it can. A schema of arguments must be one of an object."""
     ready = _ready(schema)
     if ready.reasons:
         return _trimmed(list(ready.reasons))

@@ -1,4 +1,4 @@
-"""Whether a schema can be used at all: everything that is checked before the first value is."""
+"""Checks of a schema before the first value: is it valid, supported, bounded, and without circles?"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSED = {
     "unevaluatedItems": "use items",
 }
 _DIALECTS = "http://json-schema.org/"
-"""Where JSON Schema's own dialects are; older ones are read as draft 2020-12. What others mean is not known."""
+"""Address of JSON Schema's own dialects; older ones are read as draft 2020-12. Others could mean anything."""
 _Place = tuple[str, ...]
 
 

@@ -68,7 +68,7 @@ class Pattern:
             raise BadPattern("its repetitions are too many; use maxLength or maxItems for lengths")
 
     def cost(self, text: str) -> int:
-        """What looking for it in the text costs at worst, in rules of a schema."""
+        """The most that looking for it in the text can cost, in rules of a schema."""
         return 1 + len(text) * self.instructions // STEPS_FOR_ONE
 
     def found_in(self, text: str) -> bool:
@@ -160,7 +160,7 @@ class _Translation:
         return (f"[{inside}]" if inside else _one(token)), True
 
     def _many(self, token: re.Match[str]) -> str | None:
-        """What stands for several characters, as it is written between brackets."""
+        """A class of characters, as it is written between brackets; None for anything else."""
         if token["property"]:
             return "\\" + token["property"].replace("Script=", "").replace("sc=", "")
         return _SETS.get(token["escape"])

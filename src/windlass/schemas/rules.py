@@ -1,7 +1,7 @@
-"""The validator: jsonschema's, with a purse that every rule pays from, so that no schema and no value takes for ever.
+"""The validator: jsonschema's, with a budget of work that every rule pays from: no schema and no value takes for ever.
 
 A schema of a few lines can ask for 2^30 checks, and jsonschema prints the whole value into each of its messages. So a
-rule pays for being asked, and pays the weight of the value for each complaint. The purse grows with the value.
+rule pays for being asked, and pays the weight of the value for each complaint. The budget grows with the value.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from windlass.errors import UsageError
 from windlass.schemas.patterns import read_pattern
 from windlass.schemas.shape import Shape
 
-__all__ = ["Exhausted", "Purse", "library", "purse", "validator_class"]
+__all__ = ["Exhausted", "WorkBudget", "library", "validator_class", "work_budget"]
 
 MOST_WORK = 1_000_000
 """Rules asked for one value, however large: a few seconds of work."""
 NOTHING: dict[str, Any] = {"not": {}}
-"""What no value fits: stands for `false`, which jsonschema does not charge for."""
+"""A schema that no value fits: stands for `false`, which jsonschema does not charge for."""
 
 
 class Exhausted(Exception):
-    """The purse is empty."""
+    """The budget of work is used up."""
 
 
-class Purse:
+class WorkBudget:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self._left = min(30_000 + 50 * shape.total, MOST_WORK)
@@ -41,7 +41,7 @@ class Purse:
             raise Exhausted
 
 
-purse: ContextVar[Purse] = ContextVar("purse")
+work_budget: ContextVar[WorkBudget] = ContextVar("work_budget")
 
 
 def library(name: str = "jsonschema") -> Any:
@@ -75,7 +75,7 @@ def _paid(rule: Callable[..., Any], *, prints: bool) -> Callable[..., Any]:
     """A rule that pays. `prints`: its complaints have the whole value in their text."""
 
     def paid(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        mine = purse.get()
+        mine = work_budget.get()
         mine.spend(1 + (len(value) // 8 if isinstance(value, (list, dict)) else 0))
         for error in rule(validator, value, instance, schema) or ():
             passed_on = isinstance(error.validator, str)
@@ -91,7 +91,7 @@ def _error(message: str = "", path: tuple[str, ...] = ()) -> Any:
 
 def _found(pattern: str, text: str) -> bool:
     ready = read_pattern(pattern)
-    purse.get().spend(ready.cost(text))
+    work_budget.get().spend(ready.cost(text))
     return ready.found_in(text)
 
 
@@ -139,7 +139,7 @@ def _dependent_required(validator: Any, needs: dict[str, list[str]], instance: A
 
 def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[Any]:
     if wanted and isinstance(instance, list):
-        purse.get().spend(purse.get().shape.weight(instance))
+        work_budget.get().spend(work_budget.get().shape.weight(instance))
         if len({json.dumps(_whole(part), sort_keys=True) for part in instance}) < len(instance):
             yield _error()
 

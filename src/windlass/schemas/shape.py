@@ -1,4 +1,4 @@
-"""How large and how deep a JSON value is, found out without recursion: what is too much is never looked into."""
+"""Size and depth of a JSON value, measured without recursion: a value that is too large or too deep is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Shape:
 
     def __init__(self, value: Any, most_levels: int = MOST_LEVELS) -> None:
         self.exact = True
-        """Whether its lists and mappings are Python's own, as JSON gives them."""
+        """Its lists and mappings are Python's own, as JSON gives them."""
         self._weights: dict[int, int] = {}
         found: list[Any] = []
         left = [(value, 1)]
@@ -53,7 +53,7 @@ class Shape:
 
 
 def _inside(part: Any) -> list[Any] | None:
-    """What a list or a mapping holds, the names in it too; None for what holds nothing."""
+    """Items of a list or a mapping, the names in it too; None for a value that holds nothing."""
     match part:
         case str() | bool() | None:
             return None

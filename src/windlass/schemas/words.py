@@ -1,4 +1,4 @@
-"""What a JSON Schema validator found, in plain words."""
+"""Errors of a JSON Schema validator in plain words."""
 
 from __future__ import annotations
 

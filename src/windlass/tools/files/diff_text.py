@@ -45,7 +45,7 @@ class FileDiff:
     """Its path after; None when it is deleted."""
     hunks: list[Hunk] = field(default_factory=list)
     executable: bool | None = None
-    """Whether it becomes a program; None leaves that as it is."""
+    """True makes it executable, False not; None leaves that as it is."""
     copied: bool = False
     """The old one stays."""
 
@@ -247,7 +247,7 @@ _PLAIN = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f":
 
 
 def is_nothing(text: str) -> bool:
-    """Whether it stands for a file that is not there."""
+    """Tell if it stands for a file that is not there."""
     return _bare(text) == "/dev/null"
 
 

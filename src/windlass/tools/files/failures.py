@@ -1,4 +1,4 @@
-"""What a file tool says when it cannot: every refusal and every operating-system error, in words.
+"""Failures of the file tools: every refusal and every operating-system error, in words.
 
 The category says who can mend it: `permission` for paths that are out of bounds, `configuration` for
 arguments that do not fit what is on disk, `resource` for a full disk, `transient` for a clash in time.

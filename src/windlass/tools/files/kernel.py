@@ -22,7 +22,7 @@ _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _NOREPLACE, _EXCHANGE = 1, 2
 
 OPENAT2 = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-"""Whether to try openat2 at all. Tests turn it off to hold the other way to the same promises."""
+"""Try openat2 at all. Tests turn it off to hold the other way to the same promises."""
 
 
 class _OpenHow(ctypes.Structure):

@@ -31,7 +31,7 @@ def path_filter(glob: str | None) -> Callable[[str], bool]:
 
 
 def regular(place: Place, path: str) -> os.stat_result | None:
-    """What is at a place where only a regular file will do; None when nothing is there."""
+    """Status of the regular file at a place; None when nothing is there. Anything else is refused."""
     found = place.stat()
     if path.endswith(("/", "/.")) or (found and stat.S_ISDIR(found.st_mode)):
         raise unusable(path, "names a directory, not a file", "name a file, or use files.list")

@@ -1,4 +1,4 @@
-"""What each file tool takes and gives back: pydantic models, and complaints about arguments in plain words."""
+"""Arguments and results of each file tool: pydantic models, and complaints about arguments in plain words."""
 
 from __future__ import annotations
 

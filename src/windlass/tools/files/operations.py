@@ -202,7 +202,7 @@ def _substitute(text: str, edit: Replacement, where: str) -> tuple[str, int]:
 
 
 def _occurrences(text: str, old: str) -> int:
-    """How often, overlapping ones included: `aa` in `aaa` is ambiguous too."""
+    """Count occurrences, overlapping ones included: `aa` in `aaa` is ambiguous too."""
     count, at = 0, text.find(old)
     while at >= 0:
         count, at = count + 1, text.find(old, at + 1)
@@ -217,7 +217,7 @@ def _nearest_line(text: str, old: str) -> str:
 
 
 def movable(root: Root, place: Place, path: str) -> os.stat_result | None:
-    """What is at a place from which it may be taken away; None when nothing is there."""
+    """Status of an entry that may be moved or deleted; None when nothing is there."""
     if place.name == ".":
         raise outside(path, "that is the working directory itself")
     found = place.stat()
@@ -267,7 +267,7 @@ def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
 
 
 def _measure(source: Place, undo: Undo) -> tuple[int, int]:
-    """How many entries there are, and how many bytes are in the files among them."""
+    """Count the entries, and the bytes in the files among them."""
     entries = size = 0
     for place, found in walk(source):
         undo.check()

@@ -62,7 +62,7 @@ def patch(root: Root, undo: Undo, arguments: Patch) -> dict[str, Any]:
 
 
 def _work_out(root: Root, undo: Undo, diff: FileDiff, fuzz: int, files: dict[str, _File]) -> dict[str, Any]:
-    """What a diff makes of its file, and what is to be said of it."""
+    """Apply a diff to its file in memory; return what the result says of it."""
     old = _read(root, undo, diff.old, files) if diff.old is not None else None
     new = old if diff.new == diff.old else _read(root, undo, diff.new, files) if diff.new is not None else None
     if old is not None and old.data is None:
@@ -215,7 +215,7 @@ def _with_carriage_returns(hunk: Hunk) -> Hunk:
 
 
 def _loosened(hunk: Hunk, loose: int) -> tuple[int, int]:
-    """How many lines of context are left out at both ends."""
+    """Lines of context that are left out at both ends."""
     return min(loose, hunk.lead), min(loose, hunk.trail)
 
 
@@ -277,7 +277,7 @@ def _misfit(diff: FileDiff, number: int, hunk: Hunk, lines: list[bytes], near: i
 
 
 def _most_alike(lines: list[bytes], wanted: list[bytes], near: int) -> int:
-    """Where the most lines of a hunk stand as they should: what is said there helps most."""
+    """The place where the most lines of a hunk match: the most helpful one to show."""
 
     def alike(at: int) -> int:
         return sum(there == line for there, line in zip(lines[at : at + len(wanted)], wanted, strict=False))

@@ -92,7 +92,7 @@ class Place:
         return replace(self, name=name, path=f"{folder}/{name}" if folder else name)
 
     def stat(self) -> os.stat_result | None:
-        """What is there, a link as itself; None when nothing is."""
+        """The entry's status, a link's own; None when nothing is there."""
         try:
             return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:

@@ -73,7 +73,7 @@ def _targets(given: Any) -> list[Target]:
 
 
 class Preflight:
-    """What is known of the paths of one step before it begins."""
+    """Facts about the paths of one step before it begins."""
 
     def __init__(self, root: Root, floor: int) -> None:
         self._root, self._floor = root, floor
@@ -192,7 +192,7 @@ def fingerprint(place: Place) -> str:
 
 
 class Approved:
-    """What a person allowed to be changed, as long as it was not changed yet."""
+    """The entries that a person approved to be changed, as long as they are not changed yet."""
 
     def __init__(self, basis: Mapping[str, str] | None = None) -> None:
         self._left = {name.removeprefix(_LABEL): value for name, value in (basis or {}).items() if _is_file(name)}
@@ -204,7 +204,7 @@ class Approved:
             self._raise({_LABEL + path: value for path, value in self._left.items()}, now)
 
     def knows(self, path: str) -> bool:
-        """Whether the entry there is to be the one that was shown."""
+        """Tell if the entry there must be the one that was shown."""
         return path in self._left
 
     def check(self, path: str, entry: Place) -> None:

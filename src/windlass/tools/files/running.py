@@ -1,4 +1,4 @@
-"""How a file tool runs: checked arguments, a thread, an undo log, and what cancellation means for them.
+"""Running a file tool: checked arguments, a thread, an undo log, and what cancellation means for them.
 
 `Looking` and `Changing` are the two kinds; the tools themselves are in `__init__.py`. A thread cannot be
 cancelled, so a cancelled call asks its thread to stop and waits for it. The thread takes back what it did

@@ -37,7 +37,7 @@ Identity = tuple[int, int]
 
 
 def is_state(name: str) -> bool:
-    """Whether a name is that of a home, also on file systems that ignore case."""
+    """Tell if a name is that of a home, also on file systems that ignore case."""
     return name.casefold() == ".windlass"
 
 
@@ -50,11 +50,11 @@ class EngineState:
         self._own = _own(home, workdir) if home is not None else frozenset[Identity]()
 
     def __contains__(self, found: os.stat_result) -> bool:
-        """Whether it is the home itself, or an entry of it under whatever name."""
+        """Tell if it is the home itself, or an entry of it under whatever name."""
         return _identity(found) in self._own
 
     def holds(self, fd: int) -> bool:
-        """Whether an open directory below the working directory is the home, or in it."""
+        """Tell if an open directory below the working directory is the home, or in it."""
         if not self._own:
             return False
         up, last = ".", None
@@ -144,7 +144,7 @@ class Root:
             os.close(fd)
 
     def is_state(self, place: Place, found: os.stat_result | None = None) -> bool:
-        """Whether an entry that was met on a walk, and is `found` there, is the engine's own state."""
+        """Tell if an entry that was met on a walk, and is `found` there, is the engine's own state."""
         found = found or place.stat()
         return is_state(place.name) or (found is not None and found in self._state)
 

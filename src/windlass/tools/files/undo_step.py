@@ -152,7 +152,7 @@ def _refuse_conflicts(root: Root, todo: list[_Found], others: list[_Found]) -> N
 
 
 class _Forecast:
-    """What will stand where when newer changes are taken back, as far as it is known."""
+    """Forecast of what stands at each path once newer changes are taken back, as far as it is known."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
@@ -185,7 +185,7 @@ def _paths(log: Log) -> list[str]:
 
 
 def _paths_of(line: Change | Note) -> list[str]:
-    """What it is about; not the names of temporary entries."""
+    """Paths of a line; not the names of temporary entries."""
     if isinstance(line, Change):
         return [path for path in (line.path, line.source) if path]
     return [line["made"]] if "made" in line else []
@@ -197,7 +197,7 @@ def _ancestors(path: str) -> list[str]:
 
 
 def _before(one: _Found) -> dict[str, str | None]:
-    """What stood at the paths of a log before it; not those that it came to in folders that it had changed before."""
+    """Marks of the paths of a log before it; not of those in folders that it had changed before."""
     before: dict[str, str | None] = {}
     touched: set[str] = set()
     above: set[str] = set()
@@ -253,7 +253,7 @@ def _clear_folders(root: Root, todo: list[_Found]) -> None:
 
 
 def _told(one: _Found) -> list[dict[str, str]]:
-    """What taking back a log does, as a person reads it, in the order in which it was done."""
+    """Describe for a person what undoing a log does, in the order in which it was done."""
     told: dict[str, dict[str, str]] = {}
     moved: set[str] = set()
     for _, line in one.log.lines:
