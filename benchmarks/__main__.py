@@ -20,6 +20,7 @@ from benchmarks.approvals import approval_costs
 from benchmarks.bare import bare_rate
 from benchmarks.browser import compare as compare_browsers
 from benchmarks.gates import gate_costs
+from benchmarks.instructions import GROWTH, KINDS, measure_instructions, recorded_figures, valgrind
 from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
@@ -54,6 +55,16 @@ def core() -> Iterator[Row]:
         floor = floors.get(name)
         wanted = f"≥ {floor}× bare" if floor else ""
         yield Row(text, f"{ratio:.2f}× bare ({rate:,.0f}/s)", wanted, ratio >= floor if floor else None)
+
+
+def instructions() -> Iterator[Row]:
+    if valgrind() is None:
+        print("instructions per step are not measured: apt-get install valgrind")
+        return
+    for kind, most in recorded_figures().items():
+        found = measure_instructions(kind)
+        wanted = f"≤ {most * GROWTH / 1000:.0f}k"
+        yield Row(f"instructions a step: {KINDS[kind][2]}", f"{found / 1000:.0f}k", wanted, found <= most * GROWTH)
 
 
 def sizes() -> Iterator[Row]:
@@ -228,6 +239,7 @@ def approvals() -> Iterator[Row]:
 
 PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "core": core,
+    "instructions": instructions,
     "sizes": sizes,
     "start": start,
     "slow": slow,

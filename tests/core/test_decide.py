@@ -12,7 +12,7 @@ from windlass.core import events as ev
 from windlass.core.decide import Policy, decide
 from windlass.core.standing import standing_still
 from windlass.core.state import fold
-from windlass.core.view import snapshot
+from windlass.core.view import progress, snapshot
 from windlass.errors import Category, Failure
 from windlass.plan.model import Plan
 from windlass.testing import Done, Fail, FakeClock, Hang, Script, Simulation, simulate
@@ -752,6 +752,29 @@ def test_d5_a_step_under_way_that_now_needs_another_one_waits_for_it() -> None:
     run.finish("first")
     run.finish("a")
     assert run.state.status == "completed"
+    assert attempts_of(run, "a") == [1, 2]
+
+
+def test_d5_attempts_are_counted_on_across_a_change_of_the_plan() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b"}))
+    run.fail("a", Failure(Category.LOGIC, "wrong"))
+    run.interrupt()
+    run.stop("b")
+    replanned(run, plan_of({"id": "a"}, {"id": "b"}, {"id": "c"}))
+    assert run.state.steps["a"].attempts == 2
+    assert attempts_of(run, "a") == [1, 2]
+
+
+def test_progress_counts_a_foreach_by_its_items() -> None:
+    run = started(plan_of({"id": "a"}, {"id": "b", "foreach": [1, 2, 3, 4]}, limits={"parallel": 10}))
+    assert progress(run.state) == 0.0
+    run.finish("b[2]")
+    assert progress(run.state) == 12.5
+    run.finish("a")
+    assert progress(run.state) == 62.5
+    for item in ("b[0]", "b[1]", "b[3]"):
+        run.finish(item)
+    assert progress(run.state) == 100.0
 
 
 def test_the_fake_clock_can_be_turned_back_but_time_does_not_pass_backwards() -> None:

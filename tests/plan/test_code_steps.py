@@ -404,14 +404,14 @@ LITERAL = "return `{{ inputs.x }} {% if %} {# {{`; // }} {{ item }}"
 def test_a_source_is_never_filled_in() -> None:
     plan = Plan(inputs={"x": 5}, steps=(Step(id="a", code=LITERAL), Step(id="b", code=LITERAL, with_={"n": 1})))
     for made in plan.steps:
-        compiled = prepare(plan).arguments(made)
+        compiled = prepare(plan).steps[made.id].arguments
         assert compiled.constant
         assert compiled.render({})["source"] == LITERAL
 
 
 def test_the_arguments_of_a_program_are_filled_in_beside_its_source() -> None:
     made = Step(id="a", code=LITERAL, with_={"n": "{{ inputs.x }}", "t": "<{{ inputs.x }}>"}, grants=("shell",))
-    compiled = prepare(Plan(inputs={"x": 5}, steps=(made,))).arguments(made)
+    compiled = prepare(Plan(inputs={"x": 5}, steps=(made,))).steps[made.id].arguments
     assert not compiled.constant
     given = compiled.render({"inputs": {"x": [1]}})
     assert given == {"source": LITERAL, "args": {"n": [1], "t": "<[1]>"}, "grants": ["shell"]}

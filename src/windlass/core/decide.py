@@ -7,10 +7,12 @@ the order of their importance: what was lost, what failed, what a person asked f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
+
+import msgspec
 
 from windlass.core import events as ev
 from windlass.core.approval import answer_for, asked_again, digest_of
@@ -22,7 +24,8 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import Category, Failure
 from windlass.plan.marking import unmarked
-from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance, Step
+from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance
+from windlass.plan.prepare import PreparedStep
 from windlass.plan.template import TemplateProblem
 
 __all__ = ["Command", "Launch", "Policy", "Record", "Stop", "decide", "no_tool"]
@@ -55,39 +58,36 @@ class Policy:
     by_nature: Callable[[str], bool] = no_tool
     """Whether a tool is sensitive by its own nature: asked about unless a plan says `never`."""
 
-    def asks(self, step: Step) -> bool:
+    def asks(self, step: PreparedStep) -> bool:
         """Whether a person is asked before the step: the stricter word of the plan and the settings holds (C6)."""
-        return step.approve is Approve.ALWAYS or self.asks_for(step, step.tool_name)
+        return step.approve is Approve.ALWAYS or self.asks_for(step.approve, step.tool)
 
-    def asks_for(self, step: Step, tool: str) -> bool:
-        """The same for one tool that the step uses, as a program does."""
-        asked = self.ask_for + (self.sensitive if step.approve is Approve.SENSITIVE else ())
-        if any(fnmatchcase(tool, pattern) for pattern in asked):
+    def asks_for(self, approve: Approve, tool: str) -> bool:
+        """The same for one tool that a step with this `approve` uses, as a program does."""
+        asked = self.ask_for + self.sensitive if approve is Approve.SENSITIVE else self.ask_for
+        if asked and any(fnmatchcase(tool, pattern) for pattern in asked):
             return True
-        return step.approve is not Approve.NEVER and self.by_nature(tool)
+        return approve is not Approve.NEVER and self.by_nature(tool)
 
     def paused(self, now: float, reason: str) -> ev.ExecutionPaused:
         expires_at = None if self.pause_expiry is None else now + self.pause_expiry
         return ev.ExecutionPaused(now, reason, expires_at, self.on_expiry)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """Write this event."""
 
     event: ev.Event
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """Start an attempt of this step with these arguments."""
 
     step: StepState
     arguments: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """Stop the attempt in flight; its end is recorded when it has ended."""
 
     step: StepState
@@ -110,11 +110,12 @@ def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]
     if ending is not None:
         return [*commands, *_wind_down(state, now, ending, policy)]
     if state.ready or state.timers:
-        commands += _fill(state, now, policy)
-    if not commands and state.unsettled == 0 and not state.active:
-        return [Record(_finish(state, now))]
-    if any(isinstance(command, Record) and _breaks(state, command.event) for command in commands):
-        return [command for command in commands if not isinstance(command, Launch)]
+        _fill(state, now, policy, commands)
+    if not commands:
+        return [Record(_finish(state, now))] if state.unsettled == 0 and not state.active else commands
+    for command in commands:
+        if type(command) is Record and _breaks(state, command.event):
+            return [command for command in commands if not isinstance(command, Launch)]
     return commands
 
 
@@ -252,29 +253,30 @@ def _lacking(state: State) -> tuple[str, ...]:
 # -- going on ----------------------------------------------------------------------------------
 
 
-def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
+def _fill(state: State, now: float, policy: Policy, commands: list[Command]) -> None:
     """Start what may start, up to the parallel limit. A retry after a resource failure runs alone."""
     # One that waits for a person's word does nothing meanwhile, takes nobody's place and keeps nobody waiting.
-    busy = [step for step in state.active.values() if not step.asks_in_attempt]
-    room = 0 if any(step.reduced for step in busy) else state.plan.limits.parallel - len(busy)
-    free = room
-    for step in state.due(now):
+    busy: Collection[StepState] = state.active.values()
+    if state.questions:
+        busy = [step for step in busy if not step.asks_in_attempt]
+    free = room = 0 if busy and any(step.reduced for step in busy) else state.prepared.parallel - len(busy)
+    for step in state.due(now) if state.timers else ():
         if step.waiting_for == "approval":
-            yield Record(_closed(step, now))
+            commands.append(Record(_closed(step, now)))
             continue
         alone = _runs_alone(step)
         if alone and (busy or room < free):
             return
         if room > 0:
             command = _start(state, step, now, policy)
-            room -= isinstance(command, Launch)
-            yield command
+            room -= type(command) is Launch
+            commands.append(command)
             if alone:
                 return
     for step in state.ready.values():
         before = _next(state, step, now)
         if before is not None:
-            yield before
+            commands.append(before)
             continue
         if room <= 0:
             break
@@ -282,8 +284,8 @@ def _fill(state: State, now: float, policy: Policy) -> Iterator[Command]:
         if alone and (busy or room < free):
             break
         command = _start(state, step, now, policy)
-        room -= isinstance(command, Launch)
-        yield command
+        room -= type(command) is Launch
+        commands.append(command)
         if alone:
             break
 
@@ -300,13 +302,13 @@ def _next(state: State, step: StepState, now: float) -> Command | None:
         return Record(_gather(step, now))
     if step.status is not StepStatus.PENDING or step.parent is not None:
         return None
-    spec = step.spec
     if step.clouded:
         skipped = _blocked(state, step, now)
         if skipped is not None:
             return Record(skipped)
-    if spec.when is None and spec.foreach is None:
+    if not step.prepared.branches:
         return None
+    spec = step.spec
     try:
         scope = scope_of(state, step)
         if not state.prepared.condition(spec, scope):
@@ -338,22 +340,23 @@ def _blocked(state: State, step: StepState, now: float) -> ev.StepSkipped | None
 
 
 def _start(state: State, step: StepState, now: float, policy: Policy) -> Command:
+    prepared = step.prepared
     try:
-        compiled = state.prepared.arguments(step.spec)
+        compiled = prepared.arguments
         arguments = compiled.render(_NO_SCOPE if compiled.constant else scope_of(state, step))
         if step.edits is not None or step.runtime or step.model:
             arguments = edited(step, arguments)
     except TemplateProblem as problem:
         return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
-    if step.spec.is_agent:
+    if prepared.is_agent:
         runtime = runtime_of(state, step, policy)
         until = state.quotas.get(runtime, 0.0)
         if until > now:
             question = f"the quota of {runtime} is used up"
             return Record(ev.StepWaiting(now, step.id, "quota", until, question, runtime))
         arguments = {**arguments, "handoff": handoff_of(state, step)}
-    if policy.asks(step.spec):
-        tool = step.spec.tool_name
+    if policy.asks(prepared):
+        tool = prepared.tool
         answer = answer_for(step, tool, arguments)
         if answer is None:
             digest = digest_of(step.id, tool, arguments)  # the driver adds what it rests on

@@ -94,13 +94,13 @@ def _unsettle(state: State, steps: Iterable[StepState], at: float, only: StepSta
     for step in queue:
         _reset(state, step)
         state.unsettled += 1
-        for after in step.after:
+        for after in state.dependents(step):
             skipped = after.status is StepStatus.SKIPPED and not after.skip_by
             if skipped and after.id not in seen:
                 seen.add(after.id)
                 queue.append(after)
     for step in queue:
-        for after in (step, *step.after):
+        for after in (step, *state.dependents(step)):
             _count_needs(state, after)
         if step.children is None:
             continue

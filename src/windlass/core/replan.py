@@ -22,7 +22,7 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
     old = state.steps
     agents = {id(step.agent): step.agent for step in old.values() if step.agent is not None}
     state.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
-    state.source = event.source
+    state.source, state.scope = event.source, None
     state.inputs = {name: state.inputs.get(name, default) for name, default in state.plan.inputs.items()}
     state.steps, state.ready, state.active = {}, {}, {}
     state.to_judge, state.in_doubt, state.questions, state.timers = {}, {}, {}, []
@@ -30,7 +30,7 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
     for spec in state.plan.steps:
         kept = old.get(spec.id)
         if kept is None or kept.status in (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED):
-            fresh = state.steps[spec.id] = StepState(spec.id, spec)
+            fresh = state.steps[spec.id] = StepState(spec.id, state.prepared.steps[spec.id])
             if kept is not None:
                 fresh.attempts, fresh.skip_by, fresh.doubtful = kept.attempts, kept.skip_by, kept.doubtful
                 fresh.edits, fresh.runtime, fresh.model = kept.edits, kept.runtime, kept.model
@@ -39,7 +39,7 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
             if step.approval is not None and step.approval.allow is None and step.spec != spec:
                 # What was asked is not what would be done now: the question is withdrawn, and put anew.
                 step.status, step.waiting_for, step.until, step.approval = StepStatus.PENDING, None, None, None
-            step.spec = spec
+            step.prepared = state.prepared.steps[spec.id]
             state.steps[step.id] = step
     for step in list(state.steps.values()):
         _index_again(state, step)
@@ -47,7 +47,6 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
         agents.pop(id(step.agent), None)
     # Steps that begin anew, or are no more, have spent what they have spent.
     state.spent_before = sum((agent.cost for agent in agents.values()), state.spent_before)
-    state.link()
     state.unsettled = sum(not step.settled for step in state.top_level())
 
 
@@ -60,7 +59,8 @@ def _index_again(state: State, step: StepState) -> None:
         state.completed += step.status is StepStatus.COMPLETED
         if step.unmet and step.status in (StepStatus.PAUSED, StepStatus.WAITING) and step.waiting_for != "outcome":
             # The new plan wants something else done first: it has not begun, but keeps its counts.
-            fresh = StepState(step.id, step.spec, unmet=step.unmet, attempts=step.attempts, failures=step.failures)
+            fresh = StepState(step.id, step.prepared, unmet=step.unmet, attempts=step.attempts)
+            fresh.failures = step.failures
             step = state.steps[step.id] = fresh
     if step.status is StepStatus.RUNNING:
         if step.children is None:

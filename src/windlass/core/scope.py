@@ -9,11 +9,12 @@ import msgspec
 
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
+from windlass.plan.template import StepOutputs
 
 __all__ = ["errors_of", "scope_of"]
 
 
-class _Steps:
+class _Steps(StepOutputs):
     """The steps as templates see them. No methods, so that a step may be called `items` or `keys`."""
 
     __slots__ = ("_state",)
@@ -21,14 +22,18 @@ class _Steps:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def __getitem__(self, name: str) -> dict[str, Any]:
+    def _output(self, name: str) -> Any:
         step = self._state.steps[name]
         # A foreach of which items failed still gives what the others gave.
         given = step.status is StepStatus.COMPLETED or (step.children is not None and step.settled)
+        return step.output if given else None
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        step = self._state.steps[name]
         return {
             "id": step.id,
             "status": str(step.status),
-            "output": step.output if given else None,
+            "output": self._output(name),
             "error": msgspec.to_builtins(step.error) if step.error is not None else None,
             "errors": errors_of(step),
         }
@@ -48,11 +53,8 @@ def errors_of(step: StepState) -> dict[str, Any]:
 
 
 def scope_of(state: State, step: StepState) -> dict[str, Any]:
-    scope: dict[str, Any] = {
-        "inputs": state.inputs,
-        "steps": _Steps(state),
-        "execution": {"id": state.id, "workdir": state.workdir, "plan": state.plan.name},
-    }
-    if step.parent is not None:
-        scope["item"], scope["index"] = step.item, step.index
-    return scope
+    scope = state.scope
+    if scope is None:
+        execution = {"id": state.id, "workdir": state.workdir, "plan": state.plan.name}
+        scope = state.scope = {"inputs": state.inputs, "steps": _Steps(state), "execution": execution}
+    return scope if step.parent is None else {**scope, "item": step.item, "index": step.index}

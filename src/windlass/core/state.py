@@ -29,11 +29,6 @@ from windlass.plan.prepare import Prepared, prepare
 __all__ = ["Approval", "State", "StepState", "fold"]
 
 _PENDING, _RUNNING, _WAITING, _PAUSED, _COMPLETED, _FAILED, _SKIPPED = StepStatus
-_STEP_MOVES_DIRECT = {
-    # Moves of the hot path, spelled out so that the common case is one set look-up.
-    (_PENDING, _RUNNING),
-    (_RUNNING, _COMPLETED),
-}
 
 
 class State:
@@ -94,6 +89,8 @@ class State:
         """By agents of steps that a changed plan made begin anew."""
         self.refused: list[ev.AnswerRefused] = []
         """Answers that came from inside an attempt."""
+        self.scope: dict[str, Any] | None = None
+        """What every template of it can see; made when the first one looks (see `scope_of`)."""
         self.unsettled = 0
         self.completed = 0
         self.expanded_items = 0
@@ -116,18 +113,16 @@ class State:
 
     def _lay_out(self) -> None:
         needs = self.prepared.graph.needs
-        for spec in self.plan.steps:
-            step = StepState(spec.id, spec, unmet=len(needs[spec.id]))
-            self.steps[spec.id] = step
-            if step.unmet == 0:
-                self.ready[spec.id] = step
+        for name, prepared in self.prepared.steps.items():
+            unmet = len(needs[name])
+            step = self.steps[name] = StepState(name, prepared, unmet=unmet)
+            if not unmet:
+                self.ready[name] = step
         self.unsettled = len(self.steps)
-        self.link()
 
-    def link(self) -> None:
-        """Let every step know those that wait for it."""
-        for name, dependents in self.prepared.graph.dependents.items():
-            self.steps[name].after = [self.steps[dependent] for dependent in dependents]
+    def dependents(self, step: StepState) -> list[StepState]:
+        """The steps that wait for a step of the plan."""
+        return [self.steps[name] for name in self.prepared.graph.dependents[step.id]]
 
     @property
     def cost(self) -> Cost:
@@ -164,7 +159,7 @@ class State:
 
     def time_left(self, now: float) -> float | None:
         """Seconds until its time limit is reached; None without one."""
-        limit = self.plan.limits.timeout
+        limit = self.prepared.timeout
         return None if limit is None else limit - (self.worked(now) - self.worked_before)
 
     def apply(self, event: ev.Event) -> None:
@@ -177,9 +172,11 @@ class State:
     # -- moves ---------------------------------------------------------------------------------
 
     def move(self, step: StepState, new: StepStatus) -> None:
-        if (step.status, new) not in _STEP_MOVES_DIRECT:
-            check_step_move(step.id, step.status, new)
-            if step.status is _WAITING and step.waiting_since is not None:
+        old = step.status
+        # The moves of nearly every step by identity: to look one up in the table is three calls into Python.
+        if not ((old is _PENDING and new is _RUNNING) or (old is _RUNNING and new is _COMPLETED)):
+            check_step_move(step.id, old, new)
+            if old is _WAITING and step.waiting_since is not None:
                 step.waited += max(0.0, self._at - step.waiting_since)
                 step.waiting_since = None
         step.status = new
@@ -197,15 +194,16 @@ class State:
         key = step.id
         self.ready.pop(key, None)
         self.active.pop(key, None)
-        for rare in (self.to_judge, self.in_doubt, self.questions, self.to_skip):
-            if rare:
+        if self.to_judge or self.in_doubt or self.questions or self.to_skip:
+            for rare in (self.to_judge, self.in_doubt, self.questions, self.to_skip):
                 rare.pop(key, None)
 
     def _settle(self, step: StepState, status: StepStatus, at: float) -> None:
         self.leave_indexes(step)
         self.move(step, status)
         step.finished_at = at
-        step.waiting_for = step.until = None
+        if step.waiting_for is not None:
+            step.waiting_for = step.until = None
         if step.parent is not None:
             step.parent.open_children -= 1
             if step.parent.open_children == 0:
@@ -215,12 +213,14 @@ class State:
         if status is _COMPLETED:
             self.completed += 1
         clouds = status is not _COMPLETED
-        for waiting in step.after:
+        steps = self.steps
+        for name in self.prepared.graph.dependents[step.id]:
+            waiting = steps[name]
             if clouds:
                 waiting.clouded = True
             unmet = waiting.unmet = waiting.unmet - 1
             if not unmet and waiting.status is _PENDING:
-                self.ready[waiting.id] = waiting
+                self.ready[name] = waiting
 
     def _wait(self, step: StepState, at: float, reason: str, until: float | None, question: str = "") -> None:
         self.leave_indexes(step)
@@ -250,6 +250,7 @@ class State:
         self.driver = event.driver
         self.workdir = event.workdir or self.workdir
         self.environment = event.environment or self.environment
+        self.scope = None
         self.paused_for, self.expires_at = "", None
         if self.wanted is not None and self.wanted.kind != "cancel":
             self.wanted = None
@@ -304,14 +305,16 @@ class State:
         step.attempt_at = event.at
         step.started_at = step.started_at or event.at
         step.input, step.effect = event.input, event.effect
-        step.waiting_for = step.until = None
-        step.reduced = event.reduced
-        step.off_work, step.doubtful = 0.0, False
+        if event.attempt > 1 or event.reduced or step.waiting_for is not None:
+            step.waiting_for = step.until = None
+            step.reduced = event.reduced
+            step.off_work, step.doubtful = 0.0, False
 
     def _attempt_finished(self, event: ev.AttemptFinished) -> None:
         step = self.steps[event.step]
         step.output = event.output
-        step.error = None
+        if step.error is not None:
+            step.error = None
         step.ended(event.at, event.used, event.queued)
         self._settle(step, _COMPLETED, event.at)
 
@@ -396,7 +399,7 @@ class State:
         self.expanded_items += len(event.items)
         for index, item in enumerate(event.items):
             child_id = f"{parent.id}[{index}]"
-            child = StepState(child_id, parent.spec, parent=parent, index=index, item=item)
+            child = StepState(child_id, parent.prepared, parent=parent, index=index, item=item)
             parent.children.append(child)
             self.steps[child_id] = child
             self.ready[child_id] = child

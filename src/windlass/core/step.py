@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from windlass.core.agent import AgentState
 from windlass.core.program import ProgramLog
 from windlass.core.resources import Resources, summed
 from windlass.core.transitions import StepStatus
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect, Step
+from windlass.plan.prepare import PreparedStep
 
 __all__ = ["Approval", "StepState"]
 
@@ -40,17 +43,14 @@ class Approval:
     """That attempt had been stopped when the answer came: the next one has to be told."""
 
 
-@dataclass(slots=True)
-class StepState:
+class StepState(msgspec.Struct, eq=False):
     """One step of one execution."""
 
     id: str
-    spec: Step
+    prepared: PreparedStep
     status: StepStatus = StepStatus.PENDING
     unmet: int = 0
     """Prerequisites that are not settled yet."""
-    after: list[StepState] = field(default_factory=list, repr=False, compare=False)
-    """Steps that wait for this one."""
     clouded: bool = False
     """A prerequisite settled without completing: whether this one may run is to be looked at."""
     attempts: int = 0
@@ -119,6 +119,11 @@ class StepState:
     open_children: int = 0
 
     @property
+    def spec(self) -> Step:
+        """The step as the plan has it."""
+        return self.prepared.spec
+
+    @property
     def settled(self) -> bool:
         return self.status.settled
 
@@ -131,7 +136,8 @@ class StepState:
         off_work = self.off_work
         if self.status is StepStatus.WAITING and self.waiting_since is not None:
             off_work += at - self.waiting_since  # stopped while it waited for a person
-        self.queued += queued
+        if queued:
+            self.queued += queued
         self.worked += max(0.0, at - self.attempt_at - queued - off_work)
 
     @property

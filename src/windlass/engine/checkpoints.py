@@ -27,7 +27,7 @@ IDLE_LOOK = 0.05
 """Seconds between looks whether all executions have stopped."""
 MOST_HELD = 500
 """Events that are held in memory until a step ends; with more, the file is extended in the middle of a step."""
-STEP_ENDS = (AttemptFinished, StepCompleted, StepFailed, StepSkipped)
+STEP_ENDS = frozenset({AttemptFinished, StepCompleted, StepFailed, StepSkipped})
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class CheckpointWriter:
             if fresh is None:
                 fresh = self._fresh[execution] = _Fresh(seq - len(events))
             fresh.events += events
-            if len(fresh.events) <= MOST_HELD and not any(type(event) in STEP_ENDS for event in events):
+            if len(fresh.events) <= MOST_HELD and STEP_ENDS.isdisjoint(map(type, events)):
                 return
         self._update(execution)
 

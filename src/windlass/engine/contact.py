@@ -12,10 +12,11 @@ from windlass.core import events as ev
 from windlass.core.approval import Basis, asked_again, changes, digest_of
 from windlass.core.state import State, StepState
 from windlass.engine.gates import Gates
+from windlass.engine.gates.outflow import MOST_SHOWN, OutputCap
 from windlass.engine.offclock import off_the_clock
 from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox
 
-__all__ = ["AttemptContact", "Listener"]
+__all__ = ["AttemptContact", "AttemptOutput", "Listener"]
 
 
 class Listener(Protocol):
@@ -25,6 +26,10 @@ class Listener(Protocol):
     def state(self) -> State: ...
 
     def hear(self, event: ev.Event, *, soon: bool = True) -> None: ...
+
+    def show(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
+        """Output of an attempt, from any thread."""
+        ...
 
     def written(self) -> asyncio.Future[None]:
         """Done when everything heard so far is on disk."""
@@ -43,14 +48,28 @@ _AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack
 """What must not be lost or is waited for; the rest may wait a moment for company."""
 
 
+class AttemptOutput(OutputCap):
+    """`call.output` of an attempt that a driver has started."""
+
+    __slots__ = ("_driver", "_started")
+
+    def __init__(self, driver: Listener, started: ev.AttemptStarted) -> None:
+        self._driver, self._started, self._left = driver, started, MOST_SHOWN
+
+    def say(self, stream: str, text: str) -> None:
+        self._driver.show(self._started, stream, text)
+
+
 class AttemptContact:
     """What `ports.Contact` promises, for one attempt."""
+
+    __slots__ = ("_driver", "_gates", "_one_at_a_time", "limit", "step", "tools")
 
     def __init__(self, driver: Listener, step: StepState, tools: Toolbox, gates: Gates) -> None:
         self._driver = driver
         self.tools = tools
         self._gates = gates
-        self._one_at_a_time = asyncio.Lock()
+        self._one_at_a_time: asyncio.Lock | None = None
         self.step = step
         self.limit: asyncio.Timeout | None = None
         """What ends the attempt when its time is over."""
@@ -74,6 +93,7 @@ class AttemptContact:
 
     async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
         named = f"{self.step.id}#{use}" if use else self.step.id
+        self._one_at_a_time = self._one_at_a_time or asyncio.Lock()
         async with self._one_at_a_time:
             asked: Basis | None = None
             while True:

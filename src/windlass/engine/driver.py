@@ -11,6 +11,8 @@ stopped, nothing more is written, and whoever resumes finds a true journal.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -26,7 +28,7 @@ from windlass.core.resources import Resources
 from windlass.core.standing import leave
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
-from windlass.engine.contact import AttemptContact
+from windlass.engine.contact import AttemptContact, AttemptOutput
 from windlass.engine.inbox import to_event
 from windlass.engine.perform import Outcome, Performer
 from windlass.errors import Category, Failure, classify
@@ -54,8 +56,7 @@ class World:
     """Called after each commit with the execution's id, its new events, and the sequence of the last of them."""
 
 
-@dataclass(slots=True)
-class _Ended:
+class _Ended(msgspec.Struct):
     step: str
     attempt: int
     outcome: Outcome | None
@@ -78,7 +79,11 @@ class Driver:
     ) -> None:
         """`created` is the first event when it is not in the journal yet (the state has it already)."""
         self.state = state
-        self.acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._context = contextvars.copy_context()
+        """Every attempt begins in a copy of it, whoever has ended just before."""
+        self.acknowledged: asyncio.Future[None] = self._loop.create_future()
         """Done when the first commit is on disk."""
         self._world = world
         self._performer = performer
@@ -87,6 +92,8 @@ class Driver:
         self._batch: list[ev.Event] = [created] if created is not None else []
         self._consumed: list[int] = []
         self._written = state.seq - len(self._batch)
+        self._launches: list[tuple[ev.AttemptStarted, StepState]] = []
+        """Attempts that are launched once their starts, which are in the batch, are on disk."""
         self._shown: tuple[str, ...] = ()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, Stop] = {}
@@ -101,6 +108,10 @@ class Driver:
         self._caught_up: set[int] = set()
         """Messages that were taken care of at the start, should they be delivered once more."""
         self._decided_at = 0.0
+        self._trouble: Exception | None = None
+        """What a turn at an attempt's end failed with."""
+        self._over = False
+        """`run` has ended: nothing more is launched."""
         self._waker: asyncio.Future[None] | None = None
         self._woken = False
         """Something happened while nobody waited for it (during a commit): it is not waited for again."""
@@ -115,26 +126,58 @@ class Driver:
         self._place = self._performer.place(self.state.id, self.state.workdir, self.state.plan.limits.memory)
         try:
             while True:
-                launches = self._decide()
-                # What they told is in this batch; what is told during the commit is in the next.
-                witnesses, self._witnesses = self._witnesses, []
-                if self._batch:
-                    await self._commit()
-                _tell(witnesses)
-                for started, step in launches:
-                    self._launch(started, step)
+                await self._turn()
                 if self.state.status is not ExecutionStatus.RUNNING:
                     return
-                left = leave(self.state, self._world.clock.now(), self._world.policy, hold=self._hold)
-                if left is not None:
+                if (left := self._leave()) is not None:
                     self._record(left)
                     continue
                 await self._something()
+                if self._trouble is not None:
+                    raise self._trouble
                 self._take_in()
         finally:
+            self._over = True
             if not self.acknowledged.done():
                 self.acknowledged.set_result(None)  # it ended before a first commit: the task says why
             await self._let_go()
+
+    def _leave(self) -> ev.Event | None:
+        """What is written down when nothing goes on before a person answers and nobody is here to be asked."""
+        state = self.state
+        if state.active and not state.questions:
+            return None  # somebody is at work
+        return leave(state, self._world.clock.now(), self._world.policy, hold=self._hold)
+
+    async def _turn(self) -> None:
+        """Decide what follows from what happened, write it down, and launch what is to start."""
+        self._decide()
+        # What they told is in this batch; what is told during the commit is in the next.
+        witnesses, self._witnesses = self._witnesses, []
+        if self._batch:
+            await self._commit()
+        if witnesses:
+            _tell(witnesses)
+        if not self._over:
+            self._launch_all()
+
+    async def _turn_at_end(self) -> None:
+        """One turn of `run`, in the task of the only attempt, which has ended.
+
+        Nothing else can happen in this turn of the loop, and to wake `run` would cost two switches of tasks for every
+        step of a chain. `run` waits meanwhile, and is woken if there is something to do but to wait for an attempt.
+        """
+        waker, self._waker = self._waker, None
+        try:
+            self._take_in()
+            await self._turn()
+        except Exception as error:
+            self._trouble = error
+        finally:
+            self._waker = waker
+        waits = self._trouble is None and self.state.status is ExecutionStatus.RUNNING and not self.state.timers
+        if not waits or self._woken or self._leave() is not None:
+            self._wake()
 
     def post(self, message: Message) -> None:
         """Hand in a message for this execution; it is acted on in the next turn."""
@@ -157,8 +200,7 @@ class Driver:
 
     # -- deciding and writing --------------------------------------------------------------------
 
-    def _decide(self) -> list[tuple[ev.AttemptStarted, StepState]]:
-        launches: list[tuple[ev.AttemptStarted, StepState]] = []
+    def _decide(self) -> None:
         now = self._decided_at = self._world.clock.now()
         recorded = True
         while recorded:
@@ -167,7 +209,7 @@ class Driver:
                 if isinstance(command, Launch):
                     started = self._started(command.step, command.arguments, now)
                     self._record(started)
-                    launches.append((started, command.step))
+                    self._launches.append((started, command.step))
                 elif isinstance(command, Record):
                     event = command.event
                     if type(event) is ev.ApprovalAsked:
@@ -178,20 +220,19 @@ class Driver:
                     self._stop(command)
                 else:
                     # It was to start in this very turn, and what was decided since is against it: it never does.
-                    launches = [launch for launch in launches if launch[1] is not command.step]
+                    self._launches = [launch for launch in self._launches if launch[1] is not command.step]
                     self._record(ev.AttemptStopped(now, command.step.id, command.step.attempts, command.reason))
                     recorded = True
-        return launches
 
     def _started(self, step: StepState, arguments: dict[str, object], now: float) -> ev.AttemptStarted:
         effect = self._performer.effect(step, arguments)
         reduced = step.failures.get(Category.RESOURCE, 0) if step.failures else 0
-        return ev.AttemptStarted(now, step.id, step.attempts + 1, step.spec.tool_name, arguments, effect, reduced)
+        return ev.AttemptStarted(now, step.id, step.attempts + 1, step.prepared.tool, arguments, effect, reduced)
 
     def _record(self, event: ev.Event) -> None:
         self.state.apply(event)
         self._batch.append(event)
-        if isinstance(event, ev.ApprovalAnswered) and self._answers:
+        if self._answers and isinstance(event, ev.ApprovalAnswered):
             waiting = self._answers.pop((event.step, event.digest), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(Answer(event.allow, event.note))
@@ -219,10 +260,12 @@ class Driver:
 
     # -- attempts --------------------------------------------------------------------------------
 
-    def _launch(self, started: ev.AttemptStarted, step: StepState) -> None:
-        # Made directly and with a name: `create_task` would think one up for each.
-        task = asyncio.Task(self._attempt(started, step), loop=asyncio.get_running_loop(), name=step.id)
-        self._tasks[step.id] = task
+    def _launch_all(self) -> None:
+        launches, self._launches = self._launches, []
+        for started, step in launches:
+            # Made directly and with a name: `create_task` would think one up for each.
+            attempt, context = self._attempt(started, step), self._context.copy()
+            self._tasks[step.id] = asyncio.Task(attempt, loop=self._loop, name=step.id, context=context)
 
     async def _attempt(self, started: ev.AttemptStarted, step: StepState) -> None:
         outcome: Outcome | None = None
@@ -232,7 +275,7 @@ class Driver:
                 started,
                 step,
                 self._place,
-                lambda stream, text: self._show(started, stream, text),
+                AttemptOutput(self, started),
                 AttemptContact(self, step, self._performer.tools, self._performer.gates),
                 meter,
             )
@@ -240,8 +283,14 @@ class Driver:
             outcome = Outcome.failed(classify(error))
         finally:
             # On cancellation too: whatever happens to it, an attempt's end is noticed.
-            self._ended.append(_Ended(started.step, started.attempt, outcome, meter.used, round(meter.queued, 3)))
-            self._wake()
+            queued = round(meter.queued, 3) if meter.queued else 0.0
+            self._ended.append(_Ended(started.step, started.attempt, outcome, meter.used, queued))
+            idle = self._waker is not None and not self._waker.done()
+            alone = outcome is not None and idle and len(self._tasks) == 1
+            if not alone:
+                self._wake()
+        if alone:
+            await self._turn_at_end()
 
     def _stop(self, command: Stop) -> None:
         step = command.step.id
@@ -252,7 +301,7 @@ class Driver:
         # A task that is cancelled before its first turn never gets to say that it has ended.
         task.add_done_callback(lambda _task: self._leave_behind(step, attempt))
         task.cancel()
-        asyncio.get_running_loop().call_later(self._performer.grace + ABANDON_AFTER, self._leave_behind, step, attempt)
+        self._loop.call_later(self._performer.grace + ABANDON_AFTER, self._leave_behind, step, attempt)
 
     def _leave_behind(self, step: str, attempt: int) -> None:
         """A tool that does not stop when told to must not keep the execution from standing still."""
@@ -262,10 +311,13 @@ class Driver:
             self._ended.append(_Ended(step, attempt, None))
             self._wake()
 
-    def _show(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
-        if text:
+    def show(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
+        """Output of an attempt. A function in a thread may show what it does, too; what it says belongs to the loop."""
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.show, started, stream, str(text))
+        elif plain := str(text).encode("utf-8", "replace").decode():
             now = self._world.clock.now()
-            self.hear(ev.OutputWritten(now, started.step, started.attempt, stream, text), soon=False)
+            self.hear(ev.OutputWritten(now, started.step, started.attempt, stream, plain), soon=False)
 
     def hear(self, event: ev.Event, *, soon: bool = True) -> None:
         """What an attempt tells. Unless it is to be `soon`, it may wait a moment for company."""
@@ -275,18 +327,17 @@ class Driver:
         if soon:
             self._wake()
         elif self._flush_timer is None:
-            loop = asyncio.get_running_loop()
-            self._flush_timer = loop.call_later(OUTPUT_FLUSH, self._wake)
+            self._flush_timer = self._loop.call_later(OUTPUT_FLUSH, self._wake)
 
     def written(self) -> asyncio.Future[None]:
         """Done when everything heard so far is on disk."""
-        witness: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        witness: asyncio.Future[None] = self._loop.create_future()
         self._witnesses.append(witness)
         return witness
 
     def asked(self, step: str, digest: str) -> asyncio.Future[Answer]:
         """A person's word on what an agent of this step wants to do, when it comes."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = self._loop.create_future()
         self._answers[step, digest] = answer
         return answer
 
@@ -314,13 +365,12 @@ class Driver:
         if self._ended or self._mail or self._witnesses or self._woken:
             self._woken = False
             return
-        loop = asyncio.get_running_loop()
-        self._waker = loop.create_future()
+        self._waker = self._loop.create_future()
         timer = None
         due = self._next_time()
         if due is not None:
             nap = min(max(0.0, due - self._world.clock.now()), LONGEST_NAP)
-            timer = loop.call_later(nap, self._wake)
+            timer = self._loop.call_later(nap, self._wake)
         try:
             await self._waker
         finally:
@@ -383,27 +433,27 @@ class Driver:
         step = self.state.steps[end.step]
         if step.attempts != end.attempt or step.id not in self.state.active:
             return  # it was left behind before; its late end changes nothing
-        now = self._world.clock.now()
-        if end.outcome is not None and end.outcome.held is not None:
-            held = end.outcome.held
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, held.reason, end.used, queued=end.queued))
-            self._record(held.waiting(now, end.step))
-        elif end.outcome is not None and end.outcome.outdated:
-            changed = end.outcome.outdated
-            self._record(ev.AttemptStopped(now, end.step, end.attempt, "changed", end.used, changed))
-        elif end.outcome is None and stop is not None:
+        now, outcome = self._world.clock.now(), end.outcome
+        if outcome is None and stop is not None:
             self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason, end.used, queued=end.queued))
-        elif end.outcome is None:
+        elif outcome is None:
             failure = Failure(Category.LOGIC, "the tool cancelled itself", end.step)
             self._record(ev.AttemptFailed(now, end.step, end.attempt, failure, None, end.used, end.queued))
-        elif end.outcome.cut_off and step.effect == Effect.ONCE:
+        elif outcome.held is not None:
+            reason = outcome.held.reason
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, reason, end.used, queued=end.queued))
+            self._record(outcome.held.waiting(now, end.step))
+        elif outcome.outdated:
+            changed = outcome.outdated
+            self._record(ev.AttemptStopped(now, end.step, end.attempt, "changed", end.used, changed))
+        elif outcome.cut_off and step.effect == Effect.ONCE:
             # It may have taken effect before it was ended: that is for a person to find out, not to be repeated.
             self._record(ev.AttemptStopped(now, end.step, end.attempt, "timeout", end.used, queued=end.queued))
-        elif end.outcome.failure is None:
-            self._record(ev.AttemptFinished(now, end.step, end.attempt, end.outcome.value, end.used, end.queued))
+        elif outcome.failure is None:
+            self._record(ev.AttemptFinished(now, end.step, end.attempt, outcome.value, end.used, end.queued))
         else:
-            failure = end.outcome.failure.located(end.step)
-            failed = ev.AttemptFailed(now, end.step, end.attempt, failure, end.outcome.value, end.used, end.queued)
+            failure = outcome.failure.located(end.step)
+            failed = ev.AttemptFailed(now, end.step, end.attempt, failure, outcome.value, end.used, end.queued)
             self._record(failed)
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,11 +21,11 @@ from windlass.core.events import ApprovalAsked, AttemptStarted, StepWaiting
 from windlass.core.state import StepState
 from windlass.engine.as_text import nulls_for_text, with_texts
 from windlass.engine.basis import step_hash
-from windlass.engine.contact import AttemptContact
+from windlass.engine.contact import AttemptContact, AttemptOutput
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.intake import Intake
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
-from windlass.ports import Call, Contact, Meter, Tool, Toolbox
+from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
 __all__ = ["Held", "Outcome", "Performer", "Place", "storable"]
@@ -74,8 +73,7 @@ class Held(Exception):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """How an attempt ended: a value, or a Failure with what there was before it."""
 
     value: Any = None
@@ -126,9 +124,9 @@ class Performer:
 
     def effect(self, step: StepState, arguments: Mapping[str, Any]) -> str:
         """What recovery may repeat: the step's own word, else the tool's."""
-        if step.spec.effect is not None:
-            return step.spec.effect
-        tool = self.tools.get(step.spec.tool_name)
+        if step.prepared.effect is not None:
+            return step.prepared.effect
+        tool = self.tools.get(step.prepared.tool)
         return tool.effect(arguments) if tool is not None else "none"
 
     def grounded(self, asked: ApprovalAsked, step: StepState, workdir: str) -> ApprovalAsked:
@@ -144,9 +142,9 @@ class Performer:
         started: AttemptStarted,
         step: StepState,
         place: Place,
-        output: Callable[[str, str], None],
-        contact: Contact | None = None,
-        meter: Meter | None = None,
+        output: AttemptOutput,
+        contact: AttemptContact,
+        meter: Meter,
     ) -> Outcome:
         tool = self.tools.get(started.tool)
         if tool is None:
@@ -167,10 +165,10 @@ class Performer:
             workdir=place.workdir,
             folder=place.folder,
             processes=self.processes,
-            timeout=step.spec.timeout,
+            timeout=step.prepared.timeout,
             reduced=started.reduced,
             env=self.env,
-            output=_from_any_thread(output),
+            output=output,
             grace=self.grace,
             contact=contact,
             meter=meter,
@@ -186,7 +184,7 @@ class Performer:
             try:
                 if call.timeout is None:
                     return storable(await self.gates.use(tool, arguments, call, self.tools), tool.name)
-                return storable(await self._in_time(call.timeout, tool, arguments, call), tool.name)
+                return storable(await self._in_time(call.timeout, tool, arguments, call, contact), tool.name)
             finally:
                 self.intake.leave()
         except _TooSlow:
@@ -205,14 +203,15 @@ class Performer:
             if failure.category is Category.PERMISSION and not tool.can_refresh:
                 failure = msgspec.structs.replace(failure, final=True)  # nothing would be different the second time
             told = _as_failure(failure, getattr(error, "output", None) if type(error) is ToolError else None)
-            return replace(told, cut_off=failure.kind == CUT_OFF)
+            return msgspec.structs.replace(told, cut_off=failure.kind == CUT_OFF)
 
-    async def _in_time(self, timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
+    async def _in_time(
+        self, timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call, contact: AttemptContact
+    ) -> Any:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                if isinstance(call.contact, AttemptContact):
-                    call.contact.limit = limit
+                contact.limit = limit
                 return await self.gates.use(tool, arguments, call, self.tools)
         except Exception as error:
             if limit.expired():
@@ -302,20 +301,6 @@ def _as_failure(failure: Failure, partial: Any) -> Outcome:
 
 def _plain(text: Any) -> str:
     return str(text).encode("utf-8", "replace").decode()
-
-
-def _from_any_thread(output: Callable[[str, str], None]) -> Callable[[str, str], None]:
-    """A function in a thread may show what it does, too; what shows it belongs to the loop."""
-    loop = asyncio.get_running_loop()
-    home = threading.get_ident()
-
-    def hear(stream: str, text: str) -> None:
-        if threading.get_ident() == home:
-            output(stream, _plain(text))
-        else:
-            loop.call_soon_threadsafe(output, stream, _plain(text))
-
-    return hear
 
 
 def _out_of_time(timeout: float | None) -> Failure:

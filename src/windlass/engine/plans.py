@@ -26,7 +26,8 @@ from windlass.engine.drivers import Launcher
 from windlass.errors import PlanInvalid, UsageError
 from windlass.plan.check import ToolCatalog
 from windlass.plan.load import check_plan
-from windlass.plan.model import Importance, Plan, Step
+from windlass.plan.model import AGENT, CODE, Importance, Plan, Step
+from windlass.plan.prepare import prepare
 from windlass.ports import Health, Runner, Sandbox, Tool, hooks_of
 
 __all__ = ["LoadedPlan", "PlanReader", "Plans", "Prerequisites", "find_missing"]
@@ -100,7 +101,7 @@ class Plans:
 
     async def check_programs(self, plan: Plan) -> None:
         """Raises `PlanInvalid` with every program of the plan that cannot be parsed."""
-        if self._sandbox is not None and any(step.is_code for step in plan.steps):
+        if self._sandbox is not None and CODE in prepare(plan).tools:
             await refuse_unreadable(self._sandbox, plan)
 
     async def prerequisites(
@@ -112,7 +113,7 @@ class Plans:
         """
         loaded = LoadedPlan.of(plan)
         self.check(loaded, workdir)
-        if not any(step.is_agent or step.tool_name == "shell" for step in loaded.plan.steps):
+        if prepare(loaded.plan).tools.isdisjoint((AGENT, "shell")):
             return []
         runners = self._agents.runners if self._agents is not None else {}
         folder = os.path.abspath(workdir or os.getcwd())

@@ -153,7 +153,9 @@ def check_edits(
         raise UsageError(f"the arguments of step {step.id} are not plain data: {error}") from error
     wrong = [f"{name!r} is not an argument of an agent step" for name in misplaced(spec, plain)]
     if plain and not wrong and not spec.is_code and not spec.is_agent and tools.get(spec.tool_name) is not None:
-        wrong = tools.misnamed(spec.tool_name, edited(StepState(step.id, spec, edits=plain), dict(spec.arguments)))
+        wrong = tools.misnamed(
+            spec.tool_name, edited(StepState(step.id, step.prepared, edits=plain), dict(spec.arguments))
+        )
     if wrong:
         raise UsageError(f"step {step.id}: {'; '.join(wrong)}", advice=_own_keys(spec))
     return plain

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,7 +37,7 @@ __all__ = ["SqliteJournal"]
 _INSERT = "INSERT INTO events (execution, seq, body, checksum) VALUES (?, ?, ?, ?)"
 _Row = tuple[int, int, bytes, int]
 T = TypeVar("T")
-_Outcomes = list[tuple["asyncio.Future[None]", Exception | None]]
+_Outcomes = list[tuple["asyncio.Future[None] | None", Exception | None]]
 
 MOST_ON_LOOP = 200
 """Appends that may be written on the loop together; more of them are work enough for the thread."""
@@ -50,19 +49,17 @@ PATIENCE = 10.0
 """Seconds to wait for another process that is writing."""
 
 
-@dataclass(slots=True)
-class _Append:
+class _Append(msgspec.Struct):
     execution: str
     after: int
     bodies: list[bytes]
     head: Head | None
     consumed: Sequence[int]
     questions: QuestionChanges | None
-    done: asyncio.Future[None]
+    done: asyncio.Future[None] | None = None
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     """Some other write: sending a message, removing an execution."""
 
     work: Callable[[sqlite3.Connection], None]
@@ -110,20 +107,16 @@ class SqliteJournal:
         consumed: Sequence[int] = (),
         questions: QuestionChanges | None = None,
     ) -> None:
-        bodies = [encode(event) for event in events]
-        done = self._running_loop().create_future()
-        self._pending.append(_Append(execution, after, bodies, head, consumed, questions, done))
-        if len(self._pending) == 1:
-            if execution == self._last and self._pace.fast:
-                # Nobody else appended since: there is no company to wait for.
-                self._flush()
-            else:
-                self._running_loop().call_soon(self._flush)
+        request = _Append(execution, after, [encode(event) for event in events], head, consumed, questions)
+        # Where nobody else appended since, there is no company to share a commit with.
+        if execution == self._last and not self._pending and self._write_now(request):
+            return
         self._last = execution
-        if not done.done():
-            await done
-        else:
-            done.result()
+        request.done = self._running_loop().create_future()
+        self._pending.append(request)
+        if len(self._pending) == 1:
+            self._running_loop().call_soon(self._flush)
+        await request.done
 
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
         if execution is None:
@@ -239,6 +232,22 @@ class SqliteJournal:
         self._running_loop().call_soon(self._flush)
         await done
 
+    def _write_now(self, request: _Append) -> bool:
+        """Commit one append on the loop; False if that would mean to wait, and nothing was written."""
+        if not self._pace.fast or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            error = self._transact([request], patience=0.0)
+        except Busy:
+            return False
+        finally:
+            self._turn.release()
+        if error is not None:
+            raise error
+        if request.head is not None:
+            self._forget_ended([request])
+        return True
+
     def _flush(self) -> None:
         """Commit what this turn of the loop brought: here while the disk is fast, else in the thread."""
         batch, self._pending = self._pending, []
@@ -310,35 +319,36 @@ class SqliteJournal:
         self._pace.took(self._writer.commit_seconds)
         return None
 
-    def _notice_others(self, db: sqlite3.Connection) -> None:
+    def _notice_others(self) -> None:
         """Forget what is known if another process wrote: it may have removed an execution, and reused its key."""
-        (version,) = db.execute("PRAGMA data_version").fetchone()
+        (version,) = self._writer.cursor.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
             self._known.clear()
 
     def _write_all(self, batch: list[_Append | _Job], db: sqlite3.Connection) -> None:
         """Write everything in the batch; the events of all appends go in with one statement."""
-        self._notice_others(db)
+        self._notice_others()
         rows: list[_Row] = []
         for request in batch:
             if isinstance(request, _Append):
                 self._take(db, request, rows)
             else:
-                db.executemany(_INSERT, rows)  # a removal must find what came before it
+                self._writer.cursor.executemany(_INSERT, rows)  # a removal must find what came before it
                 rows.clear()
                 request.work(db)
-        db.executemany(_INSERT, rows)
+        self._writer.cursor.executemany(_INSERT, rows)
 
     def _take(self, db: sqlite3.Connection, request: _Append, rows: list[_Row]) -> None:
         """Check that an append follows what is there, and add its rows to those that will be written."""
-        key, seq = self._known.get(request.execution) or self._look_up(db, request)
+        execution = request.execution
+        key, seq = self._known.get(execution) or self._look_up(db, request)
         if seq != request.after:
-            raise _stale(request.execution)
+            raise _stale(execution)
         for body in request.bodies:
             seq += 1
-            rows.append((key, seq, body, checksum(request.execution, seq, body)))
-        self._known[request.execution] = (key, seq)
+            rows.append((key, seq, body, checksum(execution, seq, body)))
+        self._known[execution] = (key, seq)
         if request.head is not None and request.after > 0:
             head = request.head
             db.execute(
@@ -379,7 +389,7 @@ def _stale(execution: str) -> Conflict:
 
 def _resolve(outcomes: _Outcomes) -> None:
     for done, error in outcomes:
-        if done.done():
+        if done is None or done.done():
             continue  # whoever waited was cancelled
         if error is None:
             done.set_result(None)

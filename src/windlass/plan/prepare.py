@@ -6,27 +6,54 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from windlass.plan.graph import Graph
-from windlass.plan.model import Plan, Step
+from windlass.plan.model import Approve, Effect, Plan, Step
 from windlass.plan.template import Compiled, TemplateProblem, compile_expression, compile_value
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "PreparedStep", "prepare"]
+
+
+class PreparedStep(msgspec.Struct, eq=False):
+    """A step with everything that each attempt of it needs: reading it from the model costs ten times as much."""
+
+    spec: Step
+    tool: str
+    """The name of the tool that it uses."""
+    is_agent: bool
+    branches: bool
+    """It has a `when` or a `foreach`."""
+    timeout: float | None
+    effect: Effect | None
+    approve: Approve
+    _compiled: Compiled | None = None
+
+    @classmethod
+    def of(cls, spec: Step) -> PreparedStep:
+        branches = spec.when is not None or spec.foreach is not None
+        return cls(spec, spec.tool_name, spec.is_agent, branches, spec.timeout, spec.effect, spec.approve)
+
+    @property
+    def arguments(self) -> Compiled:
+        """Its arguments, ready to have their templates filled in."""
+        if self._compiled is None:
+            self._compiled = _compiled(self.spec)
+        return self._compiled
 
 
 class Prepared:
     """A plan with what `decide` needs of it at hand."""
 
+    __slots__ = ("graph", "parallel", "plan", "steps", "timeout", "tools")
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.graph = Graph.of(plan)
-        self._compiled: dict[str, Compiled] = {}
-
-    def arguments(self, step: Step) -> Compiled:
-        """The step's arguments, ready to have their templates filled in."""
-        compiled = self._compiled.get(step.id)
-        if compiled is None:
-            compiled = self._compiled[step.id] = _compiled(step)
-        return compiled
+        self.steps = {step.id: PreparedStep.of(step) for step in plan.steps}
+        self.tools = frozenset(step.tool for step in self.steps.values())
+        """Names of all tools that its steps use."""
+        self.parallel, self.timeout = plan.limits.parallel, plan.limits.timeout
 
     def condition(self, step: Step, scope: Mapping[str, Any]) -> bool:
         if isinstance(step.when, str):

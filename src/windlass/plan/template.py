@@ -23,6 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 __all__ = [
     "Compiled",
     "Reference",
+    "StepOutputs",
     "TemplateProblem",
     "as_text",
     "compile_expression",
@@ -47,6 +48,19 @@ _UNREADABLE = (TemplateSyntaxError, SyntaxError, RecursionError, ValueError, Ove
 
 class TemplateProblem(Exception):
     """A template that cannot be read, or that looks at something that is not there."""
+
+
+class StepOutputs:
+    """The `steps` of a scope that gives one step's output without making everything else that is known of the step.
+
+    The method's name is one that no template can reach.
+    """
+
+    __slots__ = ()
+
+    def _output(self, name: str) -> Any:
+        """Output of the step of that name. Raises KeyError."""
+        raise NotImplementedError
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -216,16 +230,32 @@ def _plain_path(form: re.Pattern[str], text: str) -> list[str] | None:
 
 def _path_walk(parts: list[str]) -> Render:
     def render(scope: Mapping[str, Any]) -> Any:
-        value: Any = scope
-        for depth, key in enumerate(parts):
-            try:
-                value = value[int(key) if type(value) is list else key]
-            except (KeyError, IndexError, TypeError, ValueError):
-                known = ".".join(parts[:depth]) or "this template"
-                raise TemplateProblem(f"{known} has no {key!r} in {'.'.join(parts)!r}") from None
-        return value
+        return _walk_from(scope, parts, 0)
 
+    def render_output(scope: Mapping[str, Any]) -> Any:
+        steps = scope.get("steps")
+        if not isinstance(steps, StepOutputs):
+            return render(scope)
+        try:
+            output = steps._output(name)
+        except KeyError:
+            return render(scope)
+        return output if len(parts) == 3 else _walk_from(output, parts, 3)
+
+    if parts[0] == "steps" and parts[2:3] == ["output"]:  # nearly all of them
+        name = parts[1]
+        return render_output
     return render
+
+
+def _walk_from(value: Any, parts: list[str], start: int) -> Any:
+    for depth, key in enumerate(parts[start:], start):
+        try:
+            value = value[int(key) if type(value) is list else key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            known = ".".join(parts[:depth]) or "this template"
+            raise TemplateProblem(f"{known} has no {key!r} in {'.'.join(parts)!r}") from None
+    return value
 
 
 def _guarded(render: Callable[[], Any], text: str) -> Any:

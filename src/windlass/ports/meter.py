@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
+
 from windlass.core.resources import Resources
 
 __all__ = ["Meter"]
@@ -11,19 +13,16 @@ __all__ = ["Meter"]
 _ONE_AT_A_TIME = threading.Lock()
 
 
-class Meter:
+class Meter(msgspec.Struct, eq=False):
     """What one use of a tool has taken so far. What is used inside counts for what it is inside of, too."""
 
-    __slots__ = ("_cpu", "_memory", "_outer", "_received", "_sent", "queued")
-
-    def __init__(self, outer: Meter | None = None) -> None:
-        self._outer = outer
-        self._cpu: float | None = None
-        self._memory: int | None = None
-        self._received: int | None = None
-        self._sent: int | None = None
-        self.queued = 0.0
-        """Seconds before the work began: for a place, a rate, memory or a breaker. Those of uses inside are work."""
+    _outer: Meter | None = None
+    _cpu: float | None = None
+    _memory: int | None = None
+    _received: int | None = None
+    _sent: int | None = None
+    queued: float = 0.0
+    """Seconds before the work began: for a place, a rate, memory or a breaker. Those of uses inside are work."""
 
     def add(
         self,
@@ -53,8 +52,7 @@ class Meter:
     @property
     def used(self) -> Resources | None:
         """All that is known; None if that is nothing."""
-        known = (self._cpu, self._memory, self._received, self._sent)
-        if known == (None, None, None, None):
+        if self._cpu is None and self._memory is None and self._received is None and self._sent is None:
             return None
         cpu = round(self._cpu, 6) if self._cpu is not None else None
         return Resources(cpu, self._memory, self._received, self._sent)

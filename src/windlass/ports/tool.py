@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
 from windlass.ports.composed import ComposedTool
 from windlass.ports.meter import Meter
 from windlass.ports.terms import Estimate, Terms
@@ -111,80 +113,39 @@ def _silent(stream: str, text: str) -> None:
     """Output nobody asked for."""
 
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class Call:
+class Call(msgspec.Struct, kw_only=True, eq=False):
     """One attempt as the tool sees it: who asks, where, and what it may use."""
 
-    __slots__ = (
-        "_stopping",
-        "approved",
-        "attempt",
-        "contact",
-        "env",
-        "execution",
-        "folder",
-        "grace",
-        "meter",
-        "origin",
-        "output",
-        "pool",
-        "processes",
-        "reduced",
-        "step",
-        "timeout",
-        "workdir",
-    )
-
-    def __init__(
-        self,
-        *,
-        execution: str,
-        step: str,
-        attempt: int,
-        workdir: Path,
-        folder: Path,
-        processes: Supervisor,
-        timeout: float | None = None,
-        reduced: int = 0,
-        env: Mapping[str, str] = _NOTHING,
-        output: Callable[[str, str], None] = _silent,
-        grace: float = 5.0,
-        contact: Contact | None = None,
-        origin: object = None,
-        meter: Meter | None = None,
-        approved: Mapping[str, str] | None = None,
-        pool: MemoryPool | None = None,
-    ) -> None:
-        self.execution, self.step, self.attempt = execution, step, attempt
-        self.workdir = workdir
-        """The execution's working directory: relative paths start here."""
-        self.folder = folder
-        """The execution's own folder in the home."""
-        self.processes = processes
-        """Spawns child processes that cannot outlive the engine."""
-        self.timeout = timeout
-        """Seconds this attempt may take; the engine enforces it."""
-        self.reduced = reduced
-        """Number of resource failures that asked for reduced usage: halve what you use each time."""
-        self.env = env
-        """The environment that children get: an allow-list, never the engine's own."""
-        self.output = output
-        """`output(stream, text)`: what the user sees live and finds in the logs."""
-        self.grace = grace
-        """Seconds between the polite signal and the kill."""
-        self.contact = contact
-        """The line to the execution: there for every attempt that the engine drives."""
-        self.origin = origin
-        """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
-        self.meter = meter or Meter()
-        """The meter for what it takes of the machine."""
-        self.approved = approved
-        """The basis of the person's answer (`core.approval.Basis`); None when nobody was asked."""
-        self.pool = pool
-        """Memory that the processes of all steps of the execution share; None is no limit."""
-        self._stopping: threading.Event | None = None
+    execution: str
+    step: str
+    attempt: int
+    workdir: Path
+    """The execution's working directory: relative paths start here."""
+    folder: Path
+    """The execution's own folder in the home."""
+    processes: Supervisor
+    """Spawns child processes that cannot outlive the engine."""
+    timeout: float | None = None
+    """Seconds this attempt may take; the engine enforces it."""
+    reduced: int = 0
+    """Number of resource failures that asked for reduced usage: halve what you use each time."""
+    env: Mapping[str, str] = MappingProxyType({})
+    """The environment that children get: an allow-list, never the engine's own."""
+    output: Callable[[str, str], None] = _silent
+    """`output(stream, text)`: what the user sees live and finds in the logs."""
+    grace: float = 5.0
+    """Seconds between the polite signal and the kill."""
+    contact: Contact | None = None
+    """The line to the execution: there for every attempt that the engine drives."""
+    origin: object = None
+    """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
+    meter: Meter = msgspec.field(default_factory=Meter)
+    """The meter for what it takes of the machine."""
+    approved: Mapping[str, str] | None = None
+    """The basis of the person's answer (`core.approval.Basis`); None when nobody was asked."""
+    pool: MemoryPool | None = None
+    """Memory that the processes of all steps of the execution share; None is no limit."""
+    _stopping: threading.Event | None = None
 
     def within(
         self,

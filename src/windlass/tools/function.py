@@ -60,6 +60,8 @@ class FunctionTool(Tool):
         self._is_async = inspect.iscoroutinefunction(function)
         self._model, self._call_name = _model_of(function, self.name)
         self._check = self._model.__pydantic_validator__.validate_python
+        self._validated: tuple[Mapping[str, Any], dict[str, Any]] | None = None
+        """The arguments found valid last, and as the function takes them: nearly always these are used next."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -86,7 +88,11 @@ class FunctionTool(Tool):
         return {f"code {self.name}": self.file_hash or _code_hash(self.function)}
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        return complaints(self._model, arguments)
+        try:
+            self._validated = arguments, self._check(arguments).__dict__
+        except ValidationError:
+            return complaints(self._model, arguments)
+        return []
 
     async def refresh(self) -> None:
         waiting = self._refresh() if self._refresh is not None else None
@@ -94,8 +100,9 @@ class FunctionTool(Tool):
             await waiting
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        known, self._validated = self._validated, None
         try:
-            keywords = dict(self._check(arguments).__dict__)
+            keywords = known[1] if known is not None and known[0] is arguments else self._check(arguments).__dict__
         except ValidationError:
             wrong = "; ".join(self.validate(arguments))
             raise ToolError(f"{self.name}: {wrong}", category=Category.CONFIGURATION) from None

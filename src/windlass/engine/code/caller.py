@@ -73,7 +73,7 @@ class StepCaller:
         return tool.effect(arguments) if tool is not None else Effect.NONE
 
     def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        return self._policy.asks_for(self._contact.step.spec, name)
+        return self._policy.asks_for(self._contact.step.prepared.approve, name)
 
     async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> Permit:
         if not question and not self.asks(name, arguments):

@@ -21,7 +21,7 @@ from windlass.engine.basis import basis_of, compare, definition
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
 from windlass.engine.gates.ending import to_its_end
 from windlass.engine.gates.memory import MemoryGateBook
-from windlass.engine.gates.outflow import Outflow
+from windlass.engine.gates.outflow import OutputCap
 from windlass.engine.gates.places import Places
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
@@ -54,8 +54,12 @@ class Gates:
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Any:
         """What the tool, or its substitute, gives."""
-        if not isinstance(call.output, Outflow):
-            call.output = Outflow(call.output)
+        if not isinstance(call.output, OutputCap):
+            call.output = OutputCap(call.output)
+        if self.terms.of(tool) is PLAIN and call.approved is None and getattr(call.contact, "limit", None) is None:
+            name = tool.circuit(arguments)
+            if name is None or not self.book.breaker(name).until:
+                return await self._use_directly(tool, arguments, call, name)
         tried: list[str] = []
         while True:
             try:
@@ -70,6 +74,18 @@ class Gates:
                 _say(call, f"{tool.name} cannot be used ({why}): {substitute.name} takes its place")
                 tried.append(tool.name)
                 tool = substitute
+
+    async def _use_directly(self, tool: Tool, arguments: Mapping[str, Any], call: Call, name: str | None) -> Any:
+        """A use without terms, whose breaker (of that name) is closed: nothing holds it up, nobody takes its place."""
+        try:
+            value = await tool.execute(arguments, call)
+        except (Exception, SystemExit) as error:
+            if not cancelled():
+                CircuitOfUse(self.book, name, self.clock).failed(classify(error))
+            raise
+        if name is not None and self.book.breaker(name).failures:
+            CircuitOfUse(self.book, name, self.clock).worked()
+        return value
 
     def basis(
         self, tool: Tool | None, arguments: Any, workdir: Path, tools: Toolbox, step: Step | None = None
@@ -178,5 +194,5 @@ async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call) -> An
 
 def _say(call: Call, text: str) -> None:
     """In the engine's own words: they are not held back after a flood."""
-    say = call.output.say if isinstance(call.output, Outflow) else call.output
+    say = call.output.say if isinstance(call.output, OutputCap) else call.output
     say("note", f"{text}\n")

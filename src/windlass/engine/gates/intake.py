@@ -36,6 +36,7 @@ class Intake:
     ) -> None:
         """`memory` tells how many bytes are free; None is unknown."""
         self._settings = settings or LoadSettings()
+        self._most, self._by_home = self._settings.attempts, self._settings.home is not None
         self._home = home
         self._memory = memory or free_memory
         self._taken = 0
@@ -56,14 +57,13 @@ class Intake:
         """One more attempt is under way, if nothing is against it; else somebody has to `wait` first."""
         if (
             self._waiting
-            or self._taken >= self._settings.attempts
+            or self._taken >= self._most
+            or self._by_home  # that is asked of the disk, and may have to be asked again
             or self._short
             or self._disk_left is not None
-            or self._stale()
+            or time.monotonic() - self._looked_at >= FRESH
         ):
             return False
-        if self._settings.home is not None:
-            return False  # that is asked of the disk, and may have to be asked again
         self._taken += 1
         self._under_way += 1
         return True
@@ -72,8 +72,8 @@ class Intake:
         """Until it is under way. Says what it waits for."""
         self._held += 1
         try:
-            if self._waiting or self._taken >= self._settings.attempts:
-                say("note", f"waits for its turn: {self._settings.attempts} attempts are under way (load.attempts)\n")
+            if self._waiting or self._taken >= self._most:
+                say("note", f"waits for its turn: {self._most} attempts are under way (load.attempts)\n")
                 await self._turn()
             else:
                 self._taken += 1
@@ -91,13 +91,16 @@ class Intake:
         self._under_way -= 1
         if self._places:
             os.close(self._places.pop())  # any of them: one is like the other
-        self._hand_on()
+        if self._waiting:
+            self._hand_on()
+        else:
+            self._taken -= 1
 
     def told(self) -> dict[str, Any]:
         """How much is under way in this process, how much waits, and what holds new attempts back just now."""
         against = []
         if self._waiting:
-            against.append(f"{self._settings.attempts} attempts are under way (load.attempts)")
+            against.append(f"{self._most} attempts are under way (load.attempts)")
         if self._waiting_for_home:
             against.append(self._full_home())
         if self._lack_of_memory():
@@ -107,7 +110,7 @@ class Intake:
         return {
             "under_way": self._under_way,
             "waiting": self._held,
-            "limit": self._settings.attempts,
+            "limit": self._most,
             "held_back": against,
         }
 
@@ -165,11 +168,8 @@ class Intake:
                 self._waiting_for_home -= 1
         self._places.append(place)
 
-    def _stale(self) -> bool:
-        return time.monotonic() - self._looked_at >= FRESH
-
     def _look(self) -> None:
-        if not self._stale():
+        if time.monotonic() - self._looked_at < FRESH:
             return
         self._short = self._lack_of_memory()
         self._disk_left = self._lack_of_disk()

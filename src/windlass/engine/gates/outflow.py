@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Outflow"]
+__all__ = ["MOST_SHOWN", "OutputCap"]
 
 MOST_SHOWN = 4 * 1024 * 1024
 """Characters that one attempt may show."""
@@ -15,15 +15,18 @@ EACH = 64
 """Characters that every piece counts as, besides its own: each may become a record."""
 
 
-class Outflow:
+class OutputCap:
     """`call.output`, within bounds."""
 
-    __slots__ = ("_left", "say")
+    __slots__ = ("_left", "_output")
 
     def __init__(self, output: Callable[[str, str], None]) -> None:
-        self.say = output
-        """Past the bounds: for the engine's own words."""
+        self._output = output
         self._left = MOST_SHOWN
+
+    def say(self, stream: str, text: str) -> None:
+        """Show it past the bounds: for the engine's own words."""
+        self._output(stream, text)
 
     def __call__(self, stream: str, text: str) -> None:
         if self._left <= 0:

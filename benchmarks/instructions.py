@@ -1,0 +1,134 @@
+"""Instructions per step: a unit of speed that a busy machine and a slow disk do not change.
+
+    python -m benchmarks.instructions [KIND …] [--check | --record]
+
+Each kind runs twice under valgrind, once with more rounds; the difference over the steps between is a step's cost.
+`--check` compares with `instructions.json` and exits with 1 if a figure grew by more than 10 %; `--record` writes it.
+Valgrind makes everything some fifty times slower, so what is done by the clock (looking for messages, checkpoint
+files, judging the disk) would count many times too often: it is left out of both runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from windlass.journal.pace import Pace
+
+import windlass
+from benchmarks.ours import chain, increment, layers
+from windlass import Engine, Plan
+from windlass.engine import checkpoints, drivers
+from windlass.engine.gates import intake
+
+__all__ = ["GROWTH", "KINDS", "measure_instructions", "recorded_figures", "valgrind"]
+
+RECORD = Path(__file__).with_name("instructions.json")
+GROWTH = 1.1
+"""A figure may be this many times the recorded one."""
+FEW, MANY = 1, 3
+"""Rounds of the two runs."""
+NEVER = 1e9
+
+
+async def _once(engine: Engine, plan: Plan) -> None:
+    state = await (await engine.start(plan)).wait()
+    assert state.status == "completed", state.status
+
+
+async def _sequence(engine: Engine) -> None:
+    await _once(engine, chain(100))
+
+
+async def _executions(engine: Engine) -> None:
+    await asyncio.gather(*(_once(engine, chain(10)) for _ in range(20)))
+
+
+async def _graph(engine: Engine) -> None:
+    await _once(engine, layers(150, 50))
+
+
+KINDS: dict[str, tuple[Callable[[Engine], Awaitable[None]], int, str]] = {
+    "sequence": (_sequence, 100, "steps in a row"),
+    "executions": (_executions, 200, "20 executions of ten steps at once"),
+    "graph": (_graph, 150, "a graph in layers of 50"),
+}
+"""What is run in a round, how many steps that has, and its description."""
+
+
+def valgrind() -> str | None:
+    return shutil.which("valgrind")
+
+
+def recorded_figures() -> dict[str, int]:
+    found: dict[str, int] = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    return found
+
+
+def measure_instructions(kind: str) -> int:
+    """Instructions of one step of that kind."""
+    _scenario, steps, _text = KINDS[kind]
+    return (_total(kind, MANY) - _total(kind, FEW)) // ((MANY - FEW) * steps)
+
+
+def _total(kind: str, rounds: int) -> int:
+    command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    command += [sys.executable, "-m", "benchmarks.instructions", kind, "--rounds", str(rounds)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "0"}, check=False
+    )
+    found = re.search(r"I +refs: +([\d,]+)", done.stderr)
+    if done.returncode or found is None:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return int(found[1].replace(",", ""))
+
+
+async def _run(kind: str, rounds: int, home: Path) -> None:
+    drivers.POLL = checkpoints.INTERVAL = checkpoints.IDLE_LOOK = intake.FRESH = NEVER
+    Pace.fast = property(lambda self: True)  # type: ignore[assignment,method-assign]
+    async with windlass.open(home, tools=[increment]) as engine:
+        await _once(engine, chain(10))
+        for _ in range(rounds):
+            await KINDS[kind][0](engine)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions")
+    parser.add_argument("kinds", nargs="*", choices=[[], *KINDS], metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure grew by more than a tenth")
+    parser.add_argument("--record", action="store_true", help=f"write the figures to {RECORD.name}")
+    parser.add_argument("--rounds", type=int, default=0, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    kinds = given.kinds or list(KINDS)
+    if given.rounds:
+        with tempfile.TemporaryDirectory() as home:
+            asyncio.run(_run(kinds[0], given.rounds, Path(home)))
+        return 0
+    if valgrind() is None:
+        print("valgrind is missing: apt-get install valgrind")
+        return 1
+    recorded = recorded_figures()
+    found = {}
+    for kind in kinds:
+        found[kind] = measure_instructions(kind)
+        print(f"{kind}: {found[kind]:,} instructions a step ({KINDS[kind][2]}); recorded {recorded.get(kind, 0):,}")
+    if given.record:
+        RECORD.write_text(json.dumps({**recorded, **found}, indent=2) + "\n")
+    grown = [kind for kind, figure in found.items() if figure > recorded.get(kind, 0) * GROWTH]
+    if given.check and grown:
+        print(f"more than {GROWTH:.0%} of what is recorded: {', '.join(grown)}; on purpose? --record writes it anew")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
