@@ -11,7 +11,7 @@ TESTS := PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest
 # Without bytecode on disk, every process of the tests compiles everything it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dev demo test test-fast check format bench soak mutants trust lock clean
+.PHONY: install dev demo test test-fast check format bench check-instructions soak mutants trust lock clean
 
 install: $(VENV)/.installed $(QUICKJS)
 
@@ -88,6 +88,11 @@ format: dev
 
 bench: dev
 	$(BIN)/python -m benchmarks
+
+# Fails if a step costs over a tenth more instructions than benchmarks/instructions.json says. Takes some minutes.
+check-instructions: dev
+	command -v valgrind >/dev/null || { apt-get -qq update && apt-get -qq install -y --no-install-recommends valgrind >/dev/null; } || echo "this is not here: apt-get install valgrind"
+	$(BIN)/python -m benchmarks.instructions --check
 
 soak: dev
 	$(TESTS) -m "soak or hypothesis" --hypothesis-profile soak --timeout 7200 tests
