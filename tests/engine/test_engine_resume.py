@@ -363,7 +363,7 @@ async def test_d2_whoever_was_taken_over_from_can_write_nothing_any_more(project
         taken = await other.resume(execution.id, take_over=True)
         assert (await taken.wait()).status == "completed"
         release.set()
-        with pytest.raises(windlass.WindlassError, match="another driver"):
+        with pytest.raises(windlass.WindlassError, match="another process took over"):
             await execution.wait()
     assert project.state(execution.id).steps["a"].output == "prompt"
 
@@ -374,7 +374,7 @@ async def test_d2_whoever_only_waits_finds_out_that_it_was_taken_over(project: P
     async with windlass.open() as one, windlass.open() as other:
         execution = await one.start(plan)
         taken = await other.resume(execution.id, take_over=True)
-        with pytest.raises(windlass.WindlassError, match="another driver"):
+        with pytest.raises(windlass.WindlassError, match="another process took over"):
             await execution.wait()
         await other.approve(execution.id, "a")
         assert (await taken.wait()).status == "completed"

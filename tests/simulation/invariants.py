@@ -45,7 +45,7 @@ def picture(state: State) -> dict[str, Any]:
 
 
 def _step(step: StepState) -> dict[str, Any]:
-    return {name: _named(getattr(step, name)) for name in StepState.__slots__ if name != "spec"}
+    return {name: _named(getattr(step, name)) for name in StepState.__slots__ if name != "prepared"}
 
 
 def _named(value: Any) -> Any:

@@ -22,7 +22,7 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
     old = state.steps
     agents = {id(step.agent): step.agent for step in old.values() if step.agent is not None}
     state.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))
-    state.source, state.scope = event.source, None
+    state.source, state.scope = event.source, {}
     state.inputs = {name: state.inputs.get(name, default) for name, default in state.plan.inputs.items()}
     state.steps, state.ready, state.active = {}, {}, {}
     state.to_judge, state.in_doubt, state.questions, state.timers = {}, {}, {}, []

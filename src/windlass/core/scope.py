@@ -54,7 +54,7 @@ def errors_of(step: StepState) -> dict[str, Any]:
 
 def scope_of(state: State, step: StepState) -> dict[str, Any]:
     scope = state.scope
-    if scope is None:
+    if not scope:
         execution = {"id": state.id, "workdir": state.workdir, "plan": state.plan.name}
         scope = state.scope = {"inputs": state.inputs, "steps": _Steps(state), "execution": execution}
     return scope if step.parent is None else {**scope, "item": step.item, "index": step.index}

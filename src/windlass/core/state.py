@@ -89,7 +89,7 @@ class State:
         """By agents of steps that a changed plan made begin anew."""
         self.refused: list[ev.AnswerRefused] = []
         """Answers that came from inside an attempt."""
-        self.scope: dict[str, Any] | None = None
+        self.scope: dict[str, Any] = {}
         """What every template of it can see; made when the first one looks (see `scope_of`)."""
         self.unsettled = 0
         self.completed = 0
@@ -250,7 +250,7 @@ class State:
         self.driver = event.driver
         self.workdir = event.workdir or self.workdir
         self.environment = event.environment or self.environment
-        self.scope = None
+        self.scope = {}
         self.paused_for, self.expires_at = "", None
         if self.wanted is not None and self.wanted.kind != "cancel":
             self.wanted = None
