@@ -22,13 +22,12 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from windlass.journal.pace import Pace
-
 import windlass
 from benchmarks.ours import chain, increment, layers
 from windlass import Engine, Plan
 from windlass.engine import checkpoints, drivers
 from windlass.engine.gates import intake
+from windlass.journal.database import Pace
 
 __all__ = ["GROWTH", "KINDS", "measure_instructions", "recorded_figures", "valgrind"]
 

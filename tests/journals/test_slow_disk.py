@@ -14,10 +14,10 @@ from windlass.journal.database import DISTRUST_FOR, LONG, SHORT, TRUST_AFTER, Pa
 
 
 class StuckCommits:
-    """A connection on a disk that does not answer until it is let go."""
+    """A cursor on a disk that does not answer until it is let go."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
         self.stuck = threading.Event()
         self.free = threading.Event()
 
@@ -25,10 +25,10 @@ class StuckCommits:
         if sql == "COMMIT":
             self.stuck.set()
             assert self.free.wait(60)
-        return self._db.execute(sql, *args)
+        return self._cursor.execute(sql, *args)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._db, name)
+        return getattr(self._cursor, name)
 
 
 async def test_a_commit_that_hangs_does_not_stop_another_executions_step(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_a_commit_that_hangs_does_not_stop_another_executions_step(tmp_pat
     async with windlass.open(tmp_path / "home", tools=[counting, nothing]) as engine:
         first = await engine.start(Plan.model_validate({"name": "a", "steps": [{"id": "s", "tool": "counting"}]}))
         journal: Any = engine.journal
-        disk = journal._writer._connection = StuckCommits(journal._writer.open())
+        disk = journal._writer.cursor = StuckCommits(journal._writer.cursor)
         plan = Plan.model_validate({"name": "b", "steps": [{"id": "s", "tool": "nothing"}]})
         second = asyncio.ensure_future(engine.start(plan))
         assert await asyncio.to_thread(disk.stuck.wait, 60)
