@@ -20,6 +20,7 @@ from typing import Literal
 from windlass.agents.reading import shown_path, stays_inside
 from windlass.errors import Problem
 from windlass.homes import user_folder
+from windlass.runtimes import CLAUDE_CODE, OPEN_CODE
 
 __all__ = ["MAX_DEPTH", "MAX_ENTRIES", "MAX_FILES", "ConfigPlace", "ConfigPlaces", "walk"]
 
@@ -69,35 +70,35 @@ class ConfigPlaces:
     def roles(self) -> Iterator[ConfigPlace]:
         for folder in self.folders:
             yield self._ours(folder / ".windlass" / "agents", "")
-            yield self._ours(folder / ".claude" / "agents", "claude-code")
-            yield self._ours(folder / ".opencode" / "agent", "open-code")
-            yield self._ours(folder / ".opencode" / "agents", "open-code")
+            yield self._ours(folder / ".claude" / "agents", CLAUDE_CODE.name)
+            yield self._ours(folder / ".opencode" / "agent", OPEN_CODE.name)
+            yield self._ours(folder / ".opencode" / "agents", OPEN_CODE.name)
             yield from self.configs(folder)
         yield ConfigPlace(self._windlass / "agents", "", "user")
-        yield ConfigPlace(self._claude / "agents", "claude-code", "user")
-        yield ConfigPlace(self._opencode / "agent", "open-code", "user")
-        yield ConfigPlace(self._opencode / "agents", "open-code", "user")
-        yield ConfigPlace(self._opencode / "opencode.json", "open-code", "user", is_config=True, home=self._home)
-        yield ConfigPlace(self._opencode / "opencode.jsonc", "open-code", "user", is_config=True, home=self._home)
+        yield ConfigPlace(self._claude / "agents", CLAUDE_CODE.name, "user")
+        yield ConfigPlace(self._opencode / "agent", OPEN_CODE.name, "user")
+        yield ConfigPlace(self._opencode / "agents", OPEN_CODE.name, "user")
+        yield ConfigPlace(self._opencode / "opencode.json", OPEN_CODE.name, "user", is_config=True, home=self._home)
+        yield ConfigPlace(self._opencode / "opencode.jsonc", OPEN_CODE.name, "user", is_config=True, home=self._home)
 
     def skills(self) -> Iterator[ConfigPlace]:
         for folder in self.folders:
             yield self._ours(folder / ".windlass" / "skills", "")
-            yield self._ours(folder / ".claude" / "skills", "claude-code")
-            yield self._ours(folder / ".opencode" / "skill", "open-code")
-            yield self._ours(folder / ".opencode" / "skills", "open-code")
+            yield self._ours(folder / ".claude" / "skills", CLAUDE_CODE.name)
+            yield self._ours(folder / ".opencode" / "skill", OPEN_CODE.name)
+            yield self._ours(folder / ".opencode" / "skills", OPEN_CODE.name)
             yield self._ours(folder / ".agents" / "skills", "")
         yield ConfigPlace(self._windlass / "skills", "", "user")
-        yield ConfigPlace(self._claude / "skills", "claude-code", "user")
-        yield ConfigPlace(self._opencode / "skill", "open-code", "user")
-        yield ConfigPlace(self._opencode / "skills", "open-code", "user")
+        yield ConfigPlace(self._claude / "skills", CLAUDE_CODE.name, "user")
+        yield ConfigPlace(self._opencode / "skill", OPEN_CODE.name, "user")
+        yield ConfigPlace(self._opencode / "skills", OPEN_CODE.name, "user")
         yield ConfigPlace(self._shared / "skills", "", "user")
 
     def configs(self, folder: Path) -> Iterator[ConfigPlace]:
         """OpenCode's configuration files of one folder of the project."""
         for inner in (folder, folder / ".opencode"):
             for name in ("opencode.json", "opencode.jsonc"):
-                yield ConfigPlace(inner / name, "open-code", "project", self.root, is_config=True)
+                yield ConfigPlace(inner / name, OPEN_CODE.name, "project", self.root, is_config=True)
 
     def _ours(self, path: Path, runtime: str) -> ConfigPlace:
         return ConfigPlace(path, runtime, "project", self.root)

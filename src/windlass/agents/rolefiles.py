@@ -32,6 +32,7 @@ from windlass.errors import PlanInvalid, Problem
 from windlass.jsonc import without_comments
 from windlass.plan.schema import kind_of
 from windlass.plan.yamlread import Document, read
+from windlass.runtimes import OPEN_CODE
 
 __all__ = ["MAX_CONFIG", "MAX_ROLE", "Config", "built_in_roles", "find_roles", "read_config", "resolve_reference"]
 
@@ -147,7 +148,7 @@ def _of_folder(place: ConfigPlace, complain: Complain) -> Iterator[Role | Unusab
     for path in walk(place, lambda name: name.endswith(".md"), complain):
         relative = path.relative_to(place.path).with_suffix("")
         # OpenCode names a role by its path beneath the folder, Claude Code by a key that it requires.
-        name = shown_path(relative if place.runtime == "open-code" else relative.name)
+        name = shown_path(relative if place.runtime == OPEN_CODE.name else relative.name)
         role = _of_file(path, name, place, complain)
         if role is not None:
             yield role
