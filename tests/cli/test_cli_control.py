@@ -153,7 +153,7 @@ def test_d3_ctrl_c_in_the_terminal_interrupts_and_twice_leaves_at_once(
     terminal = windlass.terminal("run", plan, WINDLASS_GRACE="600")
     until(lambda: project.lines("pids"))
     terminal.type("\x03")
-    terminal.expect("once more to leave at once")
+    terminal.expect("press Ctrl-C again to quit now")
     terminal.type("\x03")
     ran = terminal.ended()
     assert ran.code == 130

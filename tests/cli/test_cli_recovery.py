@@ -75,7 +75,7 @@ def test_d6_resume_all_goes_on_with_every_one_that_can(project: Project, windlas
     assert "plan2.yaml has changed" in ran.err
     assert [str(project.state(e).status) for e in executions] == ["completed", "completed", "running"]
     windlass("resume", executions[2], "--keep-plan")
-    assert "no execution was left behind" in windlass("resume").err
+    assert "nothing to resume" in windlass("resume").err
 
 
 def test_d6_a_folder_named_windlass_is_not_taken_for_the_program(

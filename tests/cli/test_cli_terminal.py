@@ -59,7 +59,7 @@ _RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_QUESTION = "\nAllow it? [y]es, [n]o, anything else to decide later: "
+_QUESTION = "\nAllow it? [y]es, [n]o, [l]ater: "
 _NOTHING = re.compile("(?!)")
 _DRAWING = re.compile(r"\x1b\[[0-9;:]*m|\x1b\[[0-9]*[AK]|\x1b\[\?25[hl]|\r")
 
@@ -100,9 +100,7 @@ def _check(where: str, *texts: str, allowed: re.Pattern[str] = _COLOUR) -> None:
         raw = _RAW.search(left)
         assert raw is None, f"{where}: {raw[0]!r} in …{left[max(0, raw.start() - 80) : raw.end() + 20]!r}"
         assert "\n12:00:00 completed" not in left, f"{where}: a line of its own"
-        assert "\nAllow it? [y]es" not in left.replace(
-            "\nAllow it? [y]es, [n]o, anything else to decide later: ", ""
-        ), where
+        assert "\nAllow it? [y]es" not in left.replace("\nAllow it? [y]es, [n]o, [l]ater: ", ""), where
 
 
 _EACH = """

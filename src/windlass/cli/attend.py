@@ -75,7 +75,7 @@ class Attendant:
                         say(f"with: {about}")
                     if asked.question:
                         say(asked.question)
-                    sys.stderr.write("Allow it? [y]es, [n]o, anything else to decide later: ")
+                    sys.stderr.write("Allow it? [y]es, [n]o, [l]ater: ")
                     sys.stderr.flush()
                     answer = (await _line()).strip().lower()
             if answer not in ("y", "yes", "n", "no"):

@@ -20,7 +20,7 @@ async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool =
         print_json({"id": execution, "log": str(log)})
     else:
         out(execution)
-    suggest(f"goes on in the background; follow it: windlass watch {execution}")
+    suggest(f"Running in the background. Follow with: windlass watch {execution}")
     return 0
 
 

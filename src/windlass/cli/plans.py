@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.cli.command import Argument, Group
 from windlass.cli.session import AsJson, Home, Stop, Yes, out, print_json, say, with_engine
-from windlass.cli.text import duration
+from windlass.cli.text import duration, plural
 from windlass.engine.engine import Engine
 from windlass.errors import PlanInvalid
 
@@ -46,7 +46,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
             print_json({"ok": True, "problems": [], "warnings": list(sourced.warnings)})
         for warning in sourced.warnings:
             say(f"warning: {warning}")
-        say(f"{plan}: {sourced.plan.name} is fine, {len(sourced.plan.steps)} steps")
+        say(f"{plan} is valid ({plural(len(sourced.plan.steps), 'step')})")
         return 0
 
     raise Stop(with_engine(work, home, yes=yes))

@@ -57,19 +57,19 @@ def _heeded(progress: Progress) -> Progress:
 
 ProgressOption = Annotated[
     Progress,
-    Option("--progress", help="How progress is shown on stderr", callback=_heeded),
+    Option("--progress", help="Progress on stderr", callback=_heeded),
 ]
 RuntimeOption = Annotated[
     str | None, Option("--runtime", metavar="NAME", help=f"What agents run on: {runtime_names()}")
 ]
 BudgetOption = Annotated[
-    float | None, Option("--budget", metavar="USD", min=0, help="What the execution may spend in all, in dollars")
+    float | None, Option("--budget", metavar="USD", min=0, help="Maximum spending of the execution, in dollars")
 ]
 BudgetTokens = Annotated[
-    int | None, Option("--budget-tokens", metavar="N", min=0, help="The same in tokens read and written")
+    int | None, Option("--budget-tokens", metavar="N", min=0, help="Maximum tokens read and written")
 ]
 NoWait = Annotated[bool, Option("--no-wait", help="Pause with exit code 6 when a quota is used up")]
-Detach = Annotated[bool, Option("--detach", "-d", help="Go on in the background; print the id")]
+Detach = Annotated[bool, Option("--detach", "-d", help="Run in the background; print the id")]
 
 
 MAX_TASK_FILE = 4 * 1024 * 1024
@@ -113,13 +113,16 @@ def run(
     skills: Annotated[list[str] | None, Option("--skill", metavar="NAME", help="A skill that agents are given")] = None,
     runtime: RuntimeOption = None,
     model: Annotated[str | None, Option("--model", metavar="NAME", help="The model of the agents")] = None,
-    no_fallback: Annotated[bool, Option("--no-fallback", help="No other runtime takes over when one cannot")] = False,
+    no_fallback: Annotated[
+        bool, Option("--no-fallback", help="Do not switch to another runtime when one fails")
+    ] = False,
     allow: Annotated[
         list[str] | None,
-        Option("--allow", metavar="TOOL", help="Agents may use it unasked: Bash(git log:*)"),
+        Option("--allow", metavar="TOOL", help="Let agents use this tool without asking: Bash(git log:*)"),
     ] = None,
     parallel: Annotated[
-        int | None, Option("--parallel", "-p", min=1, max=1000, help="Steps at a time, over the plan's own limit")
+        int | None,
+        Option("--parallel", "-p", min=1, max=1000, help="Maximum steps at a time, instead of the plan's limit"),
     ] = None,
     budget: BudgetOption = None,
     budget_tokens: BudgetTokens = None,
@@ -131,7 +134,9 @@ def run(
     anyway: Annotated[
         bool, Option("--anyway", help="Start although a program or runtime that it needs is missing")
     ] = False,
-    workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Where the steps work")] = None,
+    workdir: Annotated[
+        Path | None, Option("--workdir", "-C", metavar="DIR", help="Working directory of the steps")
+    ] = None,
     progress: ProgressOption = Progress.AUTO,
     verbose: Annotated[bool, Option("--verbose", "-v", help="Plain progress with every output line")] = False,
     yes: Yes = False,
@@ -220,7 +225,7 @@ def _tasks_in(file: Path) -> Any:
 
 def resume(
     execution: Annotated[str | None, Argument(metavar="ID", help="Execution, or the beginning of its id")] = None,
-    every: Annotated[bool, Option("--all", help="Every execution that a dead process left behind")] = False,
+    every: Annotated[bool, Option("--all", help="Every execution that a crash cut off")] = False,
     detach: Detach = False,
     accept_changes: Annotated[bool, Option("--accept-changes", help="Go on with the plan file as it is now")] = False,
     keep_plan: Annotated[bool, Option("--keep-plan", help="Go on with the plan as it was")] = False,
@@ -291,7 +296,7 @@ def watch(
     try:
         raise Stop(with_engine(work, home))
     except KeyboardInterrupt:
-        suggest(f"no longer watching; it goes on. Watch again: windlass watch {execution}")
+        suggest(f"No longer watching; the execution continues. Watch again: windlass watch {execution}")
         raise Stop(130) from None
 
 
@@ -341,7 +346,7 @@ def _interrupt(engine: Engine, execution: Execution, number: int) -> None:
         # Asked twice: go at once. The journal is true at any moment, and the warden ends the processes.
         os._exit(130)
     say("")
-    say("interrupting (once more to leave at once) …")
+    say("Stopping… press Ctrl-C again to quit now.")
     task = asyncio.get_running_loop().create_task(engine.interrupt(execution.id, by=who()))
     _requests.add(task)
     task.add_done_callback(_requests.discard)
@@ -412,7 +417,7 @@ def _decisions(
 async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, yes: bool, as_json: bool) -> int:
     orphans = await engine.orphans()
     if not orphans:
-        say("no execution was left behind")
+        say("nothing to resume")
         return 0
     worst = 0
     for head in orphans:
