@@ -402,7 +402,7 @@ async def test_d_an_error_of_the_engine_itself_goes_through_and_leaves_the_conve
 
     async with scripted("anthropic", tmp_path, [Reply.use("shell", {}), Reply.say("ok"), Reply.say("x")]) as (world, _):
         host = FakeHost(tools=[SHELL], tool=broken)
-        with pytest.raises(Conflict, match="another driver"):
+        with pytest.raises(Conflict, match="another process"):
             await world.run(host)
         after = FakeHost(tools=[SHELL], tool=ok)
         assert (await world.run(after, session=host.sessions[0])).success
