@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+import pytest
 from browser_world import Web, page
 from loopback import Asked, reply, serve
 
-from windlass.errors import Category
+from windlass.errors import CUT_OFF, Category
 from windlass.plan.model import Effect
 
 FORM = """
@@ -200,6 +201,31 @@ async def test_h2_what_may_send_something_is_never_repeated_unasked(web: Web) ->
     effects = {name.partition(".")[2]: tool.effect({}) for name, tool in web.tools.items()}
     assert {name for name, effect in effects.items() if effect is Effect.ONCE} == {"click", "press", "download"}
     assert {name for name, effect in effects.items() if effect is Effect.NONE} == {"text", "tables", "links", "wait"}
+
+
+ORDER = """<button id=order onclick="fetch('/order', {method: 'PUT', keepalive: true}); busy()"
+  onkeydown="fetch('/order', {method: 'PUT', keepalive: true}); busy()">Order</button>
+<script>function busy() { const begun = Date.now(); while (Date.now() - begun < 60000); }</script>"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("click", {"text": "Order"}), ("download", {"text": "Order"}), ("press", {"selector": "#order", "key": "a"})],
+)
+async def test_h2_a_failure_after_the_page_was_acted_on_leaves_the_outcome_open(
+    make_web: Callable[..., Web], tool: str, arguments: dict[str, str]
+) -> None:
+    web = make_web()
+    async with serve({"/": page(ORDER), "/order": page("")}) as server:
+        await web.use("open", url=server.url("/"))
+        early = await web.failure(
+            tool,
+            **{**arguments, "text": "Missing"} if "text" in arguments else {**arguments, "selector": "#missing"},
+            timeout=0.5,
+        )
+        assert early.kind == "", "nothing was clicked, so it can be tried again"
+        late = await web.failure(tool, **arguments, timeout=0.5)
+        assert late.kind == CUT_OFF, late
 
 
 async def test_h2_health_names_the_browser_or_how_to_get_one(web: Web, make_web: Callable[..., Web]) -> None:

@@ -14,7 +14,7 @@ from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB
 from windlass.ports import Call
 from windlass.tools.browser.arguments import Click, Fill, Links, Open, Press, Read, Select, Wait
-from windlass.tools.browser.failures import glance, in_words, place_of
+from windlass.tools.browser.failures import glance, in_words, outcome_unknown, place_of
 from windlass.tools.browser.session import Tab
 from windlass.tools.net.failures import category_of_status, wait_of
 from windlass.tools.net.guard import Target
@@ -73,9 +73,13 @@ async def _goto(tab: Tab, url: str, until: Any, seconds: float) -> Response | No
 
 
 async def click(tab: Tab, given: Click, call: Call, seconds: float) -> dict[str, Any]:
-    async with in_words(tab, f"had nothing to click at {_named(given.selector, given.text)}", seconds):
-        target = target_of(tab, given)
-        await (target.dblclick if given.double else target.click)(timeout=seconds * 1000)
+    target, name = target_of(tab, given), _named(given.selector, given.text)
+    act = target.dblclick if given.double else target.click
+    async with in_words(tab, f"had nothing to click at {name}", seconds):
+        await act(timeout=seconds * 1000, trial=True)
+    with outcome_unknown():
+        async with in_words(tab, f"did not answer the click at {name}", seconds):
+            await act(timeout=seconds * 1000)
     return {}
 
 
@@ -94,11 +98,15 @@ async def select(tab: Tab, given: Select, call: Call, seconds: float) -> dict[st
 
 
 async def press(tab: Tab, given: Press, call: Call, seconds: float) -> dict[str, Any]:
-    async with in_words(tab, f"did not take the key {given.key}", seconds):
-        if given.selector is not None:
-            await tab.page.locator(given.selector).press(given.key, timeout=seconds * 1000)
-        else:
-            await tab.page.keyboard.press(given.key)
+    if given.selector is not None:
+        async with in_words(tab, f"had nothing to press a key in at {given.selector!r}", seconds):
+            await tab.page.locator(given.selector).focus(timeout=seconds * 1000)
+    with outcome_unknown():
+        async with in_words(tab, f"did not answer the key {given.key}", seconds):
+            if given.selector is not None:
+                await tab.page.locator(given.selector).press(given.key, timeout=seconds * 1000)
+            else:
+                await tab.page.keyboard.press(given.key)
     return {}
 
 

@@ -11,14 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from windlass.errors import CUT_OFF, Category, ToolError
+from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB, shown_size
 from windlass.ports import Call
 from windlass.tools.browser.acts import target_of
 from windlass.tools.browser.arguments import Click, Pdf, Screenshot
-from windlass.tools.browser.failures import in_words, place_of, waited
+from windlass.tools.browser.failures import in_words, outcome_unknown, place_of, waited
 from windlass.tools.browser.session import VIEW, Tab, quietly
 from windlass.tools.threads import in_thread
 
@@ -54,31 +52,26 @@ async def pdf(tab: Tab, given: Pdf, call: Call, seconds: float) -> dict[str, Any
 
 
 async def download(tab: Tab, given: Click, call: Call, seconds: float) -> dict[str, Any]:
-    """Click, and keep what then comes. How much has arrived is looked at while it does.
-
-    Whatever fails once the click is done is not to be tried again unasked: the click may have been an order.
-    """
-    too_large, clicked = asyncio.Event(), False
+    """Click, and keep the file that comes. Its size is watched while it arrives."""
+    too_large, target = asyncio.Event(), target_of(tab, given)
     controls = await tab.session.controls(tab)
     controls.on("Page.downloadProgress", lambda told: _watch(told, too_large))
     tab.expects_download = True
     try:
         await controls.send("Page.enable")
-        async with in_words(tab, "did not bring a file", seconds):
-            async with tab.page.expect_download(timeout=seconds * 1000) as coming:
-                await target_of(tab, given).click(timeout=seconds * 1000)
-                clicked = True
-            arriving = await coming.value
-        try:
-            async with in_words(tab, "did not bring its file", seconds):
-                path = await _arrived(tab, arriving, too_large, seconds)
-            kept = await _keep(call, arriving.suggested_filename, "", path.read_bytes)
-        finally:
-            await asyncio.shield(asyncio.ensure_future(_discard(arriving)))
-    except ToolError as error:
-        if not clicked:
-            raise
-        raise ToolError.of(replace(error.failure, kind=CUT_OFF)) from error
+        async with in_words(tab, "had nothing to click for a file", seconds):
+            await target.click(timeout=seconds * 1000, trial=True)
+        with outcome_unknown():
+            async with in_words(tab, "did not bring a file", seconds):
+                async with tab.page.expect_download(timeout=seconds * 1000) as coming:
+                    await target.click(timeout=seconds * 1000)
+                arriving = await coming.value
+            try:
+                async with in_words(tab, "did not bring its file", seconds):
+                    path = await _arrived(tab, arriving, too_large, seconds)
+                kept = await _keep(call, arriving.suggested_filename, "", path.read_bytes)
+            finally:
+                await asyncio.shield(asyncio.ensure_future(_discard(arriving)))
     finally:
         tab.expects_download = False
         await _discard_controls(controls)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
-from windlass.errors import Category, ToolError
+from msgspec.structs import replace
+
+from windlass.errors import CUT_OFF, Category, ToolError
 from windlass.tools.browser.session import Tab
 from windlass.tools.net.names import read_address
 
-__all__ = ["in_words", "place_of", "waited"]
+__all__ = ["in_words", "outcome_unknown", "place_of", "waited"]
 
 SHOWN = 200
 """Characters of a page that an error shows."""
@@ -72,6 +74,15 @@ async def in_words(tab: Tab, what: str, seconds: float, url: str | None = None) 
         if not limit.expired():
             raise
         raise await _busy(tab, what, url) from error
+
+
+@contextmanager
+def outcome_unknown() -> Iterator[None]:
+    """Mark a failure as one that may have taken effect: a click or a key may have been an order."""
+    try:
+        yield
+    except ToolError as error:
+        raise ToolError.of(replace(error.failure, kind=CUT_OFF)) from error
 
 
 async def _busy(tab: Tab, what: str, url: str | None = None) -> ToolError:
