@@ -12,7 +12,7 @@ import signal
 __all__ = ["fault_point"]
 
 
-class _Plug:
+class _FaultSpec:
     def __init__(self, spec: str) -> None:
         self.name, _, count = spec.partition(":")
         self.left = int(count or 1)
@@ -25,7 +25,7 @@ class _Plug:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-_plug = _Plug(os.environ["WINDLASS_FAULT"]) if os.environ.get("WINDLASS_FAULT") else None
+_plug = _FaultSpec(os.environ["WINDLASS_FAULT"]) if os.environ.get("WINDLASS_FAULT") else None
 
 
 def fault_point(name: str) -> None:

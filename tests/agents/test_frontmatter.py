@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.agents.reading import MAX_FRONTMATTER, Matter, UnreadableFile, read_matter
+from windlass.agents.reading import MAX_FRONTMATTER, FrontMatterFile, UnreadableFile, read_matter
 
 
-def matter(text: str | bytes) -> Matter:
+def matter(text: str | bytes) -> FrontMatterFile:
     return read_matter(text if isinstance(text, bytes) else text.encode(), "x.md")
 
 
-def only_problem(found: Matter) -> str:
+def only_problem(found: FrontMatterFile) -> str:
     (problem,) = found.problems
     return str(problem)
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from windlass.cli.budget import as_text, register
 from windlass.cli.command import Group
-from windlass.cli.session import Stop
+from windlass.cli.session import CommandEnd
 from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, month_of
 from windlass.engine.spending import By, Page, Period, as_json, look_up
 from windlass.homes import prepare_home
@@ -209,7 +209,7 @@ def run(*arguments: str) -> Any:
     app = Group()
     register(app)
     ran = CliRunner().invoke(app, ["budget", *arguments])
-    if isinstance(ran.exception, Stop):
+    if isinstance(ran.exception, CommandEnd):
         assert ran.exception.code == 0, ran.output
     else:
         assert ran.exception is not None

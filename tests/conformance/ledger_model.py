@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
-from windlass.core.budget import Amount, Refusal, Scope
+from windlass.core.budget import Amount, ReservationRefused, Scope
 from windlass.ports import Charge, Spending, Usage
 
 
@@ -17,7 +17,7 @@ class Model:
         self._tz = tz
         self._runs: list[dict[str, Any]] = []
 
-    def reserve(self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope]) -> Refusal | None:
+    def reserve(self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope]) -> ReservationRefused | None:
         runs = self._of(charge)
         own = runs[-1] if runs and runs[-1]["usage"] is None else None
         for scope in scopes:
@@ -32,7 +32,7 @@ class Model:
                 held = sum(_counts(run, unit) for run in counting if run["usage"] is None)
                 nothing_left = wanted is None and spent + held >= limit
                 if nothing_left or spent + held + (wanted or 0) > limit:
-                    return Refusal(scope.name, unit, limit, spent, held, wanted or 0)  # type: ignore[arg-type]
+                    return ReservationRefused(scope.name, unit, limit, spent, held, wanted or 0)  # type: ignore[arg-type]
         if own is not None:
             self._runs.remove(own)
         self._runs.append({"charge": charge, "began": at, "want": want, "usage": None})

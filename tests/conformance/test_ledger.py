@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledger_model import Model
 
-from windlass.core.budget import Amount, Refusal, Scope
+from windlass.core.budget import Amount, ReservationRefused, Scope
 from windlass.errors import UsageError
 from windlass.journal.ledger import HEADINGS, SqliteLedger
 from windlass.journal.memory import MemoryLedger
@@ -71,7 +71,7 @@ async def test_e1_reservations_are_made_while_there_is_room(ledger: AnyLedger) -
     for number in (1, 2, 3):
         assert await ledger.reserve(charge(attempt=number), NOON, Amount(usd=3.0), [TEN]) is None
     refused = await ledger.reserve(charge(attempt=4), NOON, Amount(usd=3.0), [TEN])
-    assert refused == Refusal("day", "usd", 10.0, 0.0, 9.0, 3.0)
+    assert refused == ReservationRefused("day", "usd", 10.0, 0.0, 9.0, 3.0)
     assert refused.busy
     assert await stands(ledger) == (0.0, 9.0)
     assert await ledger.reserve(charge(attempt=4), NOON, Amount(usd=1.0), [TEN]) is None
@@ -124,7 +124,7 @@ async def test_e1_scopes_count_only_what_is_theirs(ledger: AnyLedger) -> None:
 async def test_e1_the_first_scope_without_room_is_named_and_nothing_is_set_aside(ledger: AnyLedger) -> None:
     scopes = [Scope("step", Amount(5.0), execution="x", step="a"), Scope("month", Amount(tokens=100))]
     refused = await ledger.reserve(charge(), NOON, Amount(1.0, 101), scopes)
-    assert refused == Refusal("month", "tokens", 100, 0, 0, 101)
+    assert refused == ReservationRefused("month", "tokens", 100, 0, 0, 101)
     assert await ledger.spent("execution") == []
 
 
@@ -150,7 +150,7 @@ async def test_e1_what_was_spent_beyond_the_reservation_counts_too(ledger: AnyLe
     await ledger.reserve(charge(), NOON, Amount(usd=0.5), [TEN])
     await ledger.settle(charge(), NOON + 5, cost(12.0))
     refused = await ledger.reserve(charge(attempt=2), NOON, Amount(usd=0.5), [TEN])
-    assert refused == Refusal("day", "usd", 10.0, 12.0, 0.0, 0.5)
+    assert refused == ReservationRefused("day", "usd", 10.0, 12.0, 0.0, 0.5)
     assert not refused.busy
 
 

@@ -19,7 +19,7 @@ from windlass.core import events as ev
 from windlass.core.questions import QuestionChanges
 from windlass.core.state import State, StepState
 from windlass.engine.code.composed import ComposedTools
-from windlass.engine.code.running import Desk
+from windlass.engine.code.running import ProgramDeps
 from windlass.engine.code.search import CodeSearch
 from windlass.engine.code.tool import CodeTool
 from windlass.engine.drivers import LocalDrivers
@@ -115,7 +115,7 @@ class CodeWorld:
         self.settings, self._terms = {"grace": 0.1, **settings}, dict(terms or {})
         self._known = load_settings(project.home, {**self.settings, "tools": self._terms})
         clock = SystemClock()
-        desk, policy = Desk(sandbox, clock), policy_of(self._known)
+        desk, policy = ProgramDeps(sandbox, clock), policy_of(self._known)
         fixed: list[Tool] = [Shell(), *file_tools(), *self.tools, CodeTool(desk, policy), CodeSearch()]
         folders = project.home / "composed-tools", user_folder() / "composed-tools"
         self.shelf = ComposedShelf(*folders, lambda: [tool.name for tool in fixed])

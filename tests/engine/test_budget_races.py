@@ -13,7 +13,7 @@ from agent_worlds import AgentWorld, agent, done, occurred, plan
 import windlass
 from windlass import Plan
 from windlass.core import events as ev
-from windlass.core.budget import Refusal
+from windlass.core.budget import ReservationRefused
 from windlass.core.state import State
 from windlass.core.view import snapshot
 from windlass.engine.agents import reservation
@@ -201,7 +201,7 @@ class Counting(MemoryLedger):
         super().__init__()
         self.refused, self.often = 0, asyncio.Event()
 
-    async def reserve(self, *wanted: Any) -> Refusal | None:
+    async def reserve(self, *wanted: Any) -> ReservationRefused | None:
         refusal = await super().reserve(*wanted)
         self.refused += refusal is not None
         if self.refused == 120:  # one look in ten milliseconds: longer than the timeout of the one that waits

@@ -13,7 +13,7 @@ from code_worlds import CodeWorld, Notes, code, failure, of, plan
 import windlass
 from windlass import Call, ToolError
 from windlass.core import events as ev
-from windlass.ports import GuestCall, Program, ProgramRun, Sandbox, Tool, Turn
+from windlass.ports import GuestCall, Program, ProgramRun, ProgramTurn, Sandbox, Tool
 from windlass.sandbox.programs import WasmSandbox
 from windlass.testing import MemoryJournal
 
@@ -93,11 +93,11 @@ class _Forged:
     def __init__(self, call: GuestCall) -> None:
         self._call = call
 
-    async def begin(self) -> Turn:
-        return Turn((self._call,))
+    async def begin(self) -> ProgramTurn:
+        return ProgramTurn((self._call,))
 
-    async def deliver(self, results: Any) -> Turn:
-        return Turn(done=True, value=[[result.value, result.error and list(result.error)] for result in results])
+    async def deliver(self, results: Any) -> ProgramTurn:
+        return ProgramTurn(done=True, value=[[result.value, result.error and list(result.error)] for result in results])
 
     def park(self) -> None: ...
 

@@ -14,7 +14,7 @@ from windlass import ToolError
 from windlass.core.breaker import FAILURES
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.circuit import NotBegun
-from windlass.engine.gates.places import Places
+from windlass.engine.gates.places import Slots
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.plan.model import Effect
 from windlass.ports import ComposedTool, Rate, Terms
@@ -101,7 +101,7 @@ async def test_c8_no_more_uses_at_a_time_than_there_are_places(tmp_path: Path) -
 
 
 async def test_c8_processes_share_the_places_and_a_dead_one_holds_none(tmp_path: Path) -> None:
-    one, other = Places(tmp_path), Places(tmp_path)  # as in two processes: locks are by descriptor
+    one, other = Slots(tmp_path), Slots(tmp_path)  # as in two processes: locks are by descriptor
     entered = asyncio.Event()
 
     async def second() -> None:

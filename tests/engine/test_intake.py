@@ -14,7 +14,7 @@ import windlass
 from windlass import Execution, Plan, Step
 from windlass.core.events import OutputWritten
 from windlass.engine.gates import intake as module
-from windlass.engine.gates.intake import Intake, free_memory
+from windlass.engine.gates.intake import Admission, free_memory
 from windlass.settings import LoadSettings
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def under_way(intake: Intake, notes: list[str]) -> AsyncIterator[None]:
+async def under_way(intake: Admission, notes: list[str]) -> AsyncIterator[None]:
     """As an attempt is."""
     if not intake.enter():
         await intake.wait(lambda stream, text: notes.append(text))
@@ -41,7 +41,7 @@ async def under_way(intake: Intake, notes: list[str]) -> AsyncIterator[None]:
 
 
 async def test_c8_a_turn_that_nobody_wants_any_more_goes_to_the_next() -> None:
-    intake, notes = Intake(LoadSettings(attempts=1), memory=lambda: None), list[str]()
+    intake, notes = Admission(LoadSettings(attempts=1), memory=lambda: None), list[str]()
     entered = asyncio.Event()
 
     async def attempt() -> None:
@@ -60,7 +60,7 @@ async def test_c8_a_turn_that_nobody_wants_any_more_goes_to_the_next() -> None:
 
 async def test_c8_with_little_memory_an_attempt_waits_for_others_and_says_so() -> None:
     free, notes, order = [10 * MB], [], []
-    intake = Intake(LoadSettings(memory_floor=100 * MB), memory=lambda: free[0])
+    intake = Admission(LoadSettings(memory_floor=100 * MB), memory=lambda: free[0])
 
     async def attempt(name: str, until: asyncio.Event) -> None:
         async with under_way(intake, notes):
@@ -82,7 +82,7 @@ async def test_c8_with_little_memory_an_attempt_waits_for_others_and_says_so() -
 
 
 async def test_c8_no_more_attempts_at_a_time_than_the_settings_say() -> None:
-    intake, notes = Intake(LoadSettings(attempts=1), memory=lambda: None), []
+    intake, notes = Admission(LoadSettings(attempts=1), memory=lambda: None), []
     gate, entered = asyncio.Event(), asyncio.Event()
 
     async def second() -> None:
@@ -102,7 +102,7 @@ async def test_c8_no_more_attempts_in_a_home_than_the_settings_say_in_all_its_pr
     tmp_path: Path, eventually: Any
 ) -> None:
     """Two who share nothing but the home, as two processes do."""
-    one, other = (Intake(LoadSettings(home=2), tmp_path, memory=lambda: None) for _ in range(2))
+    one, other = (Admission(LoadSettings(home=2), tmp_path, memory=lambda: None) for _ in range(2))
     notes: list[str] = []
     async with under_way(one, notes):
         async with under_way(other, notes):
@@ -126,7 +126,7 @@ async def test_c8_a_disk_below_its_floor_holds_attempts_back_until_there_is_spac
     tmp_path: Path, eventually: Any
 ) -> None:
     full, free = LoadSettings(attempts=1, disk_floor=1 << 60), LoadSettings(attempts=1, disk_floor=0)
-    intake, notes, entered = Intake(full, tmp_path, memory=lambda: None), list[str](), list[str]()
+    intake, notes, entered = Admission(full, tmp_path, memory=lambda: None), list[str](), list[str]()
 
     async def attempt(name: str) -> None:
         async with under_way(intake, notes):
@@ -170,7 +170,7 @@ async def until_output(execution: Execution) -> AsyncIterator[str]:
 
 
 async def test_c8_nobody_slips_in_between_one_who_leaves_and_one_whose_turn_it_is(eventually: Any) -> None:
-    intake, notes = Intake(LoadSettings(attempts=1), memory=lambda: None), list[str]()
+    intake, notes = Admission(LoadSettings(attempts=1), memory=lambda: None), list[str]()
     most = 0
 
     async def attempt() -> None:
@@ -188,7 +188,7 @@ async def test_c8_nobody_slips_in_between_one_who_leaves_and_one_whose_turn_it_i
 
 async def test_c8_several_that_wait_for_memory_do_not_wait_for_each_other(eventually: Any) -> None:
     free, notes = [10 * MB], list[str]()
-    intake = Intake(LoadSettings(memory_floor=100 * MB), memory=lambda: free[0])
+    intake = Admission(LoadSettings(memory_floor=100 * MB), memory=lambda: free[0])
 
     async def attempt() -> None:
         async with under_way(intake, notes):

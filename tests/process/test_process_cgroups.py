@@ -252,7 +252,7 @@ import os
 from windlass.process import cgroups
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try: print(cgroups.find().folder)
-except cgroups.NoPlace as reason: print("none:", reason)
+except cgroups.NoCgroup as reason: print("none:", reason)
 """
     said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
     assert said.startswith("none: ")

@@ -33,7 +33,7 @@ def place() -> str | None:
     """Where cgroups can be made, if anywhere."""
     try:
         return cgroups.find().folder
-    except (cgroups.NoPlace, OSError):
+    except (cgroups.NoCgroup, OSError):
         return None
 
 

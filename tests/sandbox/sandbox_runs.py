@@ -13,8 +13,8 @@ from windlass.ports import (
     ProgramError,
     ProgramLimits,
     ProgramRun,
+    ProgramTurn,
     Sandbox,
-    Turn,
 )
 
 TOOLS = ("echo", "fails", "files.read")
@@ -47,7 +47,7 @@ def program(source: str, limits: ProgramLimits = USUAL, *, tools: tuple[str, ...
     return Program(source, tools, limits=limits, **{"now": NOW, "seed": "s", "data": {"inputs": {"n": 1}}, **more})
 
 
-async def finish(run: ProgramRun, turn: Turn, answering: Callable[[GuestCall], Delivery] = answer) -> Ended:
+async def finish(run: ProgramRun, turn: ProgramTurn, answering: Callable[[GuestCall], Delivery] = answer) -> Ended:
     """Answer every call as it comes, until the program is done."""
     log, calls = turn.log, turn.calls
     while not turn.done:

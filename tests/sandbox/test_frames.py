@@ -15,29 +15,29 @@ from windlass.ports import ProgramError, ProgramLimits, Trouble
 from windlass.process import Supervisor
 from windlass.sandbox import frames
 from windlass.sandbox.programs import Run
-from windlass.sandbox.workers import Attendant, Pool, WorkerLost, attended, start
+from windlass.sandbox.workers import WorkerLost, WorkerPool, WorkerProcess, attended, start
 
 LIAR = str(Path(__file__).with_name("lying_worker.py"))
 LIMITS = ProgramLimits(cpu=0.05)
 """So little that a worker which says nothing is not waited for for long."""
 SOURCE = "return [1, (await tools.echo({ n: 2 })).n]"
 
-Workers = Callable[..., Pool]
+Workers = Callable[..., WorkerPool]
 
 
 @pytest.fixture
 async def workers(compiled_cache: Path) -> AsyncIterator[Workers]:
     """A pool of one, whose workers lie in this way, one after the other; after them come honest ones."""
-    pools: list[Pool] = []
+    pools: list[WorkerPool] = []
     async with Supervisor() as supervisor:
 
-        def made(*commands: list[str]) -> Pool:
+        def made(*commands: list[str]) -> WorkerPool:
             left = list(commands)
 
-            def another() -> Awaitable[Attendant]:
+            def another() -> Awaitable[WorkerProcess]:
                 return attended(supervisor, left.pop(0)) if left else start(supervisor, compiled_cache)
 
-            pools.append(Pool(another, most=1))
+            pools.append(WorkerPool(another, most=1))
             return pools[-1]
 
         yield made
@@ -119,8 +119,8 @@ async def test_g1_a_worker_can_be_asked_again_after_a_question_that_it_could_not
     async with pool.lease() as worker:
         answer = await worker.ask(frames.Deliver(99, b"[]", 0), 1.0)
         assert isinstance(answer, frames.Broke)
-        assert isinstance(await worker.ask(frames.Close(99), 1.0), frames.Closed)
-        assert await worker.ask(frames.Check("return 1", "x.js"), 1.0) == frames.Checked(None)
+        assert isinstance(await worker.ask(frames.CloseRun(99), 1.0), frames.RunClosed)
+        assert await worker.ask(frames.Check("return 1", "x.js"), 1.0) == frames.SyntaxChecked(None)
         await worker.end()
         with pytest.raises(WorkerLost):
             await worker.ask(frames.Check("return 1", "x.js"), 1.0)

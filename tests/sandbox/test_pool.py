@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sandbox_runs import answer, finish, program, run_program
 
-from windlass.ports import Program, ProgramError, ProgramLimits, ProgramRun, Turn
+from windlass.ports import Program, ProgramError, ProgramLimits, ProgramRun, ProgramTurn
 from windlass.process import Supervisor
 from windlass.sandbox import workers
 from windlass.sandbox.programs import WasmSandbox
@@ -41,7 +41,7 @@ async def computing(sandbox: WasmSandbox, eventually: Eventually, but: int = 0) 
     return int(await eventually(found, "a program computes"))
 
 
-async def opened(sandbox: WasmSandbox, what: Program) -> tuple[ProgramRun, Turn]:
+async def opened(sandbox: WasmSandbox, what: Program) -> tuple[ProgramRun, ProgramTurn]:
     run = await sandbox.open(what)
     return run, await run.begin()
 

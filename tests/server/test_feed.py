@@ -23,7 +23,7 @@ from windlass.errors import UsageError
 from windlass.journal.memory import MemoryJournal
 from windlass.redact import Redactor
 from windlass.server import stream
-from windlass.server.fanout import ENOUGH, MOST_BYTES, Ring, TooSlow
+from windlass.server.fanout import ENOUGH, MOST_BYTES, RecentEvents, TooSlow
 from windlass.server.feed import Feed, Subscription, last_position
 from windlass.server.protocol import GOING_AWAY
 from windlass.server.stream_messages import MessageEncoder, StreamMessage, payload, text_frame
@@ -78,7 +78,7 @@ def test_a_frame_is_the_one_that_the_websockets_library_makes(size: int) -> None
 
 
 def test_a_cursor_is_given_what_follows_it_and_only_its_own_executions_events() -> None:
-    ring = Ring(10)
+    ring = RecentEvents(10)
     for position in (11, 13, 14, 20):  # positions of removed executions are missing
         ring.add(sent(position, "one" if position != 14 else "two"))
     assert [(positions(batch), cursor) for batch, cursor in [ring.since(10, None, 9999)]] == [([11, 13, 14, 20], 20)]
@@ -88,7 +88,7 @@ def test_a_cursor_is_given_what_follows_it_and_only_its_own_executions_events() 
 
 
 def test_a_batch_ends_where_there_is_enough_and_the_next_goes_on_from_there() -> None:
-    ring = Ring(0)
+    ring = RecentEvents(0)
     for position in range(1, 11):
         ring.add(sent(position, "one" if position % 2 else "two"))
     batch, cursor = ring.since(0, "one", 250)
@@ -98,7 +98,7 @@ def test_a_batch_ends_where_there_is_enough_and_the_next_goes_on_from_there() ->
 
 
 def test_a_cursor_ahead_of_the_ring_waits_for_it_and_is_given_nothing_twice() -> None:
-    ring = Ring(0)
+    ring = RecentEvents(0)
     ring.add(sent(1))
     assert ring.since(3, None, 9999) == ([], 3)
     for position in (2, 3, 4):
@@ -108,7 +108,7 @@ def test_a_cursor_ahead_of_the_ring_waits_for_it_and_is_given_nothing_twice() ->
 
 @pytest.mark.parametrize("limits", [{"most_bytes": 1000}, {"most_events": 10}])
 def test_the_ring_stays_within_its_limits_and_whoever_fell_behind_is_told(limits: dict[str, int]) -> None:
-    ring = Ring(0, **limits)
+    ring = RecentEvents(0, **limits)
     for position in range(1, 20_001):
         ring.add(sent(position))
     assert (ring.floor, ring.tip) == (19_990, 20_000)
@@ -119,7 +119,7 @@ def test_the_ring_stays_within_its_limits_and_whoever_fell_behind_is_told(limits
 
 
 def test_an_event_larger_than_the_ring_is_still_given_out() -> None:
-    ring = Ring(0, most_bytes=100)
+    ring = RecentEvents(0, most_bytes=100)
     ring.add(sent(1))
     ring.add(sent(2, size=5000))
     assert positions(ring.since(1, None, 10)[0]) == [2]

@@ -12,7 +12,7 @@ from wire_client import say
 
 import windlass.testing
 from windlass.testing import Received, Reply, ScriptedModel, Served
-from windlass.testing.scripted.conversation import Asides
+from windlass.testing.scripted.conversation import SideQuestions
 from windlass.testing.scripted.reply import MOST_PIECES, pieces
 
 # -- who gets which reply ----------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_side_call_of_a_runtime_gets_a_short_answer_and_uses_up_nothing(agent:
 
 
 def test_a_session_that_offers_tools_has_only_asides_without_them() -> None:
-    asides = Asides()
+    asides = SideQuestions()
 
     def is_aside(session: str, *tools: str, agent: str = CLAUDE) -> bool:
         offered = [{"name": tool} for tool in tools]

@@ -30,7 +30,7 @@ from windlass.plan.yamlread import Document, read
 
 __all__ = [
     "MAX_FRONTMATTER",
-    "Matter",
+    "FrontMatterFile",
     "Piece",
     "UnreadableFile",
     "decode_strictly",
@@ -144,7 +144,7 @@ _NEEDS_QUOTES = re.compile(r":(?:\s|$)|\s#")
 
 
 @dataclass(frozen=True, slots=True)
-class Matter:
+class FrontMatterFile:
     """A file taken apart."""
 
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -167,13 +167,13 @@ class Matter:
             raise UnreadableFile(error.why, line) from error
 
 
-def read_matter(data: bytes, file: str) -> Matter:
+def read_matter(data: bytes, file: str) -> FrontMatterFile:
     """Take a file apart. `data` may be only its beginning, if that is at least MAX_FRONTMATTER long."""
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     opened = _OPEN.match(data)
     if opened is None:
-        return Matter(body=data)
+        return FrontMatterFile(body=data)
     closed = _CLOSE.search(data, opened.end())
     if closed is None or closed.start() - opened.end() > MAX_FRONTMATTER:
         return _broken(
@@ -188,7 +188,7 @@ def read_matter(data: bytes, file: str) -> Matter:
         line = None if error.line is None else error.line + 1
         return _broken(Problem(error.why, file, line), body=body, body_line=body_line)
     if _says_nothing(text):
-        return Matter({}, body, body_line, present=True)
+        return FrontMatterFile({}, body, body_line, present=True)
     try:
         document = _document(text, file)
     except PlanInvalid as invalid:
@@ -202,7 +202,7 @@ def read_matter(data: bytes, file: str) -> Matter:
         return place.line if place else None
 
     problems = tuple(map(_reworded, document.problems))
-    return Matter(document.data, body, body_line, problems, present=True, line_of=line_of)
+    return FrontMatterFile(document.data, body, body_line, problems, present=True, line_of=line_of)
 
 
 def _says_nothing(text: str) -> bool:
@@ -236,5 +236,5 @@ def _reworded(problem: Problem) -> Problem:
     return msgspec.structs.replace(problem, message=message)
 
 
-def _broken(*problems: Problem, body: bytes = b"", body_line: int = 1) -> Matter:
-    return Matter(body=body, body_line=body_line, problems=problems, broken=True, present=True)
+def _broken(*problems: Problem, body: bytes = b"", body_line: int = 1) -> FrontMatterFile:
+    return FrontMatterFile(body=body, body_line=body_line, problems=problems, broken=True, present=True)

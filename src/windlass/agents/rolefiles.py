@@ -19,7 +19,7 @@ from typing import Any
 
 from windlass.agents.places import ConfigPlace, walk
 from windlass.agents.reading import (
-    Matter,
+    FrontMatterFile,
     UnreadableFile,
     decode_strictly,
     read_head,
@@ -156,7 +156,7 @@ def _of_folder(place: ConfigPlace, complain: Complain) -> Iterator[Role | Unusab
 
 def _of_file(path: Path, name: str, place: ConfigPlace, complain: Complain) -> Role | UnusableRole | None:
     source = "built-in" if place.origin == "built-in" else shown_path(path)
-    matter = Matter()
+    matter = FrontMatterFile()
 
     def unusable(why: str, line: int | None) -> UnusableRole:
         problem = Problem(why, source, line)

@@ -15,7 +15,7 @@ from windlass.clock import SystemClock
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.gates import Gates
-from windlass.engine.gates.intake import Intake
+from windlass.engine.gates.intake import Admission
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.engine.housekeeping import release_dead_reservations
 from windlass.engine.perform import Performer
@@ -107,7 +107,7 @@ def open_engine(
     replaced = {tool.name for tool in own if tool.name in TABLE and TABLE[tool.name].replaceable}
     built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)
     code = programs(policy, folder, supervisor, built_in, [agents, *own], terms.enabled)
-    intake = Intake(chosen.load, folder)
+    intake = Admission(chosen.load, folder)
     performer = Performer(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
     return Engine(
         drivers,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from windlass.clock import SystemClock
 from windlass.core.decide import Policy
 from windlass.engine.code.composed import ComposedTools
-from windlass.engine.code.running import Desk
+from windlass.engine.code.running import ProgramDeps
 from windlass.engine.code.search import CodeSearch
 from windlass.engine.code.tool import CodeTool
 from windlass.homes import user_folder
@@ -48,7 +48,7 @@ def programs(
 
     A tool that is not `enabled` is left out. No worker of the sandbox is started before a program needs one."""
     sandbox = WasmSandbox(supervisor, cache_folder())
-    desk = Desk(sandbox, SystemClock())
+    desk = ProgramDeps(sandbox, SystemClock())
     fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
     folder = "composed-tools"
     taken = [*TABLE, *(tool.name for tool in fixed), "mcp"]

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, Stop, out, out_lines, print_json, say
+from windlass.cli.session import AsJson, CommandEnd, out, out_lines, print_json, say
 from windlass.cli.terminal import clip
 from windlass.cli.text import plural
 from windlass.visible import one_line
@@ -49,7 +49,7 @@ def agents(context: click.Context, workdir: Workdir = None, as_json: AsJson = Fa
         print_json(catalogue_data(catalogue))
     else:
         _print_tables(catalogue)
-    raise Stop(0)
+    raise CommandEnd(0)
 
 
 @agents_app.add
@@ -71,7 +71,7 @@ def show(
         for remark in role.ignored:
             say(f"warning: {remark}")
         out_lines(system_prompt(role))
-    raise Stop(0)
+    raise CommandEnd(0)
 
 
 def _catalogue(workdir: Path | None) -> Catalogue:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import click
 
 from windlass.cli.command import Group, Option
-from windlass.cli.session import Stop, out_lines, remember_home, report_error
+from windlass.cli.session import CommandEnd, out_lines, remember_home, report_error
 from windlass.errors import WindlassError
 
 __all__ = ["COMMANDS", "app", "run_app"]
@@ -123,15 +123,15 @@ def options(
         from windlass.version import __version__
 
         sys.stdout.write(f"windlass {__version__}\n")
-        raise Stop(0)
+        raise CommandEnd(0)
     if install or show:
         from windlass.cli.completion import completion_script, install_completion
 
         out_lines(completion_script(app) if show else f"Written to {install_completion(app)}: open a new shell.")
-        raise Stop(0)
+        raise CommandEnd(0)
     if click.get_current_context().invoked_subcommand is None:
         out_lines(app.get_help(click.get_current_context()))
-        raise Stop(2)
+        raise CommandEnd(2)
 
 
 app.main_function(options)
@@ -141,7 +141,7 @@ def run_app() -> None:
     """Run the command; every error that is meant for people ends in words and an exit code."""
     try:
         app.main(prog_name="windlass", standalone_mode=False)
-    except Stop as stop:
+    except CommandEnd as stop:
         sys.exit(stop.code)
     except WindlassError as error:
         sys.exit(report_error(error, "--json" in sys.argv, _command_in(sys.argv[1:])))

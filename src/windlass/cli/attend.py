@@ -15,10 +15,10 @@ from windlass.engine.engine import Engine
 from windlass.engine.preview import difference, rests_on
 from windlass.errors import NotPermitted
 
-__all__ = ["Attendant"]
+__all__ = ["ApprovalPrompt"]
 
 
-class Attendant:
+class ApprovalPrompt:
     """Answers requests for approval: with `yes` by itself, else by asking, else not at all."""
 
     def __init__(self, engine: Engine, execution: str, view: View, *, yes: bool) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, Home, Stop, out, print_json, remember_home, say, suggest
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, remember_home, say, suggest
 
 if TYPE_CHECKING:
-    from windlass.journal.deepcheck import Checked
+    from windlass.journal.deepcheck import DeepCheck
 
 __all__ = ["register", "restore_home"]
 
@@ -39,7 +39,7 @@ def backup(
         out(str(written.path))
     say(f"{_counted(written.checked)}, {written.size} bytes")
     _warn(written.checked)
-    raise Stop(0)
+    raise CommandEnd(0)
 
 
 def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
@@ -60,20 +60,20 @@ def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
         say(f"what was in its place is in {made.set_aside}")
     _warn(made.checked)
     suggest("next: windlass list")
-    raise Stop(0)
+    raise CommandEnd(0)
 
 
-def _figures(checked: Checked) -> dict[str, object]:
+def _figures(checked: DeepCheck) -> dict[str, object]:
     faults = [{"where": fault.where, "seq": fault.seq, "reason": fault.reason} for fault in checked.faults]
     return {"executions": checked.executions, "events": checked.events, "faults": faults}
 
 
-def _counted(checked: Checked) -> str:
+def _counted(checked: DeepCheck) -> str:
     count = "1 execution" if checked.executions == 1 else f"{checked.executions} executions"
     return f"{count}, {checked.events} events"
 
 
-def _warn(checked: Checked) -> None:
+def _warn(checked: DeepCheck) -> None:
     """Name the executions that were damaged before, and so are in the copy."""
     for fault in checked.faults[:20]:
         place = f"event {fault.seq}: " if fault.seq is not None else ""

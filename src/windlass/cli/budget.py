@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from windlass.cli.command import Group, Option
-from windlass.cli.session import AsJson, Home, Stop, out, print_json, say, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, say, with_engine
 from windlass.cli.text import plural
 from windlass.core.budget import Amount, money
 from windlass.engine.engine import Engine
@@ -46,7 +46,7 @@ def budget(
             say("no limits are set; to set some, in config.toml under [budget]: day = 10, or day = {tokens = 1000000}")
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))
 
 
 def as_text(page: Page) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, Home, Stop, print_json, say, suggest, who, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, print_json, say, suggest, who, with_engine
 from windlass.cli.text import next_commands
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
@@ -65,7 +65,7 @@ def _ask(
             suggest(f"next: {line}")
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))
 
 
 def approve(
@@ -88,4 +88,4 @@ def approve(
             suggest(f"next: windlass resume {state.id}")
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from windlass.cli.command import Group, Option
 from windlass.cli.run import ProgressOption, see_through
-from windlass.cli.session import AsJson, Home, Stop, say, suggest, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
 
@@ -61,4 +61,4 @@ def demo(
     with ScriptedModel(script) as model:
         os.environ |= {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none-needed"}
         code = with_engine(work, home, make=True, prices={"scripted-model": {"input": 0, "output": 0}})
-    raise Stop(code)
+    raise CommandEnd(code)

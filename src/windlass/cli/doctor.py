@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from windlass.cli.command import Group, Option
-from windlass.cli.session import AsJson, Home, Stop, out, print_json
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json
 from windlass.homes import HomeJudgement
 
 __all__ = ["register"]
@@ -66,7 +66,7 @@ def doctor(
             out(f"{finding.mark} {finding.name}: {finding.detail}")
             if finding.mend:
                 out(f"    → {finding.mend}")
-    raise Stop(0 if fine else 1)
+    raise CommandEnd(0 if fine else 1)
 
 
 def _python() -> Finding:

@@ -12,7 +12,7 @@ from windlass.cli.command import Argument, Group, Option
 from windlass.cli.damage import clean_damaged
 from windlass.cli.detach import send_off, start_driver
 from windlass.cli.run import Detach, ProgressOption, see_through
-from windlass.cli.session import AsJson, Home, Stop, Yes, attended, out, print_json, say, suggest, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, out, print_json, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
@@ -39,7 +39,7 @@ def checkpoint(execution: Annotated[str, Argument(metavar="ID")], as_json: AsJso
             out(str(path))
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))
 
 
 def restore(
@@ -64,7 +64,7 @@ def restore(
             suggest(f"next: windlass resume {execution}   # with --workdir DIR if it is to work elsewhere")
         return 0
 
-    raise Stop(with_engine(work, home, make=True))
+    raise CommandEnd(with_engine(work, home, make=True))
 
 
 def fork(
@@ -95,7 +95,7 @@ def fork(
         started = await engine.resume(new, hold=yes or attended(), keep_plan=True)
         return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
 
-    raise Stop(with_engine(work, home, yes=yes))
+    raise CommandEnd(with_engine(work, home, yes=yes))
 
 
 def clean(
@@ -134,4 +134,4 @@ def clean(
         say(f"{'would remove' if dry_run else 'removed'} {len(gone)} finished executions{space}")
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))

@@ -9,7 +9,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, Home, Stop, as_typed, out, print_json, say, suggest, with_engine, with_observer
+from windlass.cli.session import (
+    AsJson,
+    CommandEnd,
+    Home,
+    as_typed,
+    out,
+    print_json,
+    say,
+    suggest,
+    with_engine,
+    with_observer,
+)
 from windlass.cli.terminal import clip
 from windlass.core.transitions import ExecutionStatus
 from windlass.errors import Damaged, UsageError
@@ -57,8 +68,8 @@ def status(
         return await show_status(engine, str(execution), as_json)
 
     if execution is not None:
-        raise Stop(with_engine(show_one, home))
-    raise Stop(with_engine(show_gates, home) if with_observer(show_all, home) else 0)
+        raise CommandEnd(with_engine(show_one, home))
+    raise CommandEnd(with_engine(show_gates, home) if with_observer(show_all, home) else 0)
 
 
 def _has_breakers(home: Path) -> bool:
@@ -90,7 +101,7 @@ def list_executions(
         await _show_list(observer, statuses or [], limit, as_json)
         return 0
 
-    raise Stop(with_observer(work, home))
+    raise CommandEnd(with_observer(work, home))
 
 
 async def _show_list(observer: Observer, statuses: list[str], limit: int, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated
 import click
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.mcp_install import Client, install
+from windlass.cli.mcp_install import ClientProgram, install
 from windlass.cli.session import Home, Yes, say, suggest
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
@@ -106,7 +106,7 @@ class _Engines:
 
 def install_command(
     context: click.Context,
-    client: Annotated[Client, Argument(help="Whose settings to write")],
+    client: Annotated[ClientProgram, Argument(help="Whose settings to write")],
     user: Annotated[
         bool, Option("--user/--project", help="For all your projects, or for this folder (the default)")
     ] = False,

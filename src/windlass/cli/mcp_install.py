@@ -24,18 +24,18 @@ from windlass.cli.session import attended, print_json, say, say_lines
 from windlass.errors import UsageError
 from windlass.visible import one_line
 
-__all__ = ["Client", "install"]
+__all__ = ["ClientProgram", "install"]
 
 NAME = "windlass"
 
 
-class Client(StrEnum):
+class ClientProgram(StrEnum):
     CLAUDE_CODE = "claude-code"
     OPENCODE = "opencode"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ClientEntry:
     """What is to stand where."""
 
     file: Path
@@ -50,7 +50,7 @@ class Entry:
         return {self.table: {NAME: self.value}}
 
 
-def install(client: Client, *, user: bool, show: bool, yes: bool, home: str | None) -> None:
+def install(client: ClientProgram, *, user: bool, show: bool, yes: bool, home: str | None) -> None:
     entry = _entry(client, user, _command(user, home))
     if show:
         print_json(entry.snippet)
@@ -73,18 +73,18 @@ def install(client: Client, *, user: bool, show: bool, yes: bool, home: str | No
     say(f"written: {entry.file}")
 
 
-def _entry(client: Client, user: bool, command: list[str], env: Mapping[str, str] = os.environ) -> Entry:
+def _entry(client: ClientProgram, user: bool, command: list[str], env: Mapping[str, str] = os.environ) -> ClientEntry:
     home = Path(env.get("HOME") or Path.home())
-    if client is Client.CLAUDE_CODE:
+    if client is ClientProgram.CLAUDE_CODE:
         own = Path(env.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
         value: dict[str, Any] = {"type": "stdio", "command": command[0], "args": command[1:], "env": {}}
-        return Entry(own if user else Path.cwd() / ".mcp.json", "mcpServers", value, {})
+        return ClientEntry(own if user else Path.cwd() / ".mcp.json", "mcpServers", value, {})
     own = Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
     folder = own if user else Path.cwd()
     commented = folder / "opencode.jsonc"
     file = commented if commented.exists() else folder / "opencode.json"
     value = {"type": "local", "command": command, "enabled": True}
-    return Entry(file, "mcp", value, {"$schema": "https://opencode.ai/config.json"})
+    return ClientEntry(file, "mcp", value, {"$schema": "https://opencode.ai/config.json"})
 
 
 def _command(user: bool, home: str | None) -> list[str]:
@@ -96,7 +96,7 @@ def _command(user: bool, home: str | None) -> list[str]:
     return [*begin, *where, "mcp"]
 
 
-def _read(entry: Entry) -> tuple[str, dict[str, Any]]:
+def _read(entry: ClientEntry) -> tuple[str, dict[str, Any]]:
     try:
         text = entry.file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -112,7 +112,7 @@ def _read(entry: Entry) -> tuple[str, dict[str, Any]]:
     return text, data
 
 
-def _refused(entry: Entry, why: str) -> UsageError:
+def _refused(entry: ClientEntry, why: str) -> UsageError:
     snippet = json.dumps(entry.snippet)
     return UsageError(
         f"{entry.file} cannot be changed by this program, and was not touched: {why}",

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from windlass.cli.command import Argument, Group
-from windlass.cli.session import AsJson, Home, Stop, Yes, out, print_json, say, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, Yes, out, print_json, say, with_engine
 from windlass.cli.text import duration, plural
 from windlass.engine.engine import Engine
 from windlass.errors import PlanInvalid
@@ -49,7 +49,7 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
         say(f"{plan} is valid ({plural(len(sourced.plan.steps), 'step')})")
         return 0
 
-    raise Stop(with_engine(work, home, yes=yes))
+    raise CommandEnd(with_engine(work, home, yes=yes))
 
 
 @plan_app.add
@@ -77,7 +77,7 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
             out(f"{'  ' * depth[step_id]}{step_id}: {step.tool_name}{needs}{remark}")
         return 0
 
-    raise Stop(with_engine(work, home, yes=yes))
+    raise CommandEnd(with_engine(work, home, yes=yes))
 
 
 @plan_app.add
@@ -112,4 +112,4 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
                 say(f"not counted, because they never ran here: {', '.join(found.unknown[:10])}")
         return 0
 
-    raise Stop(with_engine(work, home, yes=yes))
+    raise CommandEnd(with_engine(work, home, yes=yes))

@@ -8,7 +8,18 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, Home, Stop, as_typed, out, out_lines, print_json, say, suggest, with_engine
+from windlass.cli.session import (
+    AsJson,
+    CommandEnd,
+    Home,
+    as_typed,
+    out,
+    out_lines,
+    print_json,
+    say,
+    suggest,
+    with_engine,
+)
 from windlass.cli.terminal import clip, write_output
 from windlass.cli.text import MARKS, describe, items_text, next_commands, shown, summary, time_text
 from windlass.cli.tool_check import gate_lines
@@ -101,7 +112,7 @@ def logs(
             find_step(state, step)
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))
 
 
 async def _up_to_damage(engine: Engine, execution: str) -> list[Entry]:
@@ -183,7 +194,7 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                 out(as_typed(f"  windlass approve {one.execution} {shlex.quote(step)}   # or with --deny"))
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))
 
 
 def _question(one: AskedQuestion, asked: ev.ApprovalAsked) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.run import Detach, ProgressOption, see_through
-from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, who, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.core.state import State, StepState
 from windlass.core.view import snapshot
@@ -108,7 +108,7 @@ def _redo(
         resumed = await engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan)
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
-    raise Stop(with_engine(work, home, yes=yes))
+    raise CommandEnd(with_engine(work, home, yes=yes))
 
 
 def _typed(step: StepState, given: list[str]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import click
 
-from windlass.cli.attend import Attendant
+from windlass.cli.attend import ApprovalPrompt
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import offer_orphans, send_off, stopped_since
 from windlass.cli.session import (
     AsJson,
+    CommandEnd,
     Home,
-    Stop,
     Yes,
     attended,
     exit_code,
@@ -197,7 +197,7 @@ def run(
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
 
-    raise Stop(with_engine(work, home, yes=yes, make=True, **_waiting(no_wait)))
+    raise CommandEnd(with_engine(work, home, yes=yes, make=True, **_waiting(no_wait)))
 
 
 def _strategy_line(chosen: Strategy, plan: Plan) -> str:
@@ -271,7 +271,7 @@ def resume(
         )
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
-    raise Stop(with_engine(work, home, yes=yes, **_waiting(no_wait)))
+    raise CommandEnd(with_engine(work, home, yes=yes, **_waiting(no_wait)))
 
 
 def watch(
@@ -294,10 +294,10 @@ def watch(
         return exit_code(state) if exit_status else 0
 
     try:
-        raise Stop(with_engine(work, home))
+        raise CommandEnd(with_engine(work, home))
     except KeyboardInterrupt:
         suggest(f"No longer watching; the execution continues. Watch again: windlass watch {execution}")
-        raise Stop(130) from None
+        raise CommandEnd(130) from None
 
 
 def drive(
@@ -316,7 +316,7 @@ def drive(
         resumed = await engine.resume(execution, hold=True, keep_plan=True)
         return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=yes, as_json=False)
 
-    raise Stop(with_engine(work, home, **_waiting(no_wait)))
+    raise CommandEnd(with_engine(work, home, **_waiting(no_wait)))
 
 
 async def see_through(engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool) -> int:
@@ -324,7 +324,7 @@ async def see_through(engine: Engine, execution: Execution, view: View, *, yes: 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _interrupt, engine, execution, number)
-    attendant = Attendant(engine, execution.id, view, yes=yes)
+    attendant = ApprovalPrompt(engine, execution.id, view, yes=yes)
     view.since = execution.since
     with view:
         async for entry in engine.follow(execution.id):

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from windlass.cli.command import Group, Option
-from windlass.cli.session import AsJson, Home, Stop, print_json, remember_home, say
+from windlass.cli.session import AsJson, CommandEnd, Home, print_json, remember_home, say
 from windlass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def serve(
             f"the server's parts are not installed: {error.name} is missing",
             advice=("install them: pip install 'windlass[server]'",),
         ) from error
-    raise Stop(asyncio.run(_serve(home, host, port, names, resume_orphans=resume_orphans, as_json=as_json)))
+    raise CommandEnd(asyncio.run(_serve(home, host, port, names, resume_orphans=resume_orphans, as_json=as_json)))
 
 
 async def _serve(

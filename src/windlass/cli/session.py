@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
+    "CommandEnd",
     "Home",
-    "Stop",
     "Yes",
     "as_typed",
     "ask_trust",
@@ -69,7 +69,7 @@ Yes = Annotated[
 ]
 
 
-class Stop(Exception):
+class CommandEnd(Exception):
     """End the command with this exit code; everything has been said."""
 
     def __init__(self, code: int) -> None:

@@ -12,7 +12,7 @@ import click
 
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.run import ProgressOption, see_through
-from windlass.cli.session import AsJson, Home, Stop, Yes, attended, print_json, say, suggest, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, with_engine
 from windlass.cli.text import shown
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
@@ -70,7 +70,7 @@ def tools(context: click.Context, as_json: AsJson = False, home: Home = None) ->
             say(f"warning: {problem}")
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))
 
 
 @tools_app.add
@@ -89,7 +89,7 @@ def check(context: click.Context, as_json: AsJson = False, home: Home = None) ->
             suggest(f"nothing is remembered yet: the first run makes {engine.home}, which keeps breakers from then on")
         return 0 if found["ok"] else 1
 
-    raise Stop(with_engine(work, home or context.obj))
+    raise CommandEnd(with_engine(work, home or context.obj))
 
 
 @tools_app.add
@@ -110,7 +110,7 @@ def show(context: click.Context, name: Name, as_json: AsJson = False, home: Home
             sys.stdout.write(tool_page(told))
         return 0
 
-    raise Stop(with_engine(work, home or context.obj))
+    raise CommandEnd(with_engine(work, home or context.obj))
 
 
 @tools_app.add
@@ -135,7 +135,7 @@ def types(
             sys.stdout.write(declarations(found))
         return 0
 
-    raise Stop(with_engine(work, home or context.obj))
+    raise CommandEnd(with_engine(work, home or context.obj))
 
 
 @tools_app.add
@@ -184,7 +184,7 @@ def save(
         suggest(f"saved in {told['file']}; try it: windlass tools run {name}")
         return 0
 
-    raise Stop(with_engine(work, home or context.obj))
+    raise CommandEnd(with_engine(work, home or context.obj))
 
 
 @tools_app.add
@@ -220,7 +220,7 @@ def run(
             sys.stdout.write(shown(step.output).rstrip("\n") + "\n")
         return code
 
-    raise Stop(with_engine(work, home or context.obj, yes=yes, make=True))
+    raise CommandEnd(with_engine(work, home or context.obj, yes=yes, make=True))
 
 
 tools_app.add(run, "try", help="The same as `run`.")
@@ -252,7 +252,7 @@ def delete(
         say(f"{name} is deleted")
         return 0
 
-    raise Stop(with_engine(work, home or context.obj))
+    raise CommandEnd(with_engine(work, home or context.obj))
 
 
 def _look_for(engine: Engine, name: str, everywhere: bool) -> None:

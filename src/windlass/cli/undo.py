@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from windlass.cli.command import Argument, Group
-from windlass.cli.session import AsJson, Home, Stop, out, print_json, say, who, with_engine
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, say, who, with_engine
 from windlass.cli.text import plural
 from windlass.engine.engine import Engine
 
@@ -36,4 +36,4 @@ def undo(
         say(f"{step} is undone: {plural(len(changes), 'path')}")
         return 0
 
-    raise Stop(with_engine(work, home))
+    raise CommandEnd(with_engine(work, home))

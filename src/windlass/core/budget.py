@@ -20,7 +20,7 @@ from windlass.core.events import Usage
 __all__ = [
     "NOTHING",
     "Amount",
-    "Refusal",
+    "ReservationRefused",
     "Scope",
     "ScopeName",
     "Standing",
@@ -57,7 +57,7 @@ class Amount(NamedTuple):
 NOTHING = Amount(0.0, 0)
 
 
-class Limit(Protocol):
+class BudgetLimit(Protocol):
     """A limit as a plan, the settings or a person names it."""
 
     @property
@@ -66,7 +66,7 @@ class Limit(Protocol):
     def tokens(self) -> int | None: ...
 
 
-def limit_of(said: Limit | None, named: Limit) -> Amount:
+def limit_of(said: BudgetLimit | None, named: BudgetLimit) -> Amount:
     """A person's word on dollars leaves the limit on tokens as it was; one without a number lifts both."""
     if said is None:
         return Amount(named.usd, named.tokens)
@@ -99,7 +99,7 @@ class Standing(NamedTuple):
     """By attempts that still run, beyond what they have used: it may come free again."""
 
 
-class Refusal(NamedTuple):
+class ReservationRefused(NamedTuple):
     """Why a reservation was not made."""
 
     scope: ScopeName
@@ -116,7 +116,7 @@ class Refusal(NamedTuple):
         return self.reserved > 0 and _fits(self.spent, self.wanted, self.limit)
 
 
-def admit(want: Amount, scopes: Sequence[tuple[Scope, Amount, Amount]]) -> Refusal | None:
+def admit(want: Amount, scopes: Sequence[tuple[Scope, Amount, Amount]]) -> ReservationRefused | None:
     """The first scope without room for `want`. Each comes with what was spent and what others have set aside.
 
     To want None of a unit is to spend nobody knows how much of it: refused where nothing at all is left.
@@ -125,11 +125,11 @@ def admit(want: Amount, scopes: Sequence[tuple[Scope, Amount, Amount]]) -> Refus
         if scope.limit.usd is not None:
             used, held = spent.usd or 0.0, reserved.usd or 0.0
             if not _has_room(used + held, want.usd, scope.limit.usd):
-                return Refusal(scope.name, "usd", scope.limit.usd, used, held, want.usd or 0.0)
+                return ReservationRefused(scope.name, "usd", scope.limit.usd, used, held, want.usd or 0.0)
         if scope.limit.tokens is not None:
             count, kept = spent.tokens or 0, reserved.tokens or 0
             if not _has_room(count + kept, want.tokens, scope.limit.tokens):
-                return Refusal(scope.name, "tokens", scope.limit.tokens, count, kept, want.tokens or 0)
+                return ReservationRefused(scope.name, "tokens", scope.limit.tokens, count, kept, want.tokens or 0)
     return None
 
 

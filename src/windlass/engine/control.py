@@ -278,7 +278,7 @@ async def take_back(
         try:
             changes += await asyncio.to_thread(tool.take_back, folder, names, Path(state.workdir))
         except ToolError as error:
-            raise _Refused(f"step {step.id}: {error.failure.message}", error) from error
+            raise _CannotTakeBack(f"step {step.id}: {error.failure.message}", error) from error
     if not changes:
         raise UsageError(
             f"there is nothing of step {step.id} to take back: it changed no file with the file tools here",
@@ -308,7 +308,7 @@ def _one_of_each_class(tools: Toolbox) -> list[Tool]:
     return list({type(tool).take_back: tool for tool in found}.values())
 
 
-class _Refused(WindlassError):
+class _CannotTakeBack(WindlassError):
     """A tool cannot take it back, or will not: a file was changed since, or nothing of it is kept."""
 
     def __init__(self, message: str, error: ToolError) -> None:

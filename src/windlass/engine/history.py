@@ -19,14 +19,14 @@ from windlass.plan.model import Plan, Step
 from windlass.ports import Estimate as ToolEstimate
 from windlass.ports import Journal, Toolbox
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["PlanEstimate", "estimate"]
 
 EXECUTIONS_READ = 50
 """The number of the newest executions that are read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class PlanEstimate:
     expected_s: float | None
     low_s: float | None
     high_s: float | None
@@ -50,7 +50,7 @@ class Estimate:
         }
 
 
-async def estimate(journal: Journal, plan: Plan, tools: Toolbox) -> Estimate:
+async def estimate(journal: Journal, plan: Plan, tools: Toolbox) -> PlanEstimate:
     by_step, by_tool = await _records(journal, plan.name)
     times: dict[str, list[float]] = {}
     told = {step.id: _of_tool(tools, step) for step in plan.steps}
@@ -64,12 +64,12 @@ async def estimate(journal: Journal, plan: Plan, tools: Toolbox) -> Estimate:
     known = {step: sorted(found) for step, found in times.items() if found}
     unknown = tuple(step for step, found in times.items() if not found)
     if not known:
-        return Estimate(None, None, None, 0, unknown, usd=usd)
+        return PlanEstimate(None, None, None, 0, unknown, usd=usd)
     graph = Graph.of(plan)
     low, expected, high = (
         _makespan(graph, plan, {step: _quantile(found, q) for step, found in known.items()}) for q in (0.1, 0.5, 0.9)
     )
-    return Estimate(expected, low, high, samples, unknown, by_tools, usd)
+    return PlanEstimate(expected, low, high, samples, unknown, by_tools, usd)
 
 
 def _of_tool(tools: Toolbox, step: Step) -> ToolEstimate:

@@ -23,12 +23,12 @@ from windlass.engine.as_text import nulls_for_text, with_texts
 from windlass.engine.basis import step_hash
 from windlass.engine.contact import AttemptContact, AttemptOutput
 from windlass.engine.gates import Gates, TookTooLong
-from windlass.engine.gates.intake import Intake
+from windlass.engine.gates.intake import Admission
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
 from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
-__all__ = ["Held", "Outcome", "Performer", "Place", "storable"]
+__all__ = ["AttemptFolders", "Held", "Outcome", "Performer", "storable"]
 
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
@@ -95,7 +95,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttemptFolders:
     """Where an execution's attempts happen."""
 
     execution: str
@@ -114,13 +114,13 @@ class Performer:
     """Where executions keep folders of their own."""
     grace: float = 5.0
     gates: Gates = field(default_factory=Gates)
-    intake: Intake = field(default_factory=Intake)
+    intake: Admission = field(default_factory=Admission)
 
-    def place(self, execution: str, workdir: str, memory: int | None = None) -> Place:
+    def place(self, execution: str, workdir: str, memory: int | None = None) -> AttemptFolders:
         """`memory` is what the processes of the execution may use together."""
         folder = self.folder / execution
         pool = MemoryPool(execution, memory, str(folder / "memory")) if memory is not None else None
-        return Place(execution, Path(workdir), folder, pool)
+        return AttemptFolders(execution, Path(workdir), folder, pool)
 
     def effect(self, step: StepState, arguments: Mapping[str, Any]) -> str:
         """What recovery may repeat: the step's own word, else the tool's."""
@@ -141,7 +141,7 @@ class Performer:
         self,
         started: AttemptStarted,
         step: StepState,
-        place: Place,
+        place: AttemptFolders,
         output: AttemptOutput,
         contact: AttemptContact,
         meter: Meter,

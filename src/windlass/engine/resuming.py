@@ -28,7 +28,7 @@ from windlass.engine.starting import Handle
 from windlass.errors import CannotResume, UsageError
 from windlass.ports import Ledger, Tool, Toolbox
 
-__all__ = ["Findings", "Resumer", "examine", "file_digest"]
+__all__ = ["ResumeFindings", "Resumer", "examine", "file_digest"]
 
 
 class Resumer:
@@ -121,7 +121,7 @@ class Resumer:
             raise CannotResume(findings.reasons, advice=findings.ways_out(state.id))
         return tools, replanned
 
-    async def _examined(self, state: State, workdir: str) -> tuple[list[Tool], Findings]:
+    async def _examined(self, state: State, workdir: str) -> tuple[list[Tool], ResumeFindings]:
         """Load the tools that its plan brings, and find every reason against going on with it."""
         tools: list[Tool] = []
         unloadable: list[str] = []
@@ -160,7 +160,7 @@ def _checked_decisions(state: State, decisions: Sequence[ev.DecisionMade]) -> Se
 
 
 @dataclass(slots=True)
-class Findings:
+class ResumeFindings:
     """Reasons against a resume."""
 
     changed: list[str] = field(default_factory=list)
@@ -184,8 +184,8 @@ class Findings:
         return ways
 
 
-def examine(state: State, tools: Toolbox, workdir: str, environment: Mapping[str, str]) -> Findings:
-    findings = Findings()
+def examine(state: State, tools: Toolbox, workdir: str, environment: Mapping[str, str]) -> ResumeFindings:
+    findings = ResumeFindings()
     _examine_plan(state, findings)
     _examine_environment(state, environment, findings)
     if not Path(workdir).is_dir():
@@ -199,7 +199,7 @@ def examine(state: State, tools: Toolbox, workdir: str, environment: Mapping[str
     return findings
 
 
-def _examine_environment(state: State, now: Mapping[str, str], findings: Findings) -> None:
+def _examine_environment(state: State, now: Mapping[str, str], findings: ResumeFindings) -> None:
     """Only versions that something unfinished rests on."""
     before = {name: version for name, version in state.environment.items() if now.get(name, version) != version}
     left = [step for step in state.steps.values() if not step.settled]
@@ -211,7 +211,7 @@ def _examine_environment(state: State, now: Mapping[str, str], findings: Finding
         findings.changed.append(f"its Python tools ran on Python {before['python']}, and here is {now['python']}")
 
 
-def _examine_plan(state: State, findings: Findings) -> None:
+def _examine_plan(state: State, findings: ResumeFindings) -> None:
     source = state.source
     if source.path is not None and source.digest is not None:
         now = file_digest(Path(source.path))

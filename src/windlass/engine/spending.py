@@ -15,7 +15,7 @@ from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, day
 from windlass.ports import Spending
 from windlass.settings import BudgetSettings
 
-__all__ = ["RECENT_DAYS", "Book", "By", "Page", "Period", "as_json", "limits_of", "look_up", "row_json"]
+__all__ = ["RECENT_DAYS", "By", "ChargeReader", "Page", "Period", "as_json", "limits_of", "look_up", "row_json"]
 
 RECENT_DAYS, RECENT_MONTHS = 7, 12
 
@@ -31,7 +31,7 @@ class By(StrEnum):
     EXECUTION = "execution"
 
 
-class Book(Protocol):
+class ChargeReader(Protocol):
     """The part of a ledger that this needs."""
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]: ...
@@ -82,7 +82,7 @@ def limits_of(settings: BudgetSettings) -> dict[ScopeName, Amount]:
 
 
 async def look_up(
-    ledger: Book, now: float, limits: Mapping[ScopeName, Amount], by: By, tz: tzinfo | None = None
+    ledger: ChargeReader, now: float, limits: Mapping[ScopeName, Amount], by: By, tz: tzinfo | None = None
 ) -> Page:
     day, month = day_start(now, tz), month_start(now, tz)
     stands = await ledger.standing([Scope("day", limits["day"], day), Scope("month", limits["month"], month)])

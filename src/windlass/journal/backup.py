@@ -40,7 +40,7 @@ from windlass.core.events import FORMAT
 from windlass.errors import JournalError, UsageError, WindlassError
 from windlass.homes import mark_home_as_ours
 from windlass.journal.database import translate
-from windlass.journal.deepcheck import Checked, Fault, check_home
+from windlass.journal.deepcheck import DeepCheck, Fault, check_home
 from windlass.journal.schema import open_database
 from windlass.version import __version__
 
@@ -71,7 +71,7 @@ class WrittenBackup(NamedTuple):
 
     path: Path
     size: int
-    checked: Checked
+    checked: DeepCheck
     """The findings of the deep check of the copy."""
 
 
@@ -105,7 +105,7 @@ def write_backup(home: Path, path: Path, *, now: float, artifacts: bool = False,
     return WrittenBackup(path, path.stat().st_size, checked)
 
 
-def _write(home: Path, draft: Path, aside: Path, now: float, artifacts: bool) -> Checked:
+def _write(home: Path, draft: Path, aside: Path, now: float, artifacts: bool) -> DeepCheck:
     files: list[dict[str, Any]] = []
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w+b") as file:
@@ -204,7 +204,7 @@ class RestoredHome(NamedTuple):
     """A home that was made from a backup."""
 
     home: Path
-    checked: Checked
+    checked: DeepCheck
     set_aside: Path | None
     """The new path of the folder that was in its place."""
 

@@ -25,7 +25,7 @@ from windlass.journal.database import is_damage, translate
 from windlass.journal.rows import decode_row
 from windlass.journal.schema import open_database, table_columns
 
-__all__ = ["Checked", "Fault", "check_home", "lost_commits"]
+__all__ = ["DeepCheck", "Fault", "check_home", "lost_commits"]
 
 TRIES = 20
 BETWEEN = 0.05
@@ -42,7 +42,7 @@ class Fault(NamedTuple):
     """The event, where it is about one."""
 
 
-class Checked(NamedTuple):
+class DeepCheck(NamedTuple):
     """Counts of what was read, and every fault in it."""
 
     executions: int
@@ -51,7 +51,7 @@ class Checked(NamedTuple):
     faults: list[Fault]
 
 
-class _Found:
+class _Faults:
     """The findings so far."""
 
     def __init__(self, home: Path, artifacts: bool) -> None:
@@ -64,13 +64,13 @@ class _Found:
         self.checkpoints = 0
 
 
-def check_home(home: Path, *, artifacts: bool = True) -> Checked:
+def check_home(home: Path, *, artifacts: bool = True) -> DeepCheck:
     """Everything in the home. Raises `JournalError` where its database cannot be opened at all.
 
     Without `artifacts`, these are not looked for: a backup may be without them.
     """
     path = home / "windlass.db"
-    found = _Found(home, artifacts)
+    found = _Faults(home, artifacts)
     if path.exists():
         lost = lost_commits(path)
         if lost:
@@ -79,10 +79,10 @@ def check_home(home: Path, *, artifacts: bool = True) -> Checked:
             _check_database(db, path, found)
     else:
         _check_checkpoints(None, found)
-    return Checked(len(found.histories), found.events, found.checkpoints, found.faults)
+    return DeepCheck(len(found.histories), found.events, found.checkpoints, found.faults)
 
 
-def _check_database(db: sqlite3.Connection, path: Path, found: _Found) -> None:
+def _check_database(db: sqlite3.Connection, path: Path, found: _Faults) -> None:
     db.text_factory = lambda raw: raw.decode("utf-8", "replace")
     with translate(path):
         db.execute("BEGIN")
@@ -94,12 +94,12 @@ def _check_database(db: sqlite3.Connection, path: Path, found: _Found) -> None:
             found.faults.append(Fault("database", error.message))
 
 
-def _end(db: sqlite3.Connection, found: _Found) -> None:
+def _end(db: sqlite3.Connection, found: _Faults) -> None:
     """End the transaction: the checkpoint files are of now, and compared with what the journal has now."""
     db.execute("ROLLBACK")
 
 
-def _check_pages(db: sqlite3.Connection, found: _Found) -> None:
+def _check_pages(db: sqlite3.Connection, found: _Faults) -> None:
     lines = [row[0] for row in db.execute("PRAGMA integrity_check(20)")]
     if lines != ["ok"]:
         found.faults += [Fault("database", line) for text in lines for line in str(text).splitlines()]
@@ -109,7 +109,7 @@ def _check_pages(db: sqlite3.Connection, found: _Found) -> None:
             found.faults.append(Fault("database", f"the table {table} has the columns {there[table]}, not {columns}"))
 
 
-def _check_executions(db: sqlite3.Connection, found: _Found) -> None:
+def _check_executions(db: sqlite3.Connection, found: _Faults) -> None:
     sql = "SELECT key, id, name, status, created_at, updated_at, driver, detail, expires_at FROM executions ORDER BY id"
     for key, name, *head in db.execute(sql).fetchall():
         found.histories[name] = 0
@@ -182,7 +182,7 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(one)
 
 
-def _check_strays(db: sqlite3.Connection, found: _Found) -> None:
+def _check_strays(db: sqlite3.Connection, found: _Faults) -> None:
     """Rows that belong to nobody. Execution 0 is nobody's on purpose (see `SqliteJournal.remove`)."""
     sql = "SELECT count(*) FROM events WHERE execution != 0 AND execution NOT IN (SELECT key FROM executions)"
     (strays,) = db.execute(sql).fetchone()
@@ -197,7 +197,7 @@ def _check_strays(db: sqlite3.Connection, found: _Found) -> None:
             found.faults.append(Fault("inbox", f"message {number} is to execution {execution}, which does not exist"))
 
 
-def _check_ledger(db: sqlite3.Connection, found: _Found) -> None:
+def _check_ledger(db: sqlite3.Connection, found: _Faults) -> None:
     """Every charge is of an attempt that its execution began, and its figures are figures."""
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'charges'").fetchone() is None:
         return
@@ -222,7 +222,7 @@ def _attempts(db: sqlite3.Connection, execution: str) -> set[tuple[str, int]]:
     return {(event.step, event.attempt) for event in events if isinstance(event, ev.AttemptStarted)}
 
 
-def _check_checkpoints(db: sqlite3.Connection | None, found: _Found) -> None:
+def _check_checkpoints(db: sqlite3.Connection | None, found: _Faults) -> None:
     """Every checkpoint file can be believed, and the journal has at least what it has."""
     damaged = {fault.where for fault in found.faults}
     folder = found.home / "executions"

@@ -21,7 +21,7 @@ from typing import Any
 from windlass.core.budget import (
     NOTHING,
     Amount,
-    Refusal,
+    ReservationRefused,
     Scope,
     Standing,
     admit,
@@ -80,10 +80,10 @@ class SqliteLedger:
 
     async def reserve(
         self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
-    ) -> Refusal | None:
+    ) -> ReservationRefused | None:
         """Cancelled while it waits, the reservation may stand all the same; `release` gives it up."""
 
-        def write(db: sqlite3.Connection) -> Refusal | None:
+        def write(db: sqlite3.Connection) -> ReservationRefused | None:
             key, settled = _latest(db, charge)
             own = None if settled else key
             refusal = admit(want, [_standing(db, scope, own) for scope in scopes])

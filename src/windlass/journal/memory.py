@@ -12,7 +12,7 @@ from typing import Any
 from windlass.core.budget import (
     NOTHING,
     Amount,
-    Refusal,
+    ReservationRefused,
     Scope,
     Standing,
     admit,
@@ -166,7 +166,7 @@ class MemoryLedger:
 
     async def reserve(
         self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
-    ) -> Refusal | None:
+    ) -> ReservationRefused | None:
         own = self._latest(charge)
         if own is not None and own.usage is not None:
             own = None  # settled before: what it spent then stays

@@ -24,7 +24,7 @@ from windlass.plan.quoting import unsafe_value
 from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id, salvaged
 from windlass.plan.schema import explain, kind_of
 from windlass.plan.template import Reference, references, syntax_problem
-from windlass.plan.yamlread import Path, Place
+from windlass.plan.yamlread import FilePosition, Path
 
 __all__ = ["Findings", "Locate", "ToolCatalog", "check_data", "check_steps"]
 
@@ -163,7 +163,9 @@ class _Meaning:
     def _subject(self, index: int) -> str:
         return f"step {self._ids[index] or index + 1}"
 
-    def _problem(self, index: int, message: str, where: Path, hint: str = "", inside: Place | None = None) -> None:
+    def _problem(
+        self, index: int, message: str, where: Path, hint: str = "", inside: FilePosition | None = None
+    ) -> None:
         self._report.problem(f"{self._subject(index)}: {message}", ("steps", index, *where), hint, inside)
 
     def _check_ids(self) -> None:
@@ -223,7 +225,7 @@ class _Meaning:
             if not read.sure or seen in told:
                 continue
             told.add(seen)
-            place = Place(read.line, read.column)
+            place = FilePosition(read.line, read.column)
             if read.name not in known and read.name + read.rest in known:
                 hint = f'write {read.root}["{read.name}{read.rest}"]'
                 self._problem(index, "`code` reads a hyphen as a minus", ("code",), hint, place)

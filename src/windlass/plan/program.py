@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from windlass.plan.javascript import Token, tokens
 
-__all__ = ["MAX_SOURCE", "Read", "granted_tools", "is_pattern", "program_reads", "source_problem", "steps_read"]
+__all__ = ["MAX_SOURCE", "ReadName", "granted_tools", "is_pattern", "program_reads", "source_problem", "steps_read"]
 
 MAX_SOURCE = 256 * 1024
 """Bytes that the text of a program may have."""
@@ -30,7 +30,7 @@ _OF_EVERY_OBJECT = frozenset(("constructor", "hasOwnProperty", "isPrototypeOf", 
 _HYPHENS = re.compile(r"(?:-\w+)+")
 
 
-class Read(NamedTuple):
+class ReadName(NamedTuple):
     """One place where a program reads a step or an input."""
 
     root: str
@@ -58,20 +58,20 @@ def source_problem(source: str) -> str | None:
     return None
 
 
-def steps_read(source: str) -> list[Read]:
+def steps_read(source: str) -> list[ReadName]:
     """Every place where a program plainly reads a step."""
     return [read for read in program_reads(source) if read.root == "steps"]
 
 
 @lru_cache(maxsize=256)
-def program_reads(source: str) -> tuple[Read, ...]:
+def program_reads(source: str) -> tuple[ReadName, ...]:
     """Every place where a program plainly reads a step or an input, in the program's order."""
     if not any(root in source for root in _ROOTS):
         return ()
-    return tuple(_Reader(source).reads())
+    return tuple(_ProgramReader(source).reads())
 
 
-class _Reader:
+class _ProgramReader:
     def __init__(self, source: str) -> None:
         self._source = source
         self._tokens: Sequence[Token] = list(tokens(source))
@@ -84,7 +84,7 @@ class _Reader:
             self._closing, self._around = _brackets(self._tokens)
         self._own = {self._tokens[at].text for at in whole if self._is_declared(at)}
 
-    def reads(self) -> Iterator[Read]:
+    def reads(self) -> Iterator[ReadName]:
         line, line_start, seen = 1, 0, 0
         for start, at, name, after in sorted(self._members()):
             line += self._source.count("\n", seen, start)
@@ -94,7 +94,7 @@ class _Reader:
             field = self._member(after)[0] if after else None
             field = None if field in _OF_EVERY_OBJECT else field
             sure = root not in self._own and name not in _OF_EVERY_OBJECT
-            yield Read(root, name, field, line, start - line_start + 1, sure, self._rest(after))
+            yield ReadName(root, name, field, line, start - line_start + 1, sure, self._rest(after))
 
     def _members(self) -> Iterator[tuple[int, int, str, int]]:
         """Where each member is read, the root's token, the member's name, and the token after it (0: none)."""

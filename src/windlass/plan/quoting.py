@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from windlass.plan.shell_line import Command, Value, Word, parse_line, parse_list
+from windlass.plan.shell_line import ShellCommand, Value, Word, parse_line, parse_list
 
 __all__ = ["UnsafeValue", "unsafe_value"]
 
@@ -136,7 +136,7 @@ class _Line(NamedTuple):
     """Files that the line writes."""
 
 
-def _carries(commands: list[Command], line: str) -> bool:
+def _carries(commands: list[ShellCommand], line: str) -> bool:
     """A value may come to stand in a variable: by an assignment, a loop, `read`, a file, or the call of a function."""
     words = [word for command in commands for word in command.words]
     assigned = any(word.values and _ASSIGNMENT.match(word.text) for word in words)
@@ -144,14 +144,14 @@ def _carries(commands: list[Command], line: str) -> bool:
     return assigned or taken or any(command.written for command in commands) or bool(re.search(r"\(\s*\)", line))
 
 
-def _written(commands: list[Command]) -> Iterator[str]:
+def _written(commands: list[ShellCommand]) -> Iterator[str]:
     for command in commands:
         yield from map(_normal, command.written)
         if any(_name(word) == "tee" for word in command.words[:1]):
             yield from (_normal(word.text) for word in command.words[1:])
 
 
-def _in_list(command: Command, words: list[str]) -> UnsafeValue | None:
+def _in_list(command: ShellCommand, words: list[str]) -> UnsafeValue | None:
     first = next((v for word in command.words for v in word.values if v.form != "number"), None)
     if first is None:
         return None
@@ -163,7 +163,7 @@ def _in_list(command: Command, words: list[str]) -> UnsafeValue | None:
     return _in_command(command, _Line(first, None, frozenset()))
 
 
-def _shell_codes(command: Command) -> list[tuple[str, int]]:
+def _shell_codes(command: ShellCommand) -> list[tuple[str, int]]:
     """The places of code for a shell, as far as it is the next word after `-c`."""
     found = []
     for at, word in enumerate(command.words):
@@ -174,7 +174,7 @@ def _shell_codes(command: Command) -> list[tuple[str, int]]:
     return found
 
 
-def _in_command(command: Command, line: _Line) -> UnsafeValue | None:
+def _in_command(command: ShellCommand, line: _Line) -> UnsafeValue | None:
     words = command.words
     start = _start(words)
     if start is None:
@@ -201,7 +201,9 @@ def _in_command(command: Command, line: _Line) -> UnsafeValue | None:
     return None
 
 
-def _in_evaluator(command: Command, at: int, kind: str, code: int | None, option: bool, line: _Line) -> Value | None:
+def _in_evaluator(
+    command: ShellCommand, at: int, kind: str, code: int | None, option: bool, line: _Line
+) -> Value | None:
     """The value that is read as code by a program which takes that as an option, an operand or from its input."""
     words = command.words
     by_xargs = any(word.text == "xargs" for word in words[:at])

@@ -9,7 +9,7 @@ from windlass.errors import Problem
 from windlass.plan.model import OF_AGENTS, OF_PROGRAMS, Plan, Step
 from windlass.plan.program import source_problem
 from windlass.plan.schema import nearest
-from windlass.plan.yamlread import Path, Place
+from windlass.plan.yamlread import FilePosition, Path
 
 __all__ = ["STAND_IN", "Findings", "Locate", "Report", "readable_id", "salvaged"]
 
@@ -18,7 +18,7 @@ _MOST_COMPARISONS = 100_000
 
 
 class Locate(Protocol):
-    def __call__(self, path: Path, inside: Place | None = None) -> Place | None:
+    def __call__(self, path: Path, inside: FilePosition | None = None) -> FilePosition | None:
         """Where a path of the plan stands in its file, or a place inside the text that is its value."""
         ...
 
@@ -41,7 +41,7 @@ class Report:
         self._warnings: list[Problem] = []
         self._comparisons = 0
 
-    def problem(self, message: str, path: Path, hint: str = "", inside: Place | None = None) -> None:
+    def problem(self, message: str, path: Path, hint: str = "", inside: FilePosition | None = None) -> None:
         self._problems.append(self._at(path, message, hint, inside))
 
     def warning(self, message: str, path: Path, hint: str) -> None:
@@ -61,7 +61,7 @@ class Report:
         problems, warnings = map(tuple, found)
         return Findings(None if problems else plan, problems, warnings)
 
-    def _at(self, path: Path, message: str, hint: str, inside: Place | None = None) -> Problem:
+    def _at(self, path: Path, message: str, hint: str, inside: FilePosition | None = None) -> Problem:
         place = self._locate(path, inside) if self._locate else None
         line, column = place or (None, None)
         return Problem(message, self._file, line, column, _where(path), hint)

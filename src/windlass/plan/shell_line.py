@@ -1,6 +1,6 @@
 """Take a shell line with templates in it apart: commands, their words, and the values that a template prints there.
 
-`parse_line` and `parse_list` give `Command`s for `plan.quoting`, which judges them. The grammar is that of a POSIX
+`parse_line` and `parse_list` give `ShellCommand`s for `plan.quoting`, which judges them. The grammar is that of a POSIX
 shell, read loosely: whatever has a meaning of its own (quotes, substitutions, here-documents, comments, arithmetic) is
 a `context` of the values in it; compound commands fall apart into their simple commands. Nothing is run or filled in.
 """
@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
-__all__ = ["Command", "Value", "Word", "parse_line", "parse_list"]
+__all__ = ["ShellCommand", "Value", "Word", "parse_line", "parse_list"]
 
 Form = Literal["bare", "quoted", "number"]
 """Of a printed value: as it is, as one word of the shell (`| quote`), or only digits and the like."""
@@ -47,7 +47,7 @@ class Word:
 
 
 @dataclass(slots=True)
-class Command:
+class ShellCommand:
     words: list[Word] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     """Files that its output goes to."""
@@ -59,9 +59,9 @@ Symbol: TypeAlias = str | Value
 """One character, or one value; "" for a block of the template."""
 
 
-def parse_list(words: list[str]) -> Command:
+def parse_list(words: list[str]) -> ShellCommand:
     """The command of a `run` that is a list: no shell reads it, so every value is one word."""
-    command = Command()
+    command = ShellCommand()
     for text in words:
         word = Word()
         for symbol in _symbols(text):
@@ -74,7 +74,7 @@ def parse_list(words: list[str]) -> Command:
     return command
 
 
-def parse_line(line: str) -> tuple[list[Command], list[Value]]:
+def parse_line(line: str) -> tuple[list[ShellCommand], list[Value]]:
     """All commands of a line, those in substitutions too, and all values that it prints."""
     parser = _Parser(list(_symbols(line)))
     parser.commands_until("")
@@ -149,7 +149,7 @@ class _Parser:
     def __init__(self, symbols: list[Symbol]) -> None:
         self._symbols = symbols
         self._at = 0
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.values: list[Value] = []
         self.unsure = False
         """A block of the template (`{% if … %}`) stands inside quotes, so that it may end them."""
@@ -172,7 +172,7 @@ class _Parser:
 
     def commands_until(self, end: str) -> None:
         """Commands up to the character that ends them: `)`, or "" for the end of the line."""
-        command = Command()
+        command = ShellCommand()
         piped = False
         while (symbol := self._peek()) is not None and (not end or symbol != end):
             if symbol == "\n" and self._heredocs:
@@ -181,7 +181,7 @@ class _Parser:
             elif isinstance(symbol, str) and symbol in _SEPARATORS and symbol:
                 piped = symbol == "|" and self._peek(1) != "|" and self._peek(-1) != "|"
                 self._keep(command)
-                command = Command(fed=piped)
+                command = ShellCommand(fed=piped)
                 self._at += 1
                 if symbol == "(" and self._starts("("):
                     self._inside("))", "in arithmetic", Word())
@@ -201,7 +201,7 @@ class _Parser:
         self._keep(command)
         self._at += 1
 
-    def _keep(self, command: Command) -> None:
+    def _keep(self, command: ShellCommand) -> None:
         if command.words:
             self.commands.append(command)
 
@@ -213,7 +213,7 @@ class _Parser:
             self.unsure |= symbol == ""
             self._at += 1
 
-    def _redirection(self, command: Command) -> None:
+    def _redirection(self, command: ShellCommand) -> None:
         out = self._peek() == ">"
         here = self._starts("<<") and not self._starts("<<<")
         while isinstance(symbol := self._peek(), str) and symbol in "<>&|-" and symbol:
@@ -232,12 +232,12 @@ class _Parser:
             command.fed = True
         return None
 
-    def _process_substitution(self, command: Command) -> None:
+    def _process_substitution(self, command: ShellCommand) -> None:
         self._at += 2
         self.commands_until(")")
         command.words.append(Word("\0", expands=True))
 
-    def _skip_heredocs(self, command: Command) -> None:
+    def _skip_heredocs(self, command: ShellCommand) -> None:
         word = Word()
         for end in self._heredocs:
             line = ""

@@ -18,7 +18,16 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import yaml
 
-__all__ = ["UNQUOTED_TEMPLATE", "Complaints", "Place", "Token", "json_tokens", "plain", "short", "yaml_tokens"]
+__all__ = [
+    "UNQUOTED_TEMPLATE",
+    "Complaints",
+    "FilePosition",
+    "YamlToken",
+    "json_tokens",
+    "plain",
+    "short",
+    "yaml_tokens",
+]
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS: dict[str, bool | None] = {
@@ -54,7 +63,7 @@ _SYNTAX_HINTS = (
 )
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """A position in a file, counted from 1."""
 
     line: int
@@ -64,48 +73,48 @@ class Place(NamedTuple):
 class Complaints(Protocol):
     """Takes what is wrong with a text."""
 
-    def complain(self, message: str, place: Place | None = None, *, hint: str = "") -> None:
+    def complain(self, message: str, place: FilePosition | None = None, *, hint: str = "") -> None:
         """Note a problem that does not end the reading."""
 
-    def refuse(self, message: str, place: Place | None = None, *, hint: str = "") -> NoReturn:
+    def refuse(self, message: str, place: FilePosition | None = None, *, hint: str = "") -> NoReturn:
         """End the reading with a problem."""
 
 
-class Token(NamedTuple):
+class YamlToken(NamedTuple):
     """One piece of a document, in either language."""
 
     kind: str
     """`{`, `}`, `[`, `]`, `value`, `*` for an alias, or `<<` for a merge key."""
     value: Any
     """The value, or the alias's name."""
-    place: Place
+    place: FilePosition
     anchor: str | None = None
-    block: Place | None = None
+    block: FilePosition | None = None
     """Where the first line of a text begins that is written line by line, as a `|` block."""
 
 
-def yaml_tokens(text: str, complaints: Complaints) -> Iterator[Token]:
+def yaml_tokens(text: str, complaints: Complaints) -> Iterator[YamlToken]:
     if forbidden := _FORBIDDEN.search(text):
         place = _place_at(text, forbidden.start())
         complaints.refuse(f"the character {forbidden[0]!r} may not stand in YAML", place)
     documents = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
-            place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+            place = FilePosition(event.start_mark.line + 1, event.start_mark.column + 1)
             match event:
                 case yaml.ScalarEvent():
                     kind = "<<" if event.value == "<<" and event.implicit[0] else "value"
                     block = _block_place(event, text) if event.style == "|" else None
-                    yield Token(kind, _yaml_scalar(event, complaints, place), place, event.anchor, block)
+                    yield YamlToken(kind, _yaml_scalar(event, complaints, place), place, event.anchor, block)
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     kind, tag = ("{", "map") if isinstance(event, yaml.MappingStartEvent) else ("[", "seq")
                     if event.tag not in (None, "!", _CORE + tag):
                         _complain_of_tag(event.tag, complaints, place)
-                    yield Token(kind, None, place, event.anchor)
+                    yield YamlToken(kind, None, place, event.anchor)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    yield Token("}", None, place)
+                    yield YamlToken("}", None, place)
                 case yaml.AliasEvent():
-                    yield Token("*", event.anchor, place)
+                    yield YamlToken("*", event.anchor, place)
                 case yaml.DocumentStartEvent():
                     documents += 1
                     if documents > 1:
@@ -117,15 +126,15 @@ def yaml_tokens(text: str, complaints: Complaints) -> Iterator[Token]:
         complaints.refuse(f"not valid YAML: {error}")
 
 
-def _block_place(event: Any, text: str) -> Place:
+def _block_place(event: Any, text: str) -> FilePosition:
     """Where the text of a `|` block begins: on the line after its mark, less what its first words are indented by."""
     begins = text.find("\n", event.start_mark.index) + 1
     in_file, in_value = _BLOCK_INDENT.match(text, begins), _BLOCK_INDENT.match(event.value)
     indent = len(in_file[1]) - len(in_value[1]) if begins and in_file and in_value else 0
-    return Place(event.start_mark.line + 2, max(indent, 0) + 1)
+    return FilePosition(event.start_mark.line + 2, max(indent, 0) + 1)
 
 
-def _yaml_scalar(event: yaml.ScalarEvent, complaints: Complaints, place: Place) -> Any:
+def _yaml_scalar(event: yaml.ScalarEvent, complaints: Complaints, place: FilePosition) -> Any:
     tag: str | None = event.tag
     if tag in ("!", _CORE + "str") or (tag is None and not event.implicit[0]):
         return _whole(event.value, complaints, place)
@@ -142,7 +151,7 @@ def _yaml_scalar(event: yaml.ScalarEvent, complaints: Complaints, place: Place) 
     return float(value) if fits and name == "float" else value
 
 
-def _number_or_word(text: str, complaints: Complaints, place: Place) -> Any:
+def _number_or_word(text: str, complaints: Complaints, place: FilePosition) -> Any:
     try:
         return plain(text)
     except ValueError as error:
@@ -150,7 +159,7 @@ def _number_or_word(text: str, complaints: Complaints, place: Place) -> Any:
         return 0
 
 
-def _whole(text: str, complaints: Complaints, place: Place) -> str:
+def _whole(text: str, complaints: Complaints, place: FilePosition) -> str:
     """Text that can be written again: an escape may name half of a character."""
     try:
         text.encode()
@@ -160,7 +169,7 @@ def _whole(text: str, complaints: Complaints, place: Place) -> str:
     return text
 
 
-def _complain_of_tag(tag: str, complaints: Complaints, place: Place) -> None:
+def _complain_of_tag(tag: str, complaints: Complaints, place: FilePosition) -> None:
     shown = "!!" + tag.removeprefix(_CORE) if tag.startswith(_CORE) else tag
     complaints.complain(f"the tag {short(shown)} is not available in plans", place, hint="remove the tag")
 
@@ -177,10 +186,10 @@ def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, complaints: Complaint
     line = "".join(text.splitlines()[mark.line : mark.line + 1])
     if re.search(r"(^|[:\-])\s*\{\{", line):
         hint = UNQUOTED_TEMPLATE
-    complaints.refuse(f"not valid YAML: {said}", Place(mark.line + 1, mark.column + 1), hint=hint)
+    complaints.refuse(f"not valid YAML: {said}", FilePosition(mark.line + 1, mark.column + 1), hint=hint)
 
 
-def json_tokens(text: str, complaints: Complaints) -> Iterator[Token]:
+def json_tokens(text: str, complaints: Complaints) -> Iterator[YamlToken]:
     # The standard library vouches for the syntax; cutting valid JSON into tokens is then easy. Where it
     # runs out of stack, the complaints comes to refuse the depth itself, and knows the line.
     if not text.strip():
@@ -189,22 +198,22 @@ def json_tokens(text: str, complaints: Complaints) -> Iterator[Token]:
         try:
             json.loads(text, parse_int=str, parse_float=str)
         except json.JSONDecodeError as error:
-            complaints.refuse(f"not valid JSON: {error.msg}", Place(error.lineno, error.colno))
+            complaints.refuse(f"not valid JSON: {error.msg}", FilePosition(error.lineno, error.colno))
     line, line_start = 1, 0
     for found in _JSON_TOKEN.finditer(text):
-        word, place = found[0], Place(line, found.start() - line_start + 1)
+        word, place = found[0], FilePosition(line, found.start() - line_start + 1)
         if word == "\n":
             line, line_start = line + 1, found.end()
         elif word in "{}[]":
-            yield Token(word, None, place)
+            yield YamlToken(word, None, place)
         elif word[0] == '"':
             value = json.loads(word) if "\\" in word else word[1:-1]
-            yield Token("value", _whole(value, complaints, place), place)
+            yield YamlToken("value", _whole(value, complaints, place), place)
         else:
             value = _number_or_word(word, complaints, place)
             if isinstance(value, str):
                 complaints.complain(f"{short(value)} is not a JSON value", place)
-            yield Token("value", value, place)
+            yield YamlToken("value", value, place)
 
 
 def plain(text: str) -> Any:
@@ -233,8 +242,8 @@ def _integer(text: str, base: int) -> int:
     return number
 
 
-def _place_at(text: str, index: int) -> Place:
-    return Place(text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+def _place_at(text: str, index: int) -> FilePosition:
+    return FilePosition(text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
 
 
 def short(text: str) -> str:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from windlass.errors import PlanInvalid, Problem
-from windlass.plan.yaml_tokens import UNQUOTED_TEMPLATE, Place, Token, json_tokens, plain, short, yaml_tokens
+from windlass.plan.yaml_tokens import UNQUOTED_TEMPLATE, FilePosition, YamlToken, json_tokens, plain, short, yaml_tokens
 
-__all__ = ["MAX_DEPTH", "MAX_WEIGHT", "Document", "Path", "Place", "plain", "read"]
+__all__ = ["MAX_DEPTH", "MAX_WEIGHT", "Document", "FilePosition", "Path", "plain", "read"]
 
 MAX_DEPTH = 50
 """How deep lists and mappings may stand in each other."""
@@ -39,13 +39,15 @@ class Document:
     Parts of the data that an alias repeats are one object: treat the data as read-only.
     """
 
-    def __init__(self, data: Any, problems: tuple[Problem, ...], places: Callable[[], dict[Path, Place]]) -> None:
+    def __init__(
+        self, data: Any, problems: tuple[Problem, ...], places: Callable[[], dict[Path, FilePosition]]
+    ) -> None:
         self.data = data
         self.problems = problems
         self._find_places = places
-        self._places: dict[Path, Place] | None = None
+        self._places: dict[Path, FilePosition] | None = None
 
-    def locate(self, path: Path, inside: Place | None = None) -> Place | None:
+    def locate(self, path: Path, inside: FilePosition | None = None) -> FilePosition | None:
         """Where a key or list item stands, or the nearest thing around it that has a place.
 
         `inside` is a place in the text that is its value: where that is in the file can be told of a `|` block alone.
@@ -53,7 +55,7 @@ class Document:
         if self._places is None:
             self._places = self._find_places()
         if inside is not None and (block := self._places.get((*path, _BLOCK))):
-            return Place(block.line + inside.line - 1, block.column + inside.column - 1)
+            return FilePosition(block.line + inside.line - 1, block.column + inside.column - 1)
         while path and path not in self._places:
             path = path[:-1]
         return self._places.get(path)
@@ -63,14 +65,14 @@ def read(text: str, *, file: str = "", as_json: bool = False, longest: Mapping[s
     """The data of a YAML (or JSON) text. `longest` bounds the lists under top-level keys."""
     tokens = json_tokens if as_json else yaml_tokens
 
-    def build(places: dict[Path, Place] | None) -> _Builder:
+    def build(places: dict[Path, FilePosition] | None) -> _Builder:
         builder = _Builder(file, longest or {}, places)
         for token in tokens(text, builder):
             builder.take(token)
         return builder
 
-    def find_places() -> dict[Path, Place]:
-        places: dict[Path, Place] = {}
+    def find_places() -> dict[Path, FilePosition]:
+        places: dict[Path, FilePosition] = {}
         build(places)
         return places
 
@@ -85,7 +87,7 @@ class _Open:
 
     __slots__ = ("height", "items", "key", "lines", "merges", "most", "path", "token", "weight")
 
-    def __init__(self, token: Token, path: Path, weight: int, most: int | None) -> None:
+    def __init__(self, token: YamlToken, path: Path, weight: int, most: int | None) -> None:
         self.items: dict[str, Any] | list[Any] = {} if token.kind == "{" else []
         self.token = token
         self.path = path
@@ -113,7 +115,7 @@ class _Anchored(NamedTuple):
 class _Builder:
     """Puts tokens together to data, within the limits. Keeps places only when given a dict for them."""
 
-    def __init__(self, file: str, longest: Mapping[str, int], places: dict[Path, Place] | None) -> None:
+    def __init__(self, file: str, longest: Mapping[str, int], places: dict[Path, FilePosition] | None) -> None:
         self.data: Any = None
         self.problems: list[Problem] = []
         self._file = file
@@ -123,15 +125,15 @@ class _Builder:
         self._anchors: dict[str, _Anchored] = {}
         self._weight = 0
 
-    def complain(self, message: str, place: Place | None = None, *, hint: str = "") -> None:
+    def complain(self, message: str, place: FilePosition | None = None, *, hint: str = "") -> None:
         line, column = place or (None, None)
         self.problems.append(Problem(message, self._file, line, column, hint=hint))
 
-    def refuse(self, message: str, place: Place | None = None, *, hint: str = "") -> NoReturn:
+    def refuse(self, message: str, place: FilePosition | None = None, *, hint: str = "") -> NoReturn:
         self.complain(message, place, hint=hint)
         raise PlanInvalid(self.problems)
 
-    def take(self, token: Token) -> None:
+    def take(self, token: YamlToken) -> None:
         match token.kind:
             case "value" | "<<":
                 weight = 1 + len(token.value) // 100 if isinstance(token.value, str) else 1
@@ -147,7 +149,7 @@ class _Builder:
             case "*":
                 self._finish(self._named(token), token, None)
 
-    def _open(self, token: Token) -> None:
+    def _open(self, token: YamlToken) -> None:
         if len(self._stack) >= MAX_DEPTH:
             self.refuse(f"nested deeper than {MAX_DEPTH} levels", token.place)
         path: Path = ()
@@ -164,7 +166,7 @@ class _Builder:
                 path = (*top.path, top.key if top.key is not None else len(top.items))
         self._stack.append(_Open(token, path, self._weight, most))
 
-    def _named(self, token: Token) -> _Anchored:
+    def _named(self, token: YamlToken) -> _Anchored:
         named = self._anchors.get(token.value)
         if named is None:
             hint = f"nothing above is marked &{token.value}; text that begins with * needs quotes"
@@ -174,7 +176,7 @@ class _Builder:
             self.refuse(f"nested deeper than {MAX_DEPTH} levels by *{token.value}", token.place)
         return named
 
-    def _finish(self, done: _Anchored, token: Token, anchor: str | None) -> None:
+    def _finish(self, done: _Anchored, token: YamlToken, anchor: str | None) -> None:
         """Put a finished value where it belongs: a list's next item, a mapping's key, a key's value."""
         if anchor is not None:
             self._anchors[anchor] = done
@@ -202,7 +204,7 @@ class _Builder:
             top.items[top.key] = done.value
             top.key = None
 
-    def _key(self, found: Any, top: _Open, token: Token) -> str:
+    def _key(self, found: Any, top: _Open, token: YamlToken) -> str:
         if isinstance(found, dict | list):
             self.refuse(_KEY_NOT_TEXT, token.place)
         key = found if isinstance(found, str) else json.dumps(found)
@@ -226,6 +228,6 @@ class _Builder:
             merged.update(source)
         return {**merged, **own}
 
-    def _remember(self, path: Path, last: Path, token: Token) -> None:
+    def _remember(self, path: Path, last: Path, token: YamlToken) -> None:
         if self._places is not None:
             self._places.setdefault(path + last, token.place)

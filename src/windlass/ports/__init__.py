@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.ports.composed import ComposedTool, Shelf, Uses
 from windlass.ports.gatebook import GateBook
 from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message
-from windlass.ports.ledger import Amount, Charge, Ledger, Refusal, Scope, Spending
+from windlass.ports.ledger import Amount, Charge, Ledger, ReservationRefused, Scope, Spending
 from windlass.ports.meter import Meter
 from windlass.ports.runner import (
     AgentRequest,
@@ -35,9 +35,9 @@ from windlass.ports.sandbox import (
     ProgramError,
     ProgramLimits,
     ProgramRun,
+    ProgramTurn,
     Sandbox,
     Trouble,
-    Turn,
 )
 from windlass.ports.terms import Estimate, Rate, Terms
 from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, Tool, Toolbox, ToolLike, as_tool, health_of
@@ -76,8 +76,9 @@ __all__ = [
     "ProgramError",
     "ProgramLimits",
     "ProgramRun",
+    "ProgramTurn",
     "Rate",
-    "Refusal",
+    "ReservationRefused",
     "Runner",
     "RunnerHooks",
     "Sandbox",
@@ -91,7 +92,6 @@ __all__ = [
     "ToolSpec",
     "Toolbox",
     "Trouble",
-    "Turn",
     "Usage",
     "Uses",
     "account_name",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from windlass.core.budget import NOTHING, Amount, Refusal, Scope, Standing
+from windlass.core.budget import NOTHING, Amount, ReservationRefused, Scope, Standing
 from windlass.ports.runner import Usage
 
-__all__ = ["Amount", "Charge", "Ledger", "Refusal", "Scope", "Spending", "Standing"]
+__all__ = ["Amount", "Charge", "Ledger", "ReservationRefused", "Scope", "Spending", "Standing"]
 
 
 class Charge(NamedTuple):
@@ -48,7 +48,7 @@ class Ledger(Protocol):
 
     async def reserve(
         self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
-    ) -> Refusal | None:
+    ) -> ReservationRefused | None:
         """Set `want` aside for an attempt, or say which scope has no room. Asked again, it replaces the earlier one.
 
         What `charge` itself has set aside so far does not count against it. `used` is the part of `want` that is spent

@@ -22,9 +22,9 @@ __all__ = [
     "ProgramError",
     "ProgramLimits",
     "ProgramRun",
+    "ProgramTurn",
     "Sandbox",
     "Trouble",
-    "Turn",
 ]
 
 Trouble = Literal[
@@ -121,7 +121,7 @@ class Delivery(NamedTuple):
     error: GuestError | None = None
 
 
-class Turn(NamedTuple):
+class ProgramTurn(NamedTuple):
     """The state of a program after a turn."""
 
     calls: tuple[GuestCall, ...] = ()
@@ -140,9 +140,9 @@ class Turn(NamedTuple):
 class ProgramRun(Protocol):
     """One run of one program. Its methods raise `ProgramError` when it ended without a result."""
 
-    async def begin(self) -> Turn: ...
+    async def begin(self) -> ProgramTurn: ...
 
-    async def deliver(self, results: Sequence[Delivery]) -> Turn:
+    async def deliver(self, results: Sequence[Delivery]) -> ProgramTurn:
         """Hand in what came of calls. Each result is taken in before the next one is looked at."""
         ...
 

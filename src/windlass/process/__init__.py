@@ -1,7 +1,7 @@
 """Own a process tree: start it, stream it, end all of it (A8). The map of this package is in `supervisor`."""
 
 from windlass.process.ancestry import AttemptAbove, Peer, attempt_above, attempt_behind, peer
-from windlass.process.command import LimitName, MemoryPool, ProcessLimits, SpawnError, Used
+from windlass.process.command import LimitName, MemoryPool, ProcessLimits, ResourcesUsed, SpawnError
 from windlass.process.isolation import Isolation, Layer, cpu_share, isolated, layers, refusal
 from windlass.process.process_handle import Exit, Process, ProcessLost
 from windlass.process.supervisor import Containment, Mechanism, Supervisor, containment
@@ -19,9 +19,9 @@ __all__ = [
     "Process",
     "ProcessLimits",
     "ProcessLost",
+    "ResourcesUsed",
     "SpawnError",
     "Supervisor",
-    "Used",
     "attempt_above",
     "attempt_behind",
     "containment",

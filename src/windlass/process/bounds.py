@@ -34,10 +34,10 @@ LATER = 5
 
 
 class Bounds:
-    place: cgroups.Place | None = None
+    place: cgroups.CgroupRoot | None = None
     """Where cgroups can be made: found once, by the warden, for all keepers to come."""
 
-    cpu_place: cgroups.Place | None = None
+    cpu_place: cgroups.CgroupRoot | None = None
     """Where processors can be shared out; under version 2 the same."""
 
     def __init__(
@@ -73,9 +73,9 @@ class Bounds:
     @classmethod
     def settle(cls) -> None:
         """Find out what there is on this machine."""
-        with suppress(cgroups.NoPlace, OSError):  # `layers` tells the reason
+        with suppress(cgroups.NoCgroup, OSError):  # `layers` tells the reason
             cls.place = cgroups.find()
-        with suppress(cgroups.NoPlace, OSError):
+        with suppress(cgroups.NoCgroup, OSError):
             cls.cpu_place = cgroups.find_for_cpu(cls.place)
 
     @classmethod

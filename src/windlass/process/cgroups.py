@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["Cgroup", "NoPlace", "Place", "find", "find_for_cpu", "sweep"]
+__all__ = ["Cgroup", "CgroupRoot", "NoCgroup", "find", "find_for_cpu", "sweep"]
 
 PREFIX, POOL = "windlass-", "windlass."
 """How the cgroup of a command is named, before its keeper's pid; and one that several commands share."""
@@ -38,11 +38,11 @@ TRIAL = 64 * 1024 * 1024
 """Bytes, for a cgroup in which nothing is done."""
 
 
-class NoPlace(Exception):
+class NoCgroup(Exception):
     """No cgroup can be made here; the text says why."""
 
 
-class Place:
+class CgroupRoot:
     """Where cgroups of commands can be made, and how the files are called there."""
 
     limit, door, events = "memory.max", "cgroup.procs", "memory.events"
@@ -58,7 +58,7 @@ class Place:
         return {"cpu.max": f"{max(int(share * PERIOD), SHORTEST)} {PERIOD}"}
 
 
-class OldPlace(Place):
+class CgroupRootV1(CgroupRoot):
     """The same under version 1."""
 
     limit, events = "memory.limit_in_bytes", "memory.oom_control"
@@ -73,7 +73,7 @@ class OldPlace(Place):
 class Cgroup:
     """Of one command, which enters it before it is the command. Its keeper stays outside."""
 
-    def __init__(self, place: Place, memory: int | None, share: float | None = None) -> None:
+    def __init__(self, place: CgroupRoot, memory: int | None, share: float | None = None) -> None:
         """`share` is how many processors it has: 0.5 is half of one."""
         self._place = place
         self._folder = f"{place.folder}/{PREFIX}{os.getpid()}"
@@ -117,7 +117,7 @@ class Cgroup:
                 os.rmdir(self._place.folder)
 
 
-def shared_place(place: Place, name: str, memory: int) -> Place:
+def shared_place(place: CgroupRoot, name: str, memory: int) -> CgroupRoot:
     """A cgroup with a bound of its own, in which those of several commands are made."""
     folder, bound = f"{place.folder}/{POOL}{name}", _bound(memory)
     with suppress(FileExistsError):
@@ -133,7 +133,7 @@ def _bound(memory: int) -> int:
     return int(memory * (1 + SPARE)) // PAGE * PAGE
 
 
-def _bound_memory(place: Place, folder: str, bound: int) -> None:
+def _bound_memory(place: CgroupRoot, folder: str, bound: int) -> None:
     _write(f"{folder}/{place.limit}", str(bound))
     for name, value in place.also.items():
         if name == "memory.oom.group" and folder.rpartition("/")[2].startswith(POOL):
@@ -142,34 +142,34 @@ def _bound_memory(place: Place, folder: str, bound: int) -> None:
             _write(f"{folder}/{name}", value or str(bound))
 
 
-def _reached(place: Place, folder: str, bound: int) -> bool:
+def _reached(place: CgroupRoot, folder: str, bound: int) -> bool:
     """Tell if the bound was reached, rather than the machine's own."""
-    if not isinstance(place, OldPlace):
+    if not isinstance(place, CgroupRootV1):
         local = _counts(f"{folder}/memory.events.local") if os.path.exists(f"{folder}/memory.events.local") else {}
         return (local or _counts(f"{folder}/{place.events}"))["oom"] > 0
     marks = ("memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes")  # memory.failcnt stays 0 on Linux 6.18
     return max(_number(f"{folder}/{name}") for name in marks) > bound - BATCH
 
 
-def find() -> Place:
-    """Where a cgroup with a bound of memory can be made and entered; NoPlace where none can."""
+def find() -> CgroupRoot:
+    """Where a cgroup with a bound of memory can be made and entered; NoCgroup where none can."""
     reasons = []
     for place in _candidates():
         if reason := _tried(place):
             reasons.append(f"{place.folder}: {reason}")
         else:
             return place
-    raise NoPlace(reasons[0] if reasons else "no cgroup above ours hands `memory` down to new ones")
+    raise NoCgroup(reasons[0] if reasons else "no cgroup above ours hands `memory` down to new ones")
 
 
-def find_for_cpu(memory: Place | None) -> Place:
-    """Where a cgroup with a share of the processors can be made and entered; NoPlace where none can.
+def find_for_cpu(memory: CgroupRoot | None) -> CgroupRoot:
+    """Where a cgroup with a share of the processors can be made and entered; NoCgroup where none can.
 
     Under version 2 a process is in one cgroup: it must be that of its memory, if there is one.
     """
     if memory is not None and memory.version == 2:
         if "cpu" not in _read(f"{memory.folder}/cgroup.subtree_control").split():
-            raise NoPlace(f"{memory.folder} does not hand `cpu` down to new cgroups")
+            raise NoCgroup(f"{memory.folder} does not hand `cpu` down to new cgroups")
         return memory
     reasons = []
     for place in _candidates("cpu"):
@@ -177,10 +177,10 @@ def find_for_cpu(memory: Place | None) -> Place:
             reasons.append(f"{place.folder}: {reason}")
         else:
             return place
-    raise NoPlace(reasons[0] if reasons else "no cgroup above ours hands `cpu` down to new ones")
+    raise NoCgroup(reasons[0] if reasons else "no cgroup above ours hands `cpu` down to new ones")
 
 
-def sweep(place: Place) -> None:
+def sweep(place: CgroupRoot) -> None:
     """Remove the cgroups of keepers that were killed, here or in an engine before us."""
     with suppress(OSError):  # our own is gone: nothing is left to remove
         for name in os.listdir(place.folder):
@@ -201,7 +201,7 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)
 
 
-def _candidates(controller: str = "memory") -> Iterator[Place]:
+def _candidates(controller: str = "memory") -> Iterator[CgroupRoot]:
     """In the order in which they are to be tried."""
     with open("/proc/self/cgroup") as file:
         ours = [line.rstrip("\n").split(":", 2) for line in file]
@@ -209,7 +209,7 @@ def _candidates(controller: str = "memory") -> Iterator[Place]:
         for _, controllers, path in ours:
             if kind == "cgroup" and controller in options and controller in controllers.split(","):
                 if folder := _seen_from(mount, root, path):
-                    yield OldPlace(folder)
+                    yield CgroupRootV1(folder)
             elif kind == "cgroup2" and not controllers and (folder := _seen_from(mount, root, path)):
                 yield from _handing_down(mount, folder, controller)
 
@@ -233,12 +233,12 @@ def _seen_from(mount: str, root: str, path: str) -> str | None:
     return (mount + path.removeprefix(top)).rstrip("/")
 
 
-def _handing_down(mount: str, folder: str, controller: str = "memory") -> Iterator[Place]:
+def _handing_down(mount: str, folder: str, controller: str = "memory") -> Iterator[CgroupRoot]:
     """This cgroup and those above it that give their children such bounds, as far as none of them has one."""
     while True:
         with suppress(OSError):
             if controller in _read(f"{folder}/cgroup.subtree_control").split() and os.access(folder, os.W_OK):
-                yield Place(folder)
+                yield CgroupRoot(folder)
         if folder == mount or _bounded(folder):
             return
         folder = os.path.dirname(folder)
@@ -252,7 +252,7 @@ def _bounded(folder: str) -> bool:
     return False
 
 
-def _tried(place: Place) -> str | None:
+def _tried(place: CgroupRoot) -> str | None:
     """Why it is no place; None if it is one."""
     sweep(place)
     try:
@@ -268,7 +268,7 @@ def _tried(place: Place) -> str | None:
     return os.strerror(refused).lower() if refused else None
 
 
-def _share_tried(place: Place) -> str | None:
+def _share_tried(place: CgroupRoot) -> str | None:
     """The same for a share of the processors."""
     sweep(place)
     try:
@@ -323,16 +323,16 @@ def _write(path: str, text: str) -> None:
 
 def main() -> None:
     """Without an argument of memory, with `cpu` of processors."""
-    place: Place | None = None
+    place: CgroupRoot | None = None
     try:
         try:
             place = find()
-        except (NoPlace, OSError):
+        except (NoCgroup, OSError):
             if sys.argv[1:] != ["cpu"]:
                 raise
         if sys.argv[1:] == ["cpu"]:
             place = find_for_cpu(place)
-    except (NoPlace, OSError) as error:
+    except (NoCgroup, OSError) as error:
         sys.exit(str(error))
     assert place is not None
     print(f"version {place.version}, {place.folder}")  # noqa: T201 - its answer

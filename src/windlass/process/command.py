@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Self
 
 from windlass.errors import Category, WindlassError
 
-__all__ = ["Command", "LimitName", "MemoryPool", "ProcessLimits", "SpawnError", "Used"]
+__all__ = ["Command", "LimitName", "MemoryPool", "ProcessLimits", "ResourcesUsed", "SpawnError"]
 
 
 _CATEGORIES = {
@@ -148,7 +148,7 @@ class ProcessLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class ResourcesUsed:
     """What a process tree has used by its end."""
 
     cpu: float

@@ -38,7 +38,7 @@ LIVING = frozenset("RSDTtIPK")
 """States of processes that count as such; a zombie (Z, X) is only a number that its parent has not asked for."""
 
 
-class Seen:
+class SeenProcess:
     """One process, as /proc/PID/stat tells it."""
 
     __slots__ = ("born", "cpu", "lives", "parent", "pid", "resident", "threads")
@@ -122,7 +122,7 @@ class Pages:
         self.walking = 0.0
         """Seconds that the last walk computed; 0 if the last look needed none."""
 
-    def of(self, tree: list[Seen], limit: int | None) -> int:
+    def of(self, tree: list[SeenProcess], limit: int | None) -> int:
         self.walking = 0.0
         simple = sum(process.resident for process in tree)
         if limit is None or simple <= limit:
@@ -133,7 +133,7 @@ class Pages:
             return max(least, min(likely, limit))
         return max(least, self._walk(tree))
 
-    def _surely(self, tree: list[Seen]) -> int:
+    def _surely(self, tree: list[SeenProcess]) -> int:
         """The last walk, with what those who were there have gained and lost since. It is never more than there is."""
         left = dict(self._walked)
         total = self._sum
@@ -142,7 +142,7 @@ class Pages:
                 total += _private(process) - then[0]
         return total - sum(resident for _, resident in left.values())
 
-    def _walk(self, tree: list[Seen]) -> int:
+    def _walk(self, tree: list[SeenProcess]) -> int:
         began = time.thread_time()
         self._simple, self._sum = 0, 0
         self._walked.clear()
@@ -154,13 +154,13 @@ class Pages:
         return self._sum
 
 
-def family(root: int) -> Iterator[Seen]:
+def family(root: int) -> Iterator[SeenProcess]:
     """All beneath a process, parents first. A pid that has passed to a stranger has another parent, and is left out."""
     known = {root}
     queue = _children(root, 1)
     for pid in queue:  # which grows by what is found below
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is hidden from us
-            seen = Seen(pid, _read(f"/proc/{pid}/stat"))
+            seen = SeenProcess(pid, _read(f"/proc/{pid}/stat"))
             if seen.parent in known:
                 known.add(pid)
                 queue += _children(pid, seen.threads)
@@ -176,7 +176,7 @@ def _children(pid: int, threads: int) -> list[int]:
     return found
 
 
-def _private(process: Seen) -> int:
+def _private(process: SeenProcess) -> int:
     """Bytes that are no file's and no shared memory."""
     with suppress(FileNotFoundError, ProcessLookupError):
         _, resident, shared, *_ = map(int, _read(f"/proc/{process.pid}/statm").split())
@@ -184,7 +184,7 @@ def _private(process: Seen) -> int:
     return 0
 
 
-def _share(process: Seen) -> int:
+def _share(process: SeenProcess) -> int:
     """Its memory, with each shared page divided among those who share it."""
     try:
         rollup = _read(f"/proc/{process.pid}/smaps_rollup")

@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from windlass.process.bounds import NICER
-from windlass.process.command import Command, LimitName, ProcessLimits, Used
+from windlass.process.command import Command, LimitName, ProcessLimits, ResourcesUsed
 from windlass.process.pipes import Pipe, Stdio
 from windlass.process.process_handle import Ending, Exit, Process
 
-__all__ = ["Grouping", "Listed", "beneath", "list_processes"]
+__all__ = ["Grouping", "ListedProcess", "beneath", "list_processes"]
 
 
 GLANCE = 0.02
@@ -39,7 +39,7 @@ class GroupedProcess:
         self._main = main
         self._limits = limits
         self._passed: LimitName | None = None
-        self._used: Used | None = None
+        self._used: ResourcesUsed | None = None
         self._stdio = stdio
         self._deadline: float | None = None
         self._ordered = asyncio.Event()
@@ -82,14 +82,14 @@ class GroupedProcess:
             cpus |= {(pid, listed.born): listed.cpu for pid, listed in family.items()}
             memory = sum(listed.memory for listed in family.values())
             peak = max(peak, memory)
-            self._used = Used(sum(cpus.values()), peak, "tree")
+            self._used = ResourcesUsed(sum(cpus.values()), peak, "tree")
             self._passed = _passed(limits, memory, self._used.cpu, len(family))
             if self._passed is None:
                 await asyncio.wait({main}, timeout=REVIEW)
             elif self._deadline is None:
                 self.stop(0)
 
-    def _family(self, processes: Mapping[int, Listed]) -> dict[int, Listed]:
+    def _family(self, processes: Mapping[int, ListedProcess]) -> dict[int, ListedProcess]:
         group = self._main.pid
         below = beneath(group, processes)
         return {pid: it for pid, it in processes.items() if pid == group or pid in below or it.group == group}
@@ -198,7 +198,7 @@ COLUMNS = "pid=,ppid=,pgid=,rss=,time=,lstart="
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedProcess:
     parent: int
     group: int
     memory: int
@@ -209,7 +209,7 @@ class Listed:
     """Tells it from a later one of that pid."""
 
 
-async def list_processes() -> dict[int, Listed]:
+async def list_processes() -> dict[int, ListedProcess]:
     """By pid; empty where there is no `ps`."""
     try:
         ps = await asyncio.create_subprocess_exec(
@@ -220,12 +220,12 @@ async def list_processes() -> dict[int, Listed]:
     table, _ = await ps.communicate()
     rows = [line.split(maxsplit=5) for line in table.decode(errors="replace").splitlines()]
     return {
-        int(pid): Listed(int(parent), int(group), int(memory) * 1024, _seconds(cpu), born)
+        int(pid): ListedProcess(int(parent), int(group), int(memory) * 1024, _seconds(cpu), born)
         for pid, parent, group, memory, cpu, born in rows
     }
 
 
-def beneath(pid: int, processes: Mapping[int, Listed]) -> set[int]:
+def beneath(pid: int, processes: Mapping[int, ListedProcess]) -> set[int]:
     """The descendants of a process that still have their parents."""
     family = [pid]
     for member in family:  # which grows by what is found below

@@ -28,8 +28,8 @@ __all__ = [
     "PR_SET_DUMPABLE",
     "ROUND",
     "SLOW_ROUND",
-    "Bell",
     "Keeper",
+    "SignalWakeup",
     "children",
     "disregard_signals",
     "kill",
@@ -92,7 +92,7 @@ def disregard_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-class Bell:
+class SignalWakeup:
     """Wakes a `poll` when any signal arrives, the death of a child above all."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class Keeper:
         self._cpu = 0.0
         self._largest = 0
         own_descendants()
-        self._bell = Bell()
+        self._bell = SignalWakeup()
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._poll.register(self._bell, select.POLLIN)

@@ -3,7 +3,7 @@
 asyncio's own pipe transports stay open until every writer has closed its end, and belong to an await while they are
 made. These are made at once, and their owner closes them when the process tree has ended: a reader can then never hang
 on a pipe that a stranger still holds, and no descriptor depends on garbage collection. Input comes in two forms: all of
-it beforehand (`Inlet`), or bit by bit while the command runs (`Feed`).
+it beforehand (`PipeWriter`), or bit by bit while the command runs (`InputStream`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from enum import Enum
 from typing import Final
 
-__all__ = ["PIPE", "Feed", "Inlet", "Outlet", "Pipe", "Stdio"]
+__all__ = ["PIPE", "InputStream", "Pipe", "PipeReader", "PipeWriter", "Stdio"]
 
 
 class Pipe(Enum):
@@ -32,7 +32,7 @@ LARGEST_PIPE = 1 << 20
 """Bytes that a pipe can hold at most, unless root has made it larger."""
 
 
-class Outlet(asyncio.ReadTransport):
+class PipeReader(asyncio.ReadTransport):
     """Pumps a pipe into `reader`, which pauses it when no one reads."""
 
     def __init__(self, fd: int, limit: int) -> None:
@@ -83,7 +83,7 @@ class Outlet(asyncio.ReadTransport):
             self.reader.feed_eof()
 
 
-class Inlet:
+class PipeWriter:
     """Writes `data` into a pipe as fast as it is read, then closes it."""
 
     def __init__(self, fd: int, data: bytes) -> None:
@@ -112,7 +112,7 @@ class Inlet:
             self._fd = None
 
 
-class Feed:
+class InputStream:
     """The caller's end of a command's stdin, for a conversation with it."""
 
     def __init__(self, fd: int) -> None:
@@ -179,10 +179,10 @@ class Stdio:
             raise
         source, *feed, stdout, stdout_end, stderr, stderr_end = opened
         self.theirs = [source, stdout_end, stderr_end]
-        self.stdin = Feed(feed[0]) if stdin is PIPE else None
-        self._inlet = Inlet(feed[0], stdin) if isinstance(stdin, bytes) else None
-        self._stdout = Outlet(stdout, limit)
-        self._stderr = Outlet(stderr, limit)
+        self.stdin = InputStream(feed[0]) if stdin is PIPE else None
+        self._inlet = PipeWriter(feed[0], stdin) if isinstance(stdin, bytes) else None
+        self._stdout = PipeReader(stdout, limit)
+        self._stderr = PipeReader(stderr, limit)
 
     @property
     def stdout(self) -> asyncio.StreamReader:

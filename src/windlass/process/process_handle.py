@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from windlass.errors import Category, WindlassError
-from windlass.process.command import LimitName, Used
-from windlass.process.pipes import Feed
+from windlass.process.command import LimitName, ResourcesUsed
+from windlass.process.pipes import InputStream
 
 __all__ = ["Ending", "Exit", "Process", "ProcessLost", "ProcessOwner"]
 
@@ -39,18 +39,18 @@ class Exit:
     """It was running when we ordered it to stop, or when it passed a limit."""
     limit: LimitName | None = None
     """The limit that it passed, and for which it was killed."""
-    used: Used | None = field(default=None, compare=False)
+    used: ResourcesUsed | None = field(default=None, compare=False)
     """What its tree used; None where that is not known (process groups, without a limit)."""
 
     @classmethod
     def from_wait_status(
-        cls, status: int, *, killed: bool, limit: LimitName | None = None, used: Used | None = None
+        cls, status: int, *, killed: bool, limit: LimitName | None = None, used: ResourcesUsed | None = None
     ) -> Self:
         return cls.from_returncode(os.waitstatus_to_exitcode(status), killed=killed, limit=limit, used=used)
 
     @classmethod
     def from_returncode(
-        cls, returncode: int, *, killed: bool, limit: LimitName | None = None, used: Used | None = None
+        cls, returncode: int, *, killed: bool, limit: LimitName | None = None, used: ResourcesUsed | None = None
     ) -> Self:
         """From Python's convention, in which a negative number is a signal."""
         if returncode < 0:
@@ -101,7 +101,7 @@ class Process:
         stdout: asyncio.StreamReader,
         stderr: asyncio.StreamReader,
         owner: ProcessOwner,
-        stdin: Feed | None = None,
+        stdin: InputStream | None = None,
     ) -> None:
         self.pid = pid
         self.stdin = stdin

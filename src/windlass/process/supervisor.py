@@ -23,7 +23,7 @@ from windlass.process.group import Grouping
 from windlass.process.pipes import Pipe
 from windlass.process.process_handle import Process
 from windlass.process.secrecy import hide_environment
-from windlass.process.warden_client import Keeping
+from windlass.process.warden_client import WardenSupervision
 
 __all__ = ["Containment", "Mechanism", "Supervisor", "containment"]
 
@@ -102,7 +102,7 @@ class Supervisor:
         """
         self._visible = visible
         kept = (mechanism or containment().mechanism) == "subreaper"
-        self._owner: _Owner = Keeping(cgroups=cgroups) if kept else Grouping()
+        self._owner: _Owner = WardenSupervision(cgroups=cgroups) if kept else Grouping()
         self._starting = asyncio.Semaphore(STARTING)
         self._closed = False
 

@@ -52,8 +52,8 @@ from windlass.process.keeper import (
     PR_SET_DUMPABLE,
     ROUND,
     SLOW_ROUND,
-    Bell,
     Keeper,
+    SignalWakeup,
     children,
     disregard_signals,
     kill,
@@ -86,7 +86,7 @@ class Warden:
         self._bounds: type[Bounds] | None = None
         disregard_signals()
         own_descendants()
-        self._bell = Bell()
+        self._bell = SignalWakeup()
         self._poll = select.poll()
         self._poll.register(line, select.POLLIN)
         self._poll.register(self._bell, select.POLLIN)

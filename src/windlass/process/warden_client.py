@@ -1,9 +1,9 @@
 """The engine's end of the warden: how commands are handed over, followed and stopped where there are subreapers.
 
 `WardenClient` is one warden process and the socket to it. `KeptProcess` follows one command over its control socket, on
-which its keeper reports. `Keeping` is the mechanism that `Supervisor` uses: it starts a warden when the first command
-comes, and a new one when it finds the last one dead. The protocol is described in `warden`, which runs in the other
-process.
+which its keeper reports. `WardenSupervision` is the mechanism that `Supervisor` uses: it starts a warden when the first
+command comes, and a new one when it finds the last one dead. The protocol is described in `warden`, which runs in the
+other process.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from windlass.process.command import Command, LimitName, SpawnError, Used
+from windlass.process.command import Command, LimitName, ResourcesUsed, SpawnError
 from windlass.process.pipes import Pipe, Stdio
 from windlass.process.process_handle import Ending, Exit, Process, ProcessLost
 from windlass.process.secrecy import BETWEEN, pick
 
-__all__ = ["Keeping"]
+__all__ = ["WardenSupervision"]
 
 log = logging.getLogger("windlass.process")
 
@@ -198,11 +198,11 @@ class KeptProcess:
 def _ended(status: str, killed: str, limit: str, cpu: str, memory: str, scope: str) -> Exit:
     """A keeper's last report."""
     passed: LimitName | None = cast(LimitName, limit) if limit != "none" else None
-    used = Used(float(cpu), int(memory), "tree" if scope == "tree" else "largest")
+    used = ResourcesUsed(float(cpu), int(memory), "tree" if scope == "tree" else "largest")
     return Exit.from_wait_status(int(status), killed=killed == "1", limit=passed, used=used)
 
 
-class Keeping:
+class WardenSupervision:
     """The mechanism where there are subreapers."""
 
     def __init__(self, *, cgroups: bool = True) -> None:

@@ -17,13 +17,13 @@ __all__ = [
     "Answer",
     "Broke",
     "Check",
-    "Checked",
-    "Close",
-    "Closed",
+    "CloseRun",
     "Deliver",
-    "Open",
+    "OpenRun",
     "Ready",
     "Request",
+    "RunClosed",
+    "SyntaxChecked",
     "Turned",
     "fits",
     "packed",
@@ -39,7 +39,7 @@ ROOM_FOR_AN_ERROR = 1024 * 1024
 """Bytes of memory that a program has left when an end without words is put down to it having no more."""
 
 
-class Open(msgspec.Struct, frozen=True, array_like=True, tag="open"):
+class OpenRun(msgspec.Struct, frozen=True, array_like=True, tag="open"):
     """Begin a program."""
 
     run: int
@@ -59,7 +59,7 @@ class Deliver(msgspec.Struct, frozen=True, array_like=True, tag="deliver"):
     count: int
 
 
-class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+class CloseRun(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     run: int
 
 
@@ -97,16 +97,16 @@ class Broke(msgspec.Struct, frozen=True, array_like=True, tag="broke"):
     log: str = ""
 
 
-class Checked(msgspec.Struct, frozen=True, array_like=True, tag="checked"):
+class SyntaxChecked(msgspec.Struct, frozen=True, array_like=True, tag="checked"):
     problem: str | None
 
 
-class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
+class RunClosed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
     run: int
 
 
-Request = Open | Deliver | Close | Check
-Answer = Ready | Turned | Broke | Checked | Closed
+Request = OpenRun | Deliver | CloseRun | Check
+Answer = Ready | Turned | Broke | SyntaxChecked | RunClosed
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
@@ -118,12 +118,12 @@ read_answer = _answers.decode
 def fits(answer: Answer, request: Request) -> bool:
     """Whether it is an answer to that."""
     match request:
-        case Open(run) | Deliver(run):
+        case OpenRun(run) | Deliver(run):
             return isinstance(answer, Turned | Broke) and answer.run == run
-        case Close(run):
-            return isinstance(answer, Closed) and answer.run == run
+        case CloseRun(run):
+            return isinstance(answer, RunClosed) and answer.run == run
         case Check():
-            return isinstance(answer, Checked)
+            return isinstance(answer, SyntaxChecked)
 
 
 def packed(message: Request | Answer) -> bytes:

@@ -31,7 +31,7 @@ _encoder = msgspec.json.Encoder()
 _many_digits = re.compile(rb"\d{16}").search
 
 
-def opening(run: int, program: Program) -> frames.Open:
+def opening(run: int, program: Program) -> frames.OpenRun:
     if not whole(program.source):
         raise ProgramError("syntax", HALF)
     limits = program.limits
@@ -45,7 +45,7 @@ def opening(run: int, program: Program) -> frames.Open:
     given = _json(setup, "what it is given")
     if _many_digits(given) and (large := list(_large(setup["data"]))):
         given = _json({**setup, "large": large}, "what it is given")
-    return frames.Open(run, program.source, program.name, given, limits.memory, limits.cpu, limits.output)
+    return frames.OpenRun(run, program.source, program.name, given, limits.memory, limits.cpu, limits.output)
 
 
 def result_of(delivery: Delivery) -> bytes:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from windlass.sandbox.machine import Guest
 
-__all__ = ["Meter"]
+__all__ = ["CpuMeter"]
 
 LOOK = 0.01
 """Seconds between two looks at a running guest."""
@@ -24,7 +24,7 @@ class Epoch(Protocol):
     def increment_epoch(self) -> None: ...
 
 
-class Meter:
+class CpuMeter:
     """Belongs to the main thread, in which the guests run. Begin and end do not nest."""
 
     def __init__(self, engine: Epoch) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.ports import Delivery, Health, Program, ProgramError, Turn
+from windlass.ports import Delivery, Health, Program, ProgramError, ProgramTurn
 from windlass.process import Supervisor
 from windlass.sandbox import frames
 from windlass.sandbox.messages import HALF, Nonsense, delivering, opening, portions, result_of, said, value_of, whole
 from windlass.sandbox.quickjs import VERSION
-from windlass.sandbox.workers import IDLE, Attendant, Pool, WorkerLost, start
+from windlass.sandbox.workers import IDLE, WorkerLost, WorkerPool, WorkerProcess, start
 
 __all__ = ["Run", "WasmSandbox"]
 
@@ -33,7 +33,7 @@ class WasmSandbox:
     version = VERSION
 
     def __init__(self, supervisor: Supervisor, cache: Path, most: int | None = None, idle: float = IDLE) -> None:
-        self._pool = Pool(lambda: start(supervisor, cache), most, idle)
+        self._pool = WorkerPool(lambda: start(supervisor, cache), most, idle)
         self._numbers = itertools.count(1)
 
     async def open(self, program: Program) -> Run:
@@ -51,7 +51,7 @@ class WasmSandbox:
                 answer = await worker.ask(frames.Check(source, "program.js"), CHECK_CPU)
         except WorkerLost as error:
             raise ProgramError("lost", str(error)) from error
-        return answer.problem if isinstance(answer, frames.Checked) else "the sandbox could not look at it"
+        return answer.problem if isinstance(answer, frames.SyntaxChecked) else "the sandbox could not look at it"
 
     async def health(self) -> Health:
         try:
@@ -73,11 +73,11 @@ class WasmSandbox:
 class Run:
     """One run of one program, in whichever worker of a pool."""
 
-    def __init__(self, pool: Pool, number: int, program: Program) -> None:
+    def __init__(self, pool: WorkerPool, number: int, program: Program) -> None:
         self._pool = pool
         self._number = number
         self._program = program
-        self._worker: Attendant | None = None
+        self._worker: WorkerProcess | None = None
         self._turning = False
         self._park_then = False
         """It was let go of in the middle of a turn, which leads to where the next one goes on."""
@@ -89,10 +89,10 @@ class Run:
         self._failed: list[int] = []
         self._result = _NONE_YET
 
-    async def begin(self) -> Turn:
+    async def begin(self) -> ProgramTurn:
         return await self._turn(())
 
-    async def deliver(self, results: Sequence[Delivery]) -> Turn:
+    async def deliver(self, results: Sequence[Delivery]) -> ProgramTurn:
         self._failed += [result.number for result in results if result.error is not None]
         return await self._turn([result_of(result) for result in results])
 
@@ -106,7 +106,7 @@ class Run:
     async def close(self) -> None:
         self.park()
 
-    async def _turn(self, results: Sequence[bytes]) -> Turn:
+    async def _turn(self, results: Sequence[bytes]) -> ProgramTurn:
         self._turning, self._park_then = True, False
         try:
             return await self._tried(results)
@@ -118,7 +118,7 @@ class Run:
             if self._park_then:
                 self.park()
 
-    async def _tried(self, results: Sequence[bytes]) -> Turn:
+    async def _tried(self, results: Sequence[bytes]) -> ProgramTurn:
         # Those that were there before may have died while nobody looked: only new ones count.
         before, lost = set(self._pool.workers), 0
         while True:
@@ -133,7 +133,7 @@ class Run:
                 if lost == TRIES:
                     raise ProgramError("lost", str(error)) from error
 
-    async def _in(self, worker: Attendant | None, results: Sequence[bytes]) -> Turn:
+    async def _in(self, worker: WorkerProcess | None, results: Sequence[bytes]) -> ProgramTurn:
         async with self._pool.lease(worker) as leased:
             leased.hold(self._number, self._let_go)
             try:
@@ -155,7 +155,7 @@ class Run:
         self._handed_in += results
         return turn
 
-    async def _make(self, worker: Attendant) -> frames.Answer:
+    async def _make(self, worker: WorkerProcess) -> frames.Answer:
         """The program in a worker, as far as it was when it was let go of."""
         answer = await worker.ask(opening(self._number, self._program), self._program.limits.cpu)
         if not self._begun:
@@ -186,7 +186,7 @@ class Run:
         log = broke.log[: self._program.limits.log]
         return ProgramError(broke.trouble, broke.message[:LONGEST_MESSAGE], call=call, log=log)
 
-    def _understood(self, answer: frames.Answer, delivered: int) -> Turn:
+    def _understood(self, answer: frames.Answer, delivered: int) -> ProgramTurn:
         """How far it came. Nothing is noted before all of it is understood: it may have to be made again."""
         if not isinstance(answer, frames.Turned):
             assert isinstance(answer, frames.Broke), "see frames.fits"
@@ -202,7 +202,7 @@ class Run:
         cpu = min(max(0.0, answer.cpu), 2 * self._program.limits.cpu)
         memory = min(max(0, answer.memory), self._program.limits.memory)
         if self._issued > len(self._handed_in) + delivered:
-            return Turn(calls, log, cpu=cpu, memory=memory)
+            return ProgramTurn(calls, log, cpu=cpu, memory=memory)
         if result is _NONE_YET:
             # QuickJS drops what follows from a promise for which it has no room.
             if self._program.limits.memory - answer.memory < frames.ROOM_FOR_AN_ERROR:
@@ -212,7 +212,7 @@ class Run:
         if answer.unhandled > 0:
             call = self._failed[-1] if self._failed else None
             raise ProgramError("unhandled", "a promise was rejected, and nothing awaited it", call=call)
-        return Turn(calls, log, True, result, cpu, memory)
+        return ProgramTurn(calls, log, True, result, cpu, memory)
 
 
 def _diverged() -> ProgramError:

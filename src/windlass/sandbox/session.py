@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from windlass.ports import Trouble
-from windlass.sandbox.frames import ROOM_FOR_AN_ERROR, Broke, Deliver, Open, Turned
+from windlass.sandbox.frames import ROOM_FOR_AN_ERROR, Broke, Deliver, OpenRun, Turned
 from windlass.sandbox.machine import Guest, Machine, Trapped
-from windlass.sandbox.meter import Meter
+from windlass.sandbox.meter import CpuMeter
 
-__all__ = ["Ended", "Session", "problem_of"]
+__all__ = ["Ended", "GuestSession", "problem_of"]
 
 MOST_AT_ONCE = 16 * 1024 * 1024
 """Bytes of the calls and the log of one turn."""
@@ -37,7 +37,7 @@ class Ended(Exception):
         return Broke(run, self.trouble, self.message[:LONGEST_MESSAGE], self.call, self.log)
 
 
-class _State(msgspec.Struct):
+class _PreludeState(msgspec.Struct):
     """What of the prelude's state matters here; the calls are passed on as they are."""
 
     breach: str
@@ -46,7 +46,7 @@ class _State(msgspec.Struct):
     log: str
 
 
-_state: msgspec.json.Decoder[_State] = msgspec.json.Decoder(_State)
+_state: msgspec.json.Decoder[_PreludeState] = msgspec.json.Decoder(_PreludeState)
 
 _BREACHES: dict[str, Trouble] = {"calls": "calls", "log": "log", "output": "output"}
 """Limits that the prelude counts. One that was crossed ends the program, whether it caught the error or not."""
@@ -63,8 +63,8 @@ _SAID: dict[Trouble, str] = {
 }
 
 
-class Session:
-    def __init__(self, machine: Machine, meter: Meter, opened: Open) -> None:
+class GuestSession:
+    def __init__(self, machine: Machine, meter: CpuMeter, opened: OpenRun) -> None:
         self._machine, self._meter = machine, meter
         self._opened = opened
         self._guest: Guest | None = None
@@ -137,7 +137,7 @@ class Session:
             ended.log = seen.log
             raise
 
-    def _result(self, guest: Guest, seen: _State) -> bytes | None:
+    def _result(self, guest: Guest, seen: _PreludeState) -> bytes | None:
         if seen.finished not in ("", "done"):
             raise self._thrown(guest, seen)
         if (breach := _BREACHES.get(seen.breach)) is not None:
@@ -149,7 +149,7 @@ class Session:
             raise Ended("output", f"the result is larger than {self._opened.output} bytes")
         return result
 
-    def _thrown(self, guest: Guest, seen: _State) -> Ended:
+    def _thrown(self, guest: Guest, seen: _PreludeState) -> Ended:
         said = guest.text_of(self._call(guest, "result"), LONGEST_MESSAGE) or ""
         message = _without_us(said, self._opened.name, len(FUNCTION[0]))
         full = self._opened.memory - guest.size < ROOM_FOR_AN_ERROR
@@ -215,7 +215,7 @@ def _read(guest: Guest, around: tuple[str, str], source: str, name: str, *, run:
     return value
 
 
-def problem_of(machine: Machine, meter: Meter, source: str, name: str, memory: int, cpu: float) -> str | None:
+def problem_of(machine: Machine, meter: CpuMeter, source: str, name: str, memory: int, cpu: float) -> str | None:
     """What is wrong with a program's text, of which nothing is run."""
     guest = machine.guest(memory)
     meter.begin(guest, cpu)

@@ -16,8 +16,8 @@ from windlass.sandbox import frames
 from windlass.sandbox.compiled import load
 from windlass.sandbox.lockdown import lock_down
 from windlass.sandbox.machine import Machine
-from windlass.sandbox.meter import Meter
-from windlass.sandbox.session import Ended, Session, problem_of
+from windlass.sandbox.meter import CpuMeter
+from windlass.sandbox.session import Ended, GuestSession, problem_of
 
 __all__ = ["main"]
 
@@ -26,14 +26,14 @@ CHECK_CPU = 2.0
 
 
 class Worker:
-    def __init__(self, machine: Machine, meter: Meter) -> None:
+    def __init__(self, machine: Machine, meter: CpuMeter) -> None:
         self._machine, self._meter = machine, meter
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, GuestSession] = {}
 
     def answer(self, request: frames.Request) -> frames.Answer:
         match request:
-            case frames.Open(run):
-                session = Session(self._machine, self._meter, request)
+            case frames.OpenRun(run):
+                session = GuestSession(self._machine, self._meter, request)
                 self._sessions[run] = session
                 return self._turn(run, session)
             case frames.Deliver(run):
@@ -41,15 +41,17 @@ class Worker:
                 if known is None:
                     return frames.Broke(run, "lost", "it is not here any more")
                 return self._turn(run, known, request)
-            case frames.Close(run):
+            case frames.CloseRun(run):
                 gone = self._sessions.pop(run, None)
                 if gone is not None:
                     gone.close()
-                return frames.Closed(run)
+                return frames.RunClosed(run)
             case frames.Check(source, name):
-                return frames.Checked(problem_of(self._machine, self._meter, source, name, CHECK_MEMORY, CHECK_CPU))
+                return frames.SyntaxChecked(
+                    problem_of(self._machine, self._meter, source, name, CHECK_MEMORY, CHECK_CPU)
+                )
 
-    def _turn(self, run: int, session: Session, results: frames.Deliver | None = None) -> frames.Answer:
+    def _turn(self, run: int, session: GuestSession, results: frames.Deliver | None = None) -> frames.Answer:
         try:
             return session.begin() if results is None else session.deliver(results)
         except Ended as ended:
@@ -86,12 +88,12 @@ def _all_of(sink: int, data: bytes) -> None:
 
 def main(cache: str) -> None:
     engine, module = load(Path(cache))
-    worker = Worker(Machine(engine, module), Meter(engine))
+    worker = Worker(Machine(engine, module), CpuMeter(engine))
     # What is loaded late would be loaded after the doors are shut: run one program of every kind first.
     for source in ("return 1", "throw 1", "throw new Error('x')", "}", "tools.a({}); return {}"):
-        opened = frames.Open(0, source, "warm.js", WARM, 8 << 20, 5.0, 1 << 10)
+        opened = frames.OpenRun(0, source, "warm.js", WARM, 8 << 20, 5.0, 1 << 10)
         frames.packed(worker.answer(opened))
-        worker.answer(frames.read_request(frames.packed(frames.Close(0))[frames.HEADER :]))
+        worker.answer(frames.read_request(frames.packed(frames.CloseRun(0))[frames.HEADER :]))
     layers = lock_down()
     _all_of(1, frames.packed(frames.Ready(layers)))
     serve(worker, 0, 1)

@@ -23,7 +23,7 @@ from windlass.process import Process, ProcessLost, SpawnError, Supervisor
 from windlass.process.pipes import PIPE
 from windlass.sandbox import frames
 
-__all__ = ["Attendant", "Pool", "WorkerLost", "attended", "start"]
+__all__ = ["WorkerLost", "WorkerPool", "WorkerProcess", "attended", "start"]
 
 
 IMPATIENCE = 0.05
@@ -32,23 +32,25 @@ IDLE = 60.0
 """Seconds without anything in it, after which a worker is ended."""
 
 
-class Pool:
-    def __init__(self, start: Callable[[], Awaitable[Attendant]], most: int | None = None, idle: float = IDLE) -> None:
+class WorkerPool:
+    def __init__(
+        self, start: Callable[[], Awaitable[WorkerProcess]], most: int | None = None, idle: float = IDLE
+    ) -> None:
         self._start = start
         self._idle = idle
         self._most = most or max(2, min(8, (os.cpu_count() or 1)))
-        self.workers: list[Attendant] = []
+        self.workers: list[WorkerProcess] = []
         self._starting: set[asyncio.Task[Any] | None] = set()
         self._apart_tasks: set[asyncio.Task[None]] = set()
-        self._anyone: deque[asyncio.Future[Attendant]] = deque()
+        self._anyone: deque[asyncio.Future[WorkerProcess]] = deque()
         """Those who can use any worker."""
-        self._pinned: dict[Attendant, deque[asyncio.Future[Attendant]]] = {}
+        self._pinned: dict[WorkerProcess, deque[asyncio.Future[WorkerProcess]]] = {}
         """Those whose program is in this one."""
         self._reaper: asyncio.TimerHandle | None = None
         self._closed = False
 
     @asynccontextmanager
-    async def lease(self, worker: Attendant | None = None) -> AsyncIterator[Attendant]:
+    async def lease(self, worker: WorkerProcess | None = None) -> AsyncIterator[WorkerProcess]:
         """The right to ask a worker: this one, or any. WorkerLost if this one is gone, or none can be had."""
         leased = await self._get(worker)
         try:
@@ -76,7 +78,7 @@ class Pool:
 
     # -- who gets which --------------------------------------------------------------------------
 
-    async def _get(self, worker: Attendant | None) -> Attendant:
+    async def _get(self, worker: WorkerProcess | None) -> WorkerProcess:
         if self._closed:
             raise WorkerLost("the sandbox is closed")
         if worker is not None and not worker.alive:
@@ -85,7 +87,7 @@ class Pool:
         if free is not None:
             free.busy = True
             return free
-        turn: asyncio.Future[Attendant] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
         if worker is not None:
             self._pinned.setdefault(worker, deque()).append(turn)
         else:
@@ -98,13 +100,13 @@ class Pool:
                 self._give_back(turn.result())  # it came in the very moment that nobody wanted it any more
             raise
 
-    def _free(self) -> Attendant | None:
+    def _free(self) -> WorkerProcess | None:
         for dead in [worker for worker in self.workers if not worker.busy and not worker.alive]:
             self._forget(dead)
         free = [worker for worker in self.workers if not worker.busy]
         return min(free, key=lambda worker: len(worker.runs), default=None)
 
-    def _give_back(self, worker: Attendant) -> None:
+    def _give_back(self, worker: WorkerProcess) -> None:
         worker.busy = False
         worker.idle_since = asyncio.get_running_loop().time()
         if not worker.alive:
@@ -126,7 +128,7 @@ class Pool:
             self._apart(self._clear_away(worker))
         self._look_later()
 
-    async def _clear_away(self, worker: Attendant) -> None:
+    async def _clear_away(self, worker: WorkerProcess) -> None:
         with suppress(WorkerLost):  # with it, everything that was in it is gone
             async with self.lease(worker):
                 await worker.clear_away()
@@ -137,7 +139,7 @@ class Pool:
         task.add_done_callback(self._apart_tasks.discard)
         return task
 
-    def _forget(self, worker: Attendant) -> None:
+    def _forget(self, worker: WorkerProcess) -> None:
         if worker in self.workers:
             self.workers.remove(worker)
             self._apart(worker.end())  # those whose programs were in it are told
@@ -212,13 +214,13 @@ MOST_MEMORY = 512 * 1024 * 1024
 class WorkerLost(Exception):
     """The worker is gone. What was in it can be made again elsewhere."""
 
-    def __init__(self, message: str, worker: Attendant | None = None) -> None:
+    def __init__(self, message: str, worker: WorkerProcess | None = None) -> None:
         super().__init__(message)
         self.worker = worker
         """Which one, once it is known."""
 
 
-class Attendant:
+class WorkerProcess:
     """One worker, locked in and waiting."""
 
     def __init__(self, process: Process, layers: tuple[str, ...]) -> None:
@@ -269,7 +271,7 @@ class Attendant:
 
     async def clear_away(self) -> None:
         while self.gone:
-            await self._asked(frames.Close(self.gone.pop()), 1.0)
+            await self._asked(frames.CloseRun(self.gone.pop()), 1.0)
 
     async def _asked(self, request: frames.Request, cpu: float) -> frames.Answer:
         try:
@@ -312,7 +314,7 @@ class Attendant:
 class _Watch:
     """Kills a worker that computes on after its guest's time. Its own meter comes first: this is for one that broke."""
 
-    def __init__(self, worker: Attendant, cpu: float) -> None:
+    def __init__(self, worker: WorkerProcess, cpu: float) -> None:
         self._worker, self._cpu = worker, cpu
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
@@ -342,7 +344,7 @@ async def _answer(process: Process) -> frames.Answer:
     return frames.read_answer(await process.stdout.readexactly(length))
 
 
-async def start(supervisor: Supervisor, cache: Path) -> Attendant:
+async def start(supervisor: Supervisor, cache: Path) -> WorkerProcess:
     """A worker that is locked in. Raises WorkerLost with what it said if it cannot be had."""
     if find_spec("wasmtime") is None:
         raise WorkerLost("the sandbox needs wasmtime, which is not installed: pip install 'windlass[code]'")
@@ -351,7 +353,7 @@ async def start(supervisor: Supervisor, cache: Path) -> Attendant:
     return await attended(supervisor, argv)
 
 
-async def attended(supervisor: Supervisor, argv: Sequence[str]) -> Attendant:
+async def attended(supervisor: Supervisor, argv: Sequence[str]) -> WorkerProcess:
     """A process that has said that it is ready."""
     try:
         process = await supervisor.spawn(argv, cwd="/", env={"LANG": "C.UTF-8"}, stdin=PIPE)
@@ -369,7 +371,7 @@ async def attended(supervisor: Supervisor, argv: Sequence[str]) -> Attendant:
     except BaseException:
         await asyncio.shield(process.stop(0))
         raise
-    return Attendant(process, ready.layers)
+    return WorkerProcess(process, ready.layers)
 
 
 def _computed(pid: int) -> float | None:

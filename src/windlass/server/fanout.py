@@ -1,4 +1,4 @@
-"""The last events in memory, shared by all clients (`Ring`), and their writing to each client in rounds (`Fanout`).
+"""The last events in memory, shared by all clients (`RecentEvents`), and writing them to clients in rounds (`Fanout`).
 
 No client has a queue: it has a cursor, the position of the last event that it was given. While the ring holds what
 follows, it is served from there; one that has fallen behind the ring is too slow, and is told so.
@@ -20,7 +20,7 @@ from windlass.clock import Clock, SystemClock, iso
 from windlass.errors import WindlassError
 from windlass.server.stream_messages import StreamMessage, text_frame
 
-__all__ = ["DirectConnection", "Fanout", "Ring", "StreamClient", "TooSlow", "heartbeat_text"]
+__all__ = ["DirectConnection", "Fanout", "RecentEvents", "StreamClient", "TooSlow", "heartbeat_text"]
 
 ENOUGH = 64 * 1024
 """Bytes that wait for a client, from which on it gets no more."""
@@ -97,7 +97,7 @@ class Fanout:
         for client in self._clients:
             client.fail(error)
 
-    async def push(self, ring: Ring) -> float:
+    async def push(self, ring: RecentEvents) -> float:
         """Write one round. Returns the seconds that the loop was held up by giving out events; 0 if there were none."""
         loop = asyncio.get_running_loop()
         pieces: _Pieces = {}
@@ -115,7 +115,7 @@ class Fanout:
                 client.written_at = now
         return spent + loop.time() - now if wrote else 0.0
 
-    def _serve(self, client: StreamClient, ring: Ring, pieces: _Pieces, now: float) -> bool:
+    def _serve(self, client: StreamClient, ring: RecentEvents, pieces: _Pieces, now: float) -> bool:
         if client.direct.waiting > ENOUGH:
             client.full_since = now if client.full_since is None else client.full_since
             if now - client.full_since > self._stall or client.cursor < ring.floor:
@@ -156,7 +156,7 @@ class TooSlow(WindlassError):
         super().__init__("the client reads too slowly", advice=("connect again with after=…: nothing is lost",))
 
 
-class Ring:
+class RecentEvents:
     """Events in the order of their positions, the oldest dropped when there are too many."""
 
     def __init__(self, floor: int, most_bytes: int = MOST_BYTES, most_events: int = MOST_EVENTS) -> None:

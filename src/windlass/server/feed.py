@@ -21,7 +21,7 @@ from windlass.engine.engine import Engine
 from windlass.errors import JournalError, UsageError
 from windlass.ports import Journal
 from windlass.redact import Redactor
-from windlass.server.fanout import MOST_AT_ONCE, MOST_BYTES, MOST_EVENTS, Fanout, Ring
+from windlass.server.fanout import MOST_AT_ONCE, MOST_BYTES, MOST_EVENTS, Fanout, RecentEvents
 from windlass.server.stream_messages import MessageEncoder, StreamMessage
 
 __all__ = ["Feed", "Subscription"]
@@ -65,7 +65,7 @@ class Feed:
         self.trouble = ""
         """Error of the journal, while it cannot be read."""
         self._size = (most_bytes, most_events)
-        self.ring = Ring(0, *self._size)
+        self.ring = RecentEvents(0, *self._size)
         self.fanout = Fanout(stall)
         self.turn = asyncio.Lock()
         """Held by the listener who reads a page of the past."""
@@ -218,7 +218,7 @@ class Feed:
         self._begun.clear()
         await self._wanted.wait()
         end = await last_position(self.journal)
-        self.ring = Ring(max(0, end - LOOKBACK), *self._size)
+        self.ring = RecentEvents(max(0, end - LOOKBACK), *self._size)
         self._held.clear()
         self._encoder = MessageEncoder(self.journal, self.redactor)
         self._awake = True

@@ -37,7 +37,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class Refusal(NamedTuple):
+class RequestRefusal(NamedTuple):
     status: int
     title: str
     detail: str
@@ -79,18 +79,20 @@ class Guard:
         else:
             await self._app(scope, receive, send)
 
-    def refusal(self, scope: Scope) -> Refusal | None:
+    def refusal(self, scope: Scope) -> RequestRefusal | None:
         """The reason to refuse a request, or None."""
         headers = _Headers(scope)
         host = headers.only("host")
         name = _name_of(host) if host is not None else None
         if name is None or name not in self._hosts:
-            return Refusal(421, "not this server", "the Host of the request is not a name of this server", _NAME_IT)
+            return RequestRefusal(
+                421, "not this server", "the Host of the request is not a name of this server", _NAME_IT
+            )
         origin = headers.only("origin")
         if headers.count("origin") > 1 or (origin is not None and origin.lower() not in _origins(scope, str(host))):
-            return Refusal(403, "foreign origin", "the request comes from another web page than our own")
+            return RequestRefusal(403, "foreign origin", "the request comes from another web page than our own")
         if headers.only("sec-fetch-site") == "cross-site" and scope["path"] not in PUBLIC:
-            return Refusal(403, "foreign origin", "the request comes from another web page than our own")
+            return RequestRefusal(403, "foreign origin", "the request comes from another web page than our own")
         length = headers.only("content-length")
         if length is not None and (not length.isdigit() or int(length) > self._max_body):
             return _too_long(self._max_body)
@@ -102,12 +104,12 @@ class Guard:
             scope[LET_IN] = True
         return refusal
 
-    def _unknown(self, headers: _Headers, lacks_origin: bool) -> Refusal | None:
+    def _unknown(self, headers: _Headers, lacks_origin: bool) -> RequestRefusal | None:
         kind, _, token = (headers.only("authorization") or "").partition(" ")
         if kind.lower() == "bearer" and self._access.has_token(token.strip()):
             return None
         if not self._access.has_session(_cookie(headers)):
-            return Refusal(401, "not logged in", "a token or a session is needed", _LOG_IN)
+            return RequestRefusal(401, "not logged in", "a token or a session is needed", _LOG_IN)
         return _NO_ORIGIN if lacks_origin else None
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,11 +192,11 @@ def _cookie(headers: _Headers) -> str:
     return ""
 
 
-_NO_ORIGIN = Refusal(403, "no origin", "a browser says where it comes from; this request does not")
+_NO_ORIGIN = RequestRefusal(403, "no origin", "a browser says where it comes from; this request does not")
 
 
-def _too_long(limit: int) -> Refusal:
-    return Refusal(413, "too long", f"a request may bring at most {limit:,} bytes")
+def _too_long(limit: int) -> RequestRefusal:
+    return RequestRefusal(413, "too long", f"a request may bring at most {limit:,} bytes")
 
 
 def _measured(start: Message, length: int) -> Message:
@@ -206,7 +208,7 @@ _LOG_IN = "send `Authorization: Bearer TOKEN` (the token is in server.token in t
 _NAME_IT = "if it is meant to be reached by that name: windlass serve --allow-host NAME"
 
 
-async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(refusal: RequestRefusal, scope: Scope, receive: Receive, send: Send) -> None:
     advice = [refusal.advice] if refusal.advice else []
     body = json.dumps(
         {

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from windlass.errors import UsageError
-from windlass.testing.scripted.conversation import Aside, Asides, ReplyScript, ScriptedConversation, Served
+from windlass.testing.scripted.conversation import Aside, ReplyScript, ScriptedConversation, Served, SideQuestions
 from windlass.testing.scripted.http import Serving
 from windlass.testing.scripted.received import Received
 from windlass.testing.scripted.reply import Reply, ToolUse
@@ -50,7 +50,7 @@ class ScriptedModel:
 
         `models` is what the API lists; a request may name any model.
         """
-        self._conversation = ScriptedConversation(script, aside or Asides(), models)
+        self._conversation = ScriptedConversation(script, aside or SideQuestions(), models)
         self._port = port
         self._serving: Serving | None = None
 

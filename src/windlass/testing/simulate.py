@@ -86,7 +86,7 @@ def simulate(
     kind: type[Simulation] = Simulation,
 ) -> Simulation:
     """Play a script until the execution is finished, or stands before a question that nobody answers."""
-    return _Player(kind(plan, inputs, policy=policy), script or Script(), Random(seed)).play()
+    return _Simulator(kind(plan, inputs, policy=policy), script or Script(), Random(seed)).play()
 
 
 TURNS = 2_000
@@ -94,7 +94,7 @@ TURNS = 2_000
 NEVER = float("inf")
 
 
-class _Player:
+class _Simulator:
     """Looks at what could happen next, and lets the earliest of it happen, or a disturbance."""
 
     def __init__(self, world: Simulation, script: Script, chance: Random) -> None:

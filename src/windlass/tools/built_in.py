@@ -22,14 +22,14 @@ from windlass.settings import Settings
 if TYPE_CHECKING:
     from windlass.tools.mcp import McpTools
 
-__all__ = ["TABLE", "BuiltInTools", "Entry", "ToolSetup"]
+__all__ = ["TABLE", "BuiltInEntry", "BuiltInTools", "ToolSetup"]
 
 
 def _always(settings: Settings) -> bool:
     return True
 
 
-class Entry(NamedTuple):
+class BuiltInEntry(NamedTuple):
     """The module of a built-in tool, and when there is one."""
 
     module: str
@@ -40,13 +40,13 @@ class Entry(NamedTuple):
     """False where the settings leave it without anything to work with."""
 
 
-_FILES = Entry("windlass.tools.files", replaceable=False)
-_HTTP = Entry("windlass.tools.http")
-_MESSAGE = Entry("windlass.tools.message")
-_BROWSER = Entry("windlass.tools.browser")
+_FILES = BuiltInEntry("windlass.tools.files", replaceable=False)
+_HTTP = BuiltInEntry("windlass.tools.http")
+_MESSAGE = BuiltInEntry("windlass.tools.message")
+_BROWSER = BuiltInEntry("windlass.tools.browser")
 
-TABLE: dict[str, Entry] = {
-    "shell": Entry("windlass.tools.shell", replaceable=False),
+TABLE: dict[str, BuiltInEntry] = {
+    "shell": BuiltInEntry("windlass.tools.shell", replaceable=False),
     "files.read": _FILES,
     "files.list": _FILES,
     "files.search": _FILES,
@@ -64,7 +64,7 @@ TABLE: dict[str, Entry] = {
     "http.patch": _HTTP,
     "http.delete": _HTTP,
     "http.download": _HTTP,
-    "search": Entry("windlass.tools.search", available=lambda settings: bool(settings.search.providers)),
+    "search": BuiltInEntry("windlass.tools.search", available=lambda settings: bool(settings.search.providers)),
     "message.email": _MESSAGE,
     "message.send": _MESSAGE,
     "message.webhook": _MESSAGE,
@@ -141,13 +141,13 @@ class BuiltInTools(Mapping[str, Tool]):
     def mcp(self) -> McpTools:
         """The MCP servers that the settings and the files of other programs name. None is started here."""
         from windlass.tools.mcp import McpTools, find_servers
-        from windlass.tools.net import Guard, open_client
+        from windlass.tools.net import AddressGuard, open_client
 
         setup = self._setup
         servers, problems = find_servers(
             setup.settings.mcp, self._folder, env=setup.env, environ=setup.environ, trusted=self._trusted
         )
-        guard = Guard(setup.settings.network)
+        guard = AddressGuard(setup.settings.network)
         return McpTools(
             servers,
             setup.supervisor,

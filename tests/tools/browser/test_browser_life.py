@@ -20,7 +20,7 @@ import windlass
 from windlass import Plan, Step
 from windlass.errors import Category
 from windlass.process import containment
-from windlass.tools.browser.chromium import FRESH, Folder
+from windlass.tools.browser.chromium import FRESH, ProfileFolder
 
 Eventually = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -168,9 +168,9 @@ def _sweep_as_later(folder: Path, left: Path) -> None:
     os.utime(left, (long_ago, long_ago))
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
-        held, another = Folder(), Folder()
+        held, another = ProfileFolder(), ProfileFolder()
         os.utime(held.path, (long_ago, long_ago))
-        Folder().remove()
+        ProfileFolder().remove()
         assert held.path.exists(), "one that somebody holds stays"
         held.remove()
         another.remove()

@@ -16,7 +16,7 @@ from windlass.errors import Category, ToolError, UsageError
 from windlass.ports import health_of
 from windlass.settings import NetworkSettings
 from windlass.tools.http import http_tools
-from windlass.tools.net import Guard, open_client
+from windlass.tools.net import AddressGuard, open_client
 
 MakeWeb = Callable[..., Web]
 
@@ -82,7 +82,7 @@ async def test_h2_without_its_library_a_tool_says_how_to_install_it(web: Web, mo
 
 async def test_h2_a_client_for_others_reaches_no_more_than_the_tools_do() -> None:
     async with serve({"*": reply("here")}) as server:
-        async with open_client(Guard(NetworkSettings(private=("127.0.0.1",)))) as client:
+        async with open_client(AddressGuard(NetworkSettings(private=("127.0.0.1",)))) as client:
             assert (await client.get(server.url())).text == "here"
             for url in ("http://127.0.0.2/", "http://[::1]/", "ftp://127.0.0.1/"):
                 with pytest.raises(ToolError, match=r"(?i)blocked"):

@@ -16,7 +16,7 @@ from windlass.clock import SystemClock
 from windlass.ports import Call, Tool
 from windlass.process import Supervisor
 from windlass.settings.tools import McpServerSettings
-from windlass.tools.mcp import McpTools, Server
+from windlass.tools.mcp import McpServer, McpTools
 
 __all__ = ["SERVERS", "World", "installed", "odd", "raw", "run", "started", "world"]
 
@@ -32,14 +32,14 @@ def installed(*parts: str) -> str:
     return str(path)
 
 
-def raw(behaviour: str, *, timeout: float = 30.0, name: str = "") -> Server:
+def raw(behaviour: str, *, timeout: float = 30.0, name: str = "") -> McpServer:
     args = (str(HERE / "raw_server.py"), behaviour)
-    return Server(name or behaviour, McpServerSettings(command=sys.executable, args=args, timeout=timeout))
+    return McpServer(name or behaviour, McpServerSettings(command=sys.executable, args=args, timeout=timeout))
 
 
-def odd(**more: Any) -> Server:
+def odd(**more: Any) -> McpServer:
     args = (str(HERE / "odd_server.py"),)
-    return Server("odd", McpServerSettings(command=sys.executable, args=args, **more))
+    return McpServer("odd", McpServerSettings(command=sys.executable, args=args, **more))
 
 
 def started(folder: Path) -> list[int]:
@@ -79,7 +79,7 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *servers: Server, environ: Mapping[str, str] | None = None, discover: bool = True, **options: Any
+    folder: Path, *servers: McpServer, environ: Mapping[str, str] | None = None, discover: bool = True, **options: Any
 ) -> AsyncIterator[World]:
     """`environ` is what the user has besides what every process gets to see."""
     env = {"PATH": os.environ["PATH"], "HOME": str(folder)}

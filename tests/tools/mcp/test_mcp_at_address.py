@@ -24,10 +24,10 @@ from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
 from windlass.settings.tools import McpServerSettings, NetworkSettings
-from windlass.tools.mcp import Server
+from windlass.tools.mcp import McpServer
 from windlass.tools.mcp.described import Described
-from windlass.tools.mcp.shelf import Shelf
-from windlass.tools.net.guard import Guard
+from windlass.tools.mcp.shelf import ToolListCache
+from windlass.tools.net.guard import AddressGuard
 from windlass.tools.net.transport import open_client
 
 
@@ -63,8 +63,8 @@ async def answering(answer: Callable[[Request], Awaitable[Response]]) -> AsyncIt
         await serving
 
 
-def at(url: str, **more: Any) -> Server:
-    return Server("web", McpServerSettings(url=url, **more))
+def at(url: str, **more: Any) -> McpServer:
+    return McpServer("web", McpServerSettings(url=url, **more))
 
 
 async def test_tools_at_an_address_are_used_tell_progress_and_change(tmp_path: Path, eventually: Any) -> None:
@@ -144,7 +144,7 @@ async def test_c3_what_http_says_decides_the_category(
     cache = tmp_path / "mcp.json"
     async with answering(answer) as url:
         known = Described("x", "", {"type": "object"}, None, Effect.NONE, False)
-        Shelf(cache, SystemClock()).keep(at(url).digest, [known])
+        ToolListCache(cache, SystemClock()).keep(at(url).digest, [known])
         async with world(tmp_path, at(url), cache=cache) as mcp:
             with pytest.raises(ToolError) as caught:
                 await mcp.use("mcp.web.x")
@@ -177,10 +177,10 @@ async def test_an_address_that_is_no_mcp_server_is_told_and_does_not_hold_anythi
 async def test_the_client_is_made_by_whoever_guards_the_network(tmp_path: Path) -> None:
     async with hosted(tmp_path) as port:
         server = at(f"http://127.0.0.1:{port}/mcp")
-        async with world(tmp_path, server, http=lambda _: open_client(Guard())) as mcp:
+        async with world(tmp_path, server, http=lambda _: open_client(AddressGuard())) as mcp:
             (problem,) = mcp.tools.problems()
             assert "127.0.0.1" in problem
-        guard = Guard(NetworkSettings(private=(f"127.0.0.1:{port}",)))
+        guard = AddressGuard(NetworkSettings(private=(f"127.0.0.1:{port}",)))
         async with world(tmp_path, server, http=lambda _: open_client(guard)) as mcp:
             assert await mcp.use("mcp.web.add", a=2, b=3) == {"result": 5}
             assert await mcp.use("mcp.web.work", steps=1) == {"result": "done"}

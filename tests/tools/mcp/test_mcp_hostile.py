@@ -10,7 +10,7 @@ from mcp_world import odd, raw, run, started, world
 
 from windlass.errors import Category, ToolError
 from windlass.settings.tools import McpServerSettings
-from windlass.tools.mcp import Server
+from windlass.tools.mcp import McpServer
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -124,12 +124,14 @@ async def test_a_server_that_ends_itself_when_asked_for_the_newer_protocol_is_as
 
 
 async def test_servers_that_cannot_be_had_are_told_by_name_and_harm_no_others(tmp_path: Path) -> None:
-    nowhere = Server("nowhere", McpServerSettings(command="no-such-program"))
-    crashing = Server("crashing", McpServerSettings(command="sh", args=("-c", "echo the reason >&2; exit 9")))
-    keyless = Server("keyless", McpServerSettings(url="http://127.0.0.1:1/mcp", headers_env={"X-Key": "NO_SUCH_KEY"}))
-    away = Server("away", McpServerSettings(url="http://127.0.0.1:1/mcp"))
+    nowhere = McpServer("nowhere", McpServerSettings(command="no-such-program"))
+    crashing = McpServer("crashing", McpServerSettings(command="sh", args=("-c", "echo the reason >&2; exit 9")))
+    keyless = McpServer(
+        "keyless", McpServerSettings(url="http://127.0.0.1:1/mcp", headers_env={"X-Key": "NO_SUCH_KEY"})
+    )
+    away = McpServer("away", McpServerSettings(url="http://127.0.0.1:1/mcp"))
     silent = raw("silent", timeout=1.0)
-    wrong = Server("wrong", McpServerSettings(url="ftp://user:pass@h.example/?key=secret"))
+    wrong = McpServer("wrong", McpServerSettings(url="ftp://user:pass@h.example/?key=secret"))
     async with world(tmp_path, nowhere, crashing, keyless, away, wrong, silent, raw("plain")) as mcp:
         assert mcp.names == ["mcp.plain.ok"]
         told = mcp.tools.problems()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from windlass.settings.tools import McpServerSettings
-from windlass.tools.mcp import Server, find_servers
+from windlass.tools.mcp import McpServer, find_servers
 from windlass.tools.mcp.described import distinct, plain
 
 
@@ -30,7 +30,7 @@ class Places:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(data if isinstance(data, str) else json.dumps(data))
 
-    def find(self, **settings: McpServerSettings) -> tuple[dict[str, Server], list[str]]:
+    def find(self, **settings: McpServerSettings) -> tuple[dict[str, McpServer], list[str]]:
         def trusted(folder: Path) -> bool:
             self.asked.append(folder)
             return self.trusts

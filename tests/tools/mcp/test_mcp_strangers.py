@@ -22,23 +22,23 @@ from windlass.errors import ToolError
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
 from windlass.settings.tools import McpServerSettings
-from windlass.tools.mcp import Server
+from windlass.tools.mcp import McpServer
 
 if TYPE_CHECKING:
     from conftest import Project
 
 
-def from_npm(name: str, *args: str) -> Server:
+def from_npm(name: str, *args: str) -> McpServer:
     program = installed("node_modules", ".bin", f"mcp-server-{name}")
-    return Server(name, McpServerSettings(command=program, args=args))
+    return McpServer(name, McpServerSettings(command=program, args=args))
 
 
-def from_pypi(name: str, *args: str) -> Server:
-    return Server(name, McpServerSettings(command=installed("python", "bin", f"mcp-server-{name}"), args=args))
+def from_pypi(name: str, *args: str) -> McpServer:
+    return McpServer(name, McpServerSettings(command=installed("python", "bin", f"mcp-server-{name}"), args=args))
 
 
 @asynccontextmanager
-async def everything_at_an_address(folder: Path, env: dict[str, str]) -> AsyncIterator[Server]:
+async def everything_at_an_address(folder: Path, env: dict[str, str]) -> AsyncIterator[McpServer]:
     """server-everything over streamable HTTP: the older protocol, with sessions."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -51,7 +51,7 @@ async def everything_at_an_address(folder: Path, env: dict[str, str]) -> AsyncIt
             if b"listening" in line:
                 break
         draining = asyncio.create_task(process.stderr.read())
-        yield Server("everything", McpServerSettings(url=f"http://127.0.0.1:{port}/mcp"))
+        yield McpServer("everything", McpServerSettings(url=f"http://127.0.0.1:{port}/mcp"))
         draining.cancel()
 
 

@@ -15,7 +15,7 @@ from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Tool
 from windlass.settings.tools import McpServerSettings
-from windlass.tools.mcp import Server
+from windlass.tools.mcp import McpServer
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -29,8 +29,8 @@ def ailing(starts: int) -> dict[str, Any]:
     return {"command": "sh", "args": ["-c", fails, "sh", sys.executable, str(HERE / "raw_server.py"), "plain"]}
 
 
-def server(name: str, **told: Any) -> Server:
-    return Server(name, McpServerSettings.model_validate(told))
+def server(name: str, **told: Any) -> McpServer:
+    return McpServer(name, McpServerSettings.model_validate(told))
 
 
 async def used(mcp: Any, name: str) -> Any:

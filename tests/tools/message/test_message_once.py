@@ -19,7 +19,7 @@ from message_world import MailServer, World
 import windlass
 from windlass.core import events as ev
 from windlass.errors import Category
-from windlass.tools.message.once import KEPT, Book
+from windlass.tools.message.once import KEPT, MessageLog
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -83,16 +83,16 @@ async def test_h1_a_book_that_breaks_after_the_message_left_does_not_hide_that_i
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
-        with Book(world.work)._open():  # a folder is no book
+        with MessageLog(world.work)._open():  # a folder is no book
             """Never gets here."""
 
-    monkeypatch.setattr(Book, "sent", full)
+    monkeypatch.setattr(MessageLog, "sent", full)
     assert (await world.email())["code"] == 250
     assert any("the message was sent, but" in said for said in world.said)
 
 
 def test_h1_what_was_sent_long_ago_is_forgotten_and_what_nobody_knows_is_not(tmp_path: Path) -> None:
-    book = Book(tmp_path / "messages.db")
+    book = MessageLog(tmp_path / "messages.db")
     for effect in ("sent", "unknown"):
         assert book.begin(effect, "d", 1, "mail", 1.0) is None
     book.sent("sent", "d", {"code": 250}, 1.0)

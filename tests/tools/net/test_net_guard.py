@@ -9,13 +9,13 @@ from loopback import Names
 
 from windlass.errors import Category, ToolError, UsageError
 from windlass.settings import NetworkSettings
-from windlass.tools.net import Guard, Refused
+from windlass.tools.net import AddressGuard, AddressRefused
 
 PUBLIC = ["93.184.216.34"]
 
 
-def guard(names: Names | None = None, **lists: tuple[str, ...]) -> Guard:
-    return Guard(NetworkSettings(**lists), names or Names(example_com=[PUBLIC], sub_example_com=[PUBLIC]))
+def guard(names: Names | None = None, **lists: tuple[str, ...]) -> AddressGuard:
+    return AddressGuard(NetworkSettings(**lists), names or Names(example_com=[PUBLIC], sub_example_com=[PUBLIC]))
 
 
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────
@@ -127,11 +127,11 @@ PRIVATE = [
 @pytest.mark.parametrize("address", PRIVATE)
 async def test_h2_no_address_that_is_not_public_is_reached_by_number_or_by_name(address: str) -> None:
     literal = f"[{address}]" if ":" in address else address
-    with pytest.raises(Refused) as by_number:
+    with pytest.raises(AddressRefused) as by_number:
         await guard().check(f"http://{literal}/")
     assert by_number.value.failure.category is Category.PERMISSION
     assert by_number.value.failure.final
-    with pytest.raises(Refused, match=r"^Blocked: evil\.test \(.*\) is "):
+    with pytest.raises(AddressRefused, match=r"^Blocked: evil\.test \(.*\) is "):
         await guard(Names(evil_test=[[address]])).check("http://evil.test/")
 
 
@@ -145,9 +145,9 @@ async def test_h2_public_addresses_are_reached(address: str) -> None:
 
 
 async def test_h2_one_private_address_among_public_ones_refuses_the_name() -> None:
-    with pytest.raises(Refused, match=r"evil\.test \(10\.0\.0\.1\)"):
+    with pytest.raises(AddressRefused, match=r"evil\.test \(10\.0\.0\.1\)"):
         await guard(Names(evil_test=[[*PUBLIC, "10.0.0.1"]])).check("http://evil.test/")
-    with pytest.raises(Refused, match="link-local"):
+    with pytest.raises(AddressRefused, match="link-local"):
         await guard(Names(evil_test=[["fe80::1%eth0"]])).check("http://evil.test/")
 
 
@@ -242,7 +242,7 @@ async def test_h2_no_look_alike_fits_an_allow_list(host: str) -> None:
         async def __call__(self, name: str, port: int) -> list[str]:
             return PUBLIC
 
-    here = Guard(NetworkSettings(allow=("example.com", "*.example.org")), Anywhere())
+    here = AddressGuard(NetworkSettings(allow=("example.com", "*.example.org")), Anywhere())
     assert not here.allows_host(host)
     with pytest.raises(ToolError):
         await here.check(f"http://{host}/")
@@ -263,7 +263,7 @@ async def test_h2_a_deny_list_holds_before_everything_else_and_for_addresses_too
         names, allow=("*.test", "example.com"), deny=("example.com", "1.1.1.0/24", "box.test"), private=("box.test",)
     )
     for url in ("http://example.com/", "http://EXAMPLE.com./", "http://other.test/", "http://box.test/"):
-        with pytest.raises(Refused, match=r"network\.deny"):
+        with pytest.raises(AddressRefused, match=r"network\.deny"):
             await here.check(url)
     assert not here.allows_host("example.com")
     assert here.allows_host("other.test"), "by its name alone"
@@ -274,7 +274,7 @@ async def test_h2_a_deny_list_holds_before_everything_else_and_for_addresses_too
 
 async def test_h2_private_does_not_add_to_an_allow_list() -> None:
     here = guard(Names(), allow=("example.com",), private=("127.0.0.1",))
-    with pytest.raises(Refused, match=r"network\.allow"):
+    with pytest.raises(AddressRefused, match=r"network\.allow"):
         await here.check("http://127.0.0.1/")
     both = guard(Names(), allow=("127.0.0.1",), private=("127.0.0.1",))
     assert (await both.check("http://127.0.0.1/")).addresses == ("127.0.0.1",)

@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.core.approval import Basis
 from windlass.engine.agents.permits import listed, offers, verdict
-from windlass.engine.code.caller import Origin, Permit, callable_names
+from windlass.engine.code.caller import Permit, ProgramOrigin, callable_names
 from windlass.engine.code.tool import CodeTool
 from windlass.errors import ApprovalOutdated, Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
@@ -68,7 +68,7 @@ class AgentTools:
             permit = await self.allow(name, arguments)
             if permit.denied is not None:
                 return _failed(Category.PERMISSION, permit.denied)
-            inside = self._call.within(use, Origin(self, use), line=tool.is_program, approved=permit.basis)
+            inside = self._call.within(use, ProgramOrigin(self, use), line=tool.is_program, approved=permit.basis)
             try:
                 return ToolReturn(await self._contact.use(tool, arguments, inside))
             except ApprovalOutdated as error:

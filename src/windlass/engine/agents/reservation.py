@@ -22,7 +22,7 @@ from windlass.core.agent import Cost
 from windlass.core.budget import (
     NOTHING,
     Amount,
-    Refusal,
+    ReservationRefused,
     Scope,
     Standing,
     day_start,
@@ -183,7 +183,7 @@ class BudgetReservation:
         if looks > 1:
             self._tell_wait("")
 
-    async def _take(self, call: Amount, scopes: Sequence[Scope], *, beside: bool = False) -> Refusal | None:
+    async def _take(self, call: Amount, scopes: Sequence[Scope], *, beside: bool = False) -> ReservationRefused | None:
         """Reserve what is used and one more call; less than a call where nobody else holds anything.
 
         With `beside`, less also where others hold room: the call cannot be kept from being made.
@@ -209,7 +209,7 @@ class BudgetReservation:
         self.held = _plus(used, call)
         await self.ledger.reserve(self.charge, self.clock.now(), self.held, (), used)
 
-    def _held_by_who_asks(self, refusal: Refusal) -> float | None:
+    def _held_by_who_asks(self, refusal: ReservationRefused) -> float | None:
         """Until when to wait for room when all others here wait for a person's word, who need not be there.
 
         In a day's limit other executions have a share: what they hold comes free without that person.
@@ -299,18 +299,18 @@ class BudgetReservation:
 
     # -- texts -----------------------------------------------------------------------------------
 
-    def _is_reached(self, refusal: Refusal) -> bool:
+    def _is_reached(self, refusal: ReservationRefused) -> bool:
         """There is no room even once all others have settled."""
         return refusal.limit - refusal.spent - _in(self._spent, refusal.unit) < LEAST[refusal.unit]
 
-    def _question(self, refusal: Refusal) -> Held:
+    def _question(self, refusal: ReservationRefused) -> Held:
         spent = refusal.spent + _in(self._spent, refusal.unit)
         more = refusal.limit or (1.0 if refusal.unit == "usd" else 100_000)
         needed = max(refusal.limit, spent) + more
         text = _reached(refusal, spent)
         return Held("budget", text, scope=refusal.scope, needed=needed, unit=refusal.unit)
 
-    def _warn_of(self, refusal: Refusal) -> None:
+    def _warn_of(self, refusal: ReservationRefused) -> None:
         said = "it was started with" if self.contact.state.on_overrun else "the settings say"
         spent = refusal.spent + _in(self._spent, refusal.unit)
         self._warn(f"{_reached(refusal, spent)}; it goes on, as {said}")
@@ -323,7 +323,7 @@ class BudgetReservation:
     def _tell_wait(self, message: str) -> None:
         self.contact.tell(ev.BudgetWaited(self.clock.now(), self.charge.step, self.charge.attempt, message))
 
-    def _tell_worst_case(self, call: Amount, refusal: Refusal) -> None:
+    def _tell_worst_case(self, call: Amount, refusal: ReservationRefused) -> None:
         if not self.noted and not self._proceeds:
             self.noted = True
             most, left = _in(call, refusal.unit), refusal.limit - refusal.spent - _in(self._spent, refusal.unit)
@@ -372,13 +372,13 @@ def _of(scope: Scope, unit: str) -> str:
     return f"{shown(_in(scope.limit, unit), unit)} for {_FOR[scope.name]}"
 
 
-def _reached(refusal: Refusal, spent: float) -> str:
+def _reached(refusal: ReservationRefused, spent: float) -> str:
     word = "is passed" if spent - refusal.limit >= LEAST[refusal.unit] else "is reached"
     limit = f"{shown(refusal.limit, refusal.unit)} for {_FOR[refusal.scope]}"
     return f"the limit of {limit} {word} ({shown(spent, refusal.unit)} spent)"
 
 
-def _waits(refusal: Refusal) -> str:
+def _waits(refusal: ReservationRefused) -> str:
     """Why it waits for others."""
     spent, held, limit = (shown(one, refusal.unit) for one in (refusal.spent, refusal.reserved, refusal.limit))
     return f"waiting for room in the budget for {_FOR[refusal.scope]}: {spent} spent and {held} reserved of {limit}"

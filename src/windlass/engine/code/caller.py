@@ -14,7 +14,7 @@ from windlass.core.program import CallRecord
 from windlass.plan.model import AGENT, CODE, Effect
 from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox
 
-__all__ = ["Caller", "Origin", "Permit", "StepCaller", "Tree", "callable_names"]
+__all__ = ["Caller", "Permit", "ProgramOrigin", "StepCaller", "Tree", "callable_names"]
 
 
 class Permit(NamedTuple):
@@ -159,7 +159,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ProgramOrigin:
     """Where a program comes from; handed on in `Call.origin`."""
 
     caller: Caller

@@ -18,7 +18,7 @@ from windlass.core import events as ev
 from windlass.core.approval import Basis
 from windlass.core.program import CallRecord
 from windlass.core.resources import Resources
-from windlass.engine.code.caller import Origin, Tree
+from windlass.engine.code.caller import ProgramOrigin, Tree
 from windlass.engine.code.failures import raised
 from windlass.engine.offclock import off_the_clock
 from windlass.engine.perform import storable
@@ -36,7 +36,7 @@ UNKNOWN = (
 
 
 @dataclass(slots=True)
-class _Refused(Exception):
+class _CallRefused(Exception):
     """It is not done, or counts for nothing. `seen` is what the program gets to know, if it is more than that."""
 
     failure: Failure
@@ -50,7 +50,7 @@ class Calls:
     call: Call
     contact: Contact
     clock: Clock
-    origin: Origin
+    origin: ProgramOrigin
     tree: Tree
     granted: frozenset[str]
     run: ProgramRun
@@ -66,7 +66,7 @@ class Calls:
         meter = self.call.meter.inner()
         try:
             value, effect = await self._through_the_gates(asked, before, meter)
-        except _Refused as refused:
+        except _CallRefused as refused:
             return self._failed(asked, refused.failure, refused.seen, meter.used)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # it must end as a recorded failure
             task = asyncio.current_task()
@@ -149,11 +149,11 @@ class Calls:
             self.contact.tell(started)
         else:
             await self.contact.record(started)
-        origin = Origin(self.origin.caller, name, self.tree, self.origin.chain, self.granted)
+        origin = ProgramOrigin(self.origin.caller, name, self.tree, self.origin.chain, self.granted)
         inside = self.call.within(name.replace(".", "_"), origin, line=tool.is_program, meter=meter, approved=approved)
         outcome = storable(await self.contact.use(tool, asked.arguments, inside), tool.name)
         if outcome.failure is not None:
-            raise _Refused(outcome.failure)
+            raise _CallRefused(outcome.failure)
         if wrong := self._promised(tool)(outcome.value):
             raise _refused(Category.LOGIC, f"{asked.tool} returned what it does not promise: {wrong[0]}")
         return outcome.value
@@ -177,5 +177,5 @@ class Calls:
         )
 
 
-def _refused(category: Category, message: str, seen: str = "") -> _Refused:
-    return _Refused(Failure(category, message), seen or message)
+def _refused(category: Category, message: str, seen: str = "") -> _CallRefused:
+    return _CallRefused(Failure(category, message), seen or message)

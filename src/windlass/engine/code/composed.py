@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.decide import Policy
-from windlass.engine.code.caller import Origin, StepCaller
+from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.engine.code.failures import failure_of
 from windlass.engine.code.grounds import program_basis
-from windlass.engine.code.running import Desk, run_program
+from windlass.engine.code.running import ProgramDeps, run_program
 from windlass.engine.code.tool import limits_of
 from windlass.errors import Category, Failure, ToolError
 from windlass.plan.model import Effect
@@ -34,7 +34,7 @@ class Composed(Tool):
     composed: ComposedTool
     is_program = True
 
-    def __init__(self, composed: ComposedTool, desk: Desk, policy: Policy, shelf: Shelf) -> None:
+    def __init__(self, composed: ComposedTool, desk: ProgramDeps, policy: Policy, shelf: Shelf) -> None:
         self.composed, self.desk, self.policy, self.shelf = composed, desk, policy, shelf
         self.name = composed.name
         self.description = composed.description or f"The composed tool {composed.name}."
@@ -63,7 +63,11 @@ class Composed(Tool):
         if call.contact is None:
             raise ToolError("a composed tool needs an execution to work for", category=Category.LOGIC)
         spec = call.contact.step.spec
-        origin = call.origin if isinstance(call.origin, Origin) else Origin(StepCaller(call.contact, self.policy))
+        origin = (
+            call.origin
+            if isinstance(call.origin, ProgramOrigin)
+            else ProgramOrigin(StepCaller(call.contact, self.policy))
+        )
         self._bounded(origin)
         grants = self.composed.grants
         if origin.tree is None and spec.tool == self.name and spec.grants is not None:
@@ -87,7 +91,7 @@ class Composed(Tool):
             raise ToolError.of(Failure(Category.LOGIC, message, kind="marshal"))
         return value
 
-    def _bounded(self, origin: Origin) -> None:
+    def _bounded(self, origin: ProgramOrigin) -> None:
         if self.name in origin.chain:
             path = " → ".join((*origin.chain, self.name))
             raise ToolError.of(failure_of(ProgramError("depth", f"a composed tool cannot call itself: {path}")))
@@ -99,7 +103,7 @@ class Composed(Tool):
 class ComposedTools:
     """The composed tools that there are at the moment, for the registry."""
 
-    def __init__(self, shelf: Shelf, desk: Desk, policy: Policy) -> None:
+    def __init__(self, shelf: Shelf, desk: ProgramDeps, policy: Policy) -> None:
         self._shelf, self._desk, self._policy = shelf, desk, policy
         self._seen: list[Composed] = []
         self._seen_at = float("-inf")

@@ -16,7 +16,7 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.program import CallRecord
-from windlass.engine.code.caller import Origin, Tree
+from windlass.engine.code.caller import ProgramOrigin, Tree
 from windlass.engine.code.calls import Calls
 from windlass.engine.code.failures import failure_of
 from windlass.engine.offclock import off_the_clock
@@ -32,15 +32,15 @@ from windlass.ports import (
     ProgramError,
     ProgramLimits,
     ProgramRun,
+    ProgramTurn,
     Sandbox,
-    Turn,
 )
 
-__all__ = ["Desk", "run_program"]
+__all__ = ["ProgramDeps", "run_program"]
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ProgramDeps:
     """What running a program takes."""
 
     sandbox: Sandbox
@@ -48,9 +48,9 @@ class Desk:
 
 
 async def run_program(
-    desk: Desk,
+    desk: ProgramDeps,
     call: Call,
-    origin: Origin,
+    origin: ProgramOrigin,
     source: str,
     data: Mapping[str, Any],
     *,
@@ -79,10 +79,10 @@ class _Running:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: ProgramDeps,
         call: Call,
         contact: Contact,
-        origin: Origin,
+        origin: ProgramOrigin,
         tree: Tree,
         source: str,
         data: Mapping[str, Any],
@@ -162,7 +162,7 @@ class _Running:
 
     # -- calls that are new ----------------------------------------------------------------------
 
-    def _take(self, turn: Turn, calls: Calls) -> None:
+    def _take(self, turn: ProgramTurn, calls: Calls) -> None:
         if turn.log:
             self._tree.logged(turn.log)
             self._call.output("log", turn.log)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windlass.engine.code.caller import Origin, callable_names
+from windlass.engine.code.caller import ProgramOrigin, callable_names
 from windlass.engine.code.typings import declarations
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
@@ -88,7 +88,7 @@ class CodeSearch(Tool):
 
 def _there(call: Call) -> list[Tool]:
     """The tools of whoever asks."""
-    if isinstance(call.origin, Origin):
+    if isinstance(call.origin, ProgramOrigin):
         caller = call.origin.caller
         return [tool for name in call.origin.names() if (tool := caller.tool(name)) is not None]
     if call.contact is None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from windlass.core.decide import Policy
 from windlass.core.scope import scope_of
-from windlass.engine.code.caller import Origin, StepCaller
+from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.engine.code.grounds import program_basis
-from windlass.engine.code.running import Desk, run_program
+from windlass.engine.code.running import ProgramDeps, run_program
 from windlass.engine.code.typings import declarations
 from windlass.errors import Category, PlanInvalid, Problem, ToolError
 from windlass.plan.model import CODE, Effect, Plan
@@ -55,7 +55,7 @@ class CodeTool(Tool):
     schema = _SCHEMA
     is_program = True
 
-    def __init__(self, desk: Desk, policy: Policy) -> None:
+    def __init__(self, desk: ProgramDeps, policy: Policy) -> None:
         self.desk, self.policy = desk, policy
 
     def briefed(self, tools: Iterable[Tool]) -> str:
@@ -92,7 +92,7 @@ class CodeTool(Tool):
         contact = call.contact
         if contact is None:
             raise ToolError("a program needs an execution to work for", category=Category.LOGIC)
-        ours = call.origin if isinstance(call.origin, Origin) else None
+        ours = call.origin if isinstance(call.origin, ProgramOrigin) else None
         limits = limits_of(arguments.get("limits"))
         data: dict[str, Any] = {"args": arguments.get("args", {})}
         if ours is None:
@@ -103,7 +103,7 @@ class CodeTool(Tool):
         return await run_program(
             self.desk,
             call,
-            ours or Origin(StepCaller(contact, self.policy)),
+            ours or ProgramOrigin(StepCaller(contact, self.policy)),
             arguments["source"],
             data,
             grants=None if grants is None else tuple(grants),

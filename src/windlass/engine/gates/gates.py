@@ -22,7 +22,7 @@ from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, c
 from windlass.engine.gates.ending import to_its_end
 from windlass.engine.gates.memory import MemoryGateBook
 from windlass.engine.gates.outflow import OutputCap
-from windlass.engine.gates.places import Places
+from windlass.engine.gates.places import Slots
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
 from windlass.plan.model import Effect, Step
@@ -46,7 +46,7 @@ class Gates:
         """`places` is the folder in which processes share how many uses there are; without one, each has its own."""
         self.book = book or MemoryGateBook()
         self.terms = terms or TermsOfUse()
-        self._places = Places(places)
+        self._places = Slots(places)
         self.clock = clock or SystemClock()
 
     def close(self) -> None:

@@ -19,14 +19,14 @@ from typing import Any
 from windlass.engine.gates.places import take_place, wait_for_place
 from windlass.settings import LoadSettings
 
-__all__ = ["Intake"]
+__all__ = ["Admission"]
 
 FRESH = 1.0
 """Seconds for which what was seen of memory and disk is taken as it is."""
 LOOK_AGAIN = 0.25
 
 
-class Intake:
+class Admission:
     def __init__(
         self,
         settings: LoadSettings | None = None,

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-__all__ = ["Places", "take_place", "wait_for_place"]
+__all__ = ["Slots", "take_place", "wait_for_place"]
 
 LOOK_AGAIN = 0.05
 
 
-class Places:
+class Slots:
     def __init__(self, folder: Path | None) -> None:
         """Without a folder, the places are those of this process alone."""
         self._folder = folder

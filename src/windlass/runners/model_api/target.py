@@ -88,7 +88,7 @@ def choose(
     named: str | None, *, default: str | None, env: Mapping[str, str], base_url: str | None
 ) -> ModelTarget | Failure:
     """The target that a name means here, or why there is none."""
-    places = _Places(env, base_url)
+    places = _ModelProviders(env, base_url)
     name = (named or default or "").strip()
     if not name:
         return places.unnamed()
@@ -113,7 +113,7 @@ def choose(
     return found
 
 
-class _Places:
+class _ModelProviders:
     """Where models can be had, by what the user has set."""
 
     def __init__(self, env: Mapping[str, str], base_url: str | None) -> None:

@@ -40,7 +40,7 @@ __all__ = [
     "Engines",
     "ExecutionCalls",
     "QuestionRelay",
-    "Reply",
+    "QuestionReply",
     "Wait",
     "Workdir",
     "can_ask",
@@ -109,9 +109,9 @@ class ExecutionCalls:
     ) -> CallResult:
         """Wait for it, passing its questions on to whoever sits at the client; the time they take does not count."""
         reporter, late = ProgressReporter(relay.ctx), list(notes)
-        reply: Reply | InputRequiredResult | None = relay.take()
+        reply: QuestionReply | InputRequiredResult | None = relay.take()
         while True:
-            if isinstance(reply, Reply) and reply.answer is not None:
+            if isinstance(reply, QuestionReply) and reply.answer is not None:
                 late += await _pass_on(engine, relay.execution or execution, reply, said_by(relay.ctx))
             seen = await watch(engine, execution, wait_s, until, reporter, self.stopping)
             question = relay.open(questions(seen.state)) if wait_s > 0 else None
@@ -125,7 +125,7 @@ class ExecutionCalls:
 
 async def _ask(
     engine: Engine, execution: str, relay: QuestionRelay, question: QuestionView
-) -> Reply | InputRequiredResult | None:
+) -> QuestionReply | InputRequiredResult | None:
     """The person's answer; None when somebody else was quicker, and the question is taken off their screen."""
     loop = asyncio.get_running_loop()
     asking = loop.create_task(relay.ask(execution, question))
@@ -139,7 +139,7 @@ async def _ask(
         await asyncio.gather(asking, gone, return_exceptions=True)
 
 
-async def _pass_on(engine: Engine, execution: str, reply: Reply, by: str) -> list[str]:
+async def _pass_on(engine: Engine, execution: str, reply: QuestionReply, by: str) -> list[str]:
     """A person's answer; one that comes too late is a warning, for the call goes on."""
     answer = reply.answer
     assert answer is not None
@@ -168,7 +168,7 @@ KEY = "approval"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class QuestionReply:
     """Reply to a question; without an answer, the question stays open."""
 
     step: str
@@ -184,7 +184,7 @@ class QuestionRelay:
     execution: str | None = None
     asked: list[str] = field(default_factory=list)
     """Digests of what was asked in this call: nothing is asked twice."""
-    pending: Reply | None = None
+    pending: QuestionReply | None = None
     """Reply that the client brings along from the round before."""
 
     @classmethod
@@ -194,9 +194,9 @@ class QuestionRelay:
         kept = json.loads(ctx.request_state)
         said = (ctx.input_responses or {}).get(KEY)
         answer = _answered(said) if isinstance(said, ElicitResult) else None
-        return cls(ctx, kept["execution"], kept["asked"], Reply(kept["step"], kept["digest"], answer))
+        return cls(ctx, kept["execution"], kept["asked"], QuestionReply(kept["step"], kept["digest"], answer))
 
-    def take(self) -> Reply | None:
+    def take(self) -> QuestionReply | None:
         reply, self.pending = self.pending, None
         return reply
 
@@ -206,7 +206,7 @@ class QuestionRelay:
             return None
         return next((q for q in questions if q.kind == "approval" and q.digest not in self.asked), None)
 
-    async def ask(self, execution: str, question: QuestionView) -> Reply | InputRequiredResult:
+    async def ask(self, execution: str, question: QuestionView) -> QuestionReply | InputRequiredResult:
         """The answer, or what the call ends with so that the client gets it."""
         digest = question.digest or ""
         self.asked.append(digest)
@@ -215,9 +215,9 @@ class QuestionRelay:
             try:
                 result = await self.ctx.elicit(message, Answered)
             except ValueError:
-                return Reply(question.step, digest, None)  # what came is no answer to what was asked
+                return QuestionReply(question.step, digest, None)  # what came is no answer to what was asked
             answer = result.data if isinstance(result, AcceptedElicitation) else None
-            return Reply(question.step, digest, answer)
+            return QuestionReply(question.step, digest, answer)
         params = ElicitRequestFormParams(message=message, requested_schema=render_elicitation_schema(Answered))
         kept = {"execution": execution, "asked": self.asked, "step": question.step, "digest": digest}
         return InputRequiredResult(input_requests={KEY: ElicitRequest(params=params)}, request_state=json.dumps(kept))

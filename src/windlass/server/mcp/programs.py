@@ -20,7 +20,7 @@ from windlass.server.mcp.answers import told
 from windlass.server.mcp.call import CallResult, ExecutionCalls, Wait, Workdir
 from windlass.server.mcp.clean import clean
 
-__all__ = ["TOLD_OF_CODE", "Programs"]
+__all__ = ["TOLD_OF_CODE", "ProgramTools"]
 
 MOST_FOUND = 50
 TOLD_OF_CODE = f"""\
@@ -30,7 +30,7 @@ the client ends, and engine_status follows it. The result is the step's output, 
 """Clients cut descriptions off after some 2,000 characters: types would not fit."""
 
 
-class Programs:
+class ProgramTools:
     def __init__(self, calls: ExecutionCalls) -> None:
         self._calls = calls
 

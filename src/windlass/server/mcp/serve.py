@@ -17,7 +17,7 @@ from mcp_types import EmptyResult, SetLevelRequestParams, ToolAnnotations
 from windlass.engine.engine import Engine
 from windlass.server.mcp.call import Engines, ExecutionCalls
 from windlass.server.mcp.driving import Driving, Inside
-from windlass.server.mcp.programs import TOLD_OF_CODE, Programs
+from windlass.server.mcp.programs import TOLD_OF_CODE, ProgramTools
 from windlass.server.mcp.tools import Tools
 from windlass.version import __version__
 
@@ -47,7 +47,7 @@ def mcp_server(
     """
     server = _made()
     calls = ExecutionCalls(engines, driving, stopping)
-    tools, programs = Tools(calls), Programs(calls)
+    tools, programs = Tools(calls), ProgramTools(calls)
     server.add_tool(tools.engine_execute, annotations=ACTS)
     server.add_tool(tools.engine_status, annotations=READS)
     server.add_tool(tools.engine_budget, annotations=READS)

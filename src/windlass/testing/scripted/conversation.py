@@ -2,7 +2,7 @@
 
 The server's thread writes, the test's thread reads: everything that changes, changes under `arrived`.
 
-Asides are side calls of Claude Code and OpenCode that must not use up the script. Both runtimes ask a model for more
+Side questions are calls of Claude Code and OpenCode that must not use up the script. Both runtimes ask a model for more
 than the conversation: session titles, probes of a quota or a model, summaries of web pages and of what was done. A
 request is an aside when all of this holds:
 
@@ -25,7 +25,7 @@ from windlass.testing.scripted.http import Request
 from windlass.testing.scripted.received import Protocol, Received
 from windlass.testing.scripted.reply import Chooser, Reply
 
-__all__ = ["Aside", "Asides", "ReplyScript", "ScriptedConversation", "Served", "answer_to_aside"]
+__all__ = ["Aside", "ReplyScript", "ScriptedConversation", "Served", "SideQuestions", "answer_to_aside"]
 
 AGENT_PROGRAMS = ("claude-cli/", "opencode/")
 SESSIONS = ("x-claude-code-session-id", "x-session-id")
@@ -39,7 +39,7 @@ SIDE_PROMPTS = (
 ANSWER = "Scripted"
 
 
-class Asides:
+class SideQuestions:
     """The rule, and the sessions that have offered tools so far."""
 
     def __init__(self) -> None:

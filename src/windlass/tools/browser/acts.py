@@ -17,7 +17,7 @@ from windlass.tools.browser.arguments import Click, Fill, Links, Open, Press, Re
 from windlass.tools.browser.failures import glance, in_words, outcome_unknown, place_of
 from windlass.tools.browser.session import Tab
 from windlass.tools.net.failures import category_of_status, wait_of
-from windlass.tools.net.guard import Target
+from windlass.tools.net.guard import NetworkTarget
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Response
@@ -43,7 +43,7 @@ _STATES: dict[str, Any] = {"load": "load", "dom": "domcontentloaded", "idle": "n
 _WANTED = {"load": "did not load", "dom": "brought no document", "idle": "did not come to rest"}
 
 
-async def go(tab: Tab, given: Open, target: Target, seconds: float) -> dict[str, Any]:
+async def go(tab: Tab, given: Open, target: NetworkTarget, seconds: float) -> dict[str, Any]:
     """To an address that was checked; what that address leads to is checked by the proxy."""
     async with in_words(tab, _WANTED[given.until], seconds, target.url):
         response = await _goto(tab, target.url, _STATES[given.until], seconds)

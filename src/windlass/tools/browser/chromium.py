@@ -1,6 +1,6 @@
 """Chromium as a process that we own: found, started without a window, kept for the next use, ended with its children.
 
-`Pool` keeps one browser for the process, and starts a new one when it has died. Its folder holds the profile and
+`BrowserPool` keeps one browser for the process, and starts a new one when it has died. Its folder holds the profile and
 temporary files, and is removed with it. The owner holds a lock on the folder for as long as it lives; a folder that
 nobody locks was left behind by a killed engine, and is removed when the next browser starts.
 """
@@ -27,7 +27,7 @@ from windlass.tools.threads import in_thread
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
-__all__ = ["Chromium", "Folder", "Pool", "Running", "find", "health"]
+__all__ = ["BrowserPool", "Chromium", "ProfileFolder", "Running", "find", "health"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 START = 60.0
@@ -87,7 +87,7 @@ def find(settings: BrowserSettings, env: Mapping[str, str]) -> str:
 class Chromium:
     """One that runs."""
 
-    def __init__(self, process: Process, folder: Folder) -> None:
+    def __init__(self, process: Process, folder: ProfileFolder) -> None:
         self.process, self.folder = process, folder
         self.endpoint = ""
         """The address of its controls."""
@@ -97,7 +97,7 @@ class Chromium:
 
     @classmethod
     async def start(cls, program: str, supervisor: Supervisor, env: Mapping[str, str]) -> Self:
-        folder = Folder()
+        folder = ProfileFolder()
         try:
             process = await supervisor.spawn(_command(program, folder), cwd=str(folder.home), env=_env(env, folder))
         except SpawnError as error:
@@ -192,13 +192,13 @@ async def _version(program: str, supervisor: Supervisor, env: Mapping[str, str])
     return said.splitlines()[0]
 
 
-def _command(program: str, folder: Folder) -> list[str]:
+def _command(program: str, folder: ProfileFolder) -> list[str]:
     # As root it cannot build its sandbox, and says so by ending.
     rootly = ("--no-sandbox",) if os.geteuid() == 0 else ()
     return [program, *FLAGS, *rootly, f"--user-data-dir={folder.path / 'profile'}"]
 
 
-def _env(env: Mapping[str, str], folder: Folder) -> dict[str, str]:
+def _env(env: Mapping[str, str], folder: ProfileFolder) -> dict[str, str]:
     """Nothing of the user's: a home of its own, no proxies, no display, no bus."""
     kept = {name: env[name] for name in ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH") if name in env}
     return {"PATH": os.defpath, **kept, "HOME": str(folder.home), "TMPDIR": str(folder.path)}
@@ -211,7 +211,7 @@ FRESH = 60.0
 """Seconds: a folder that is younger may not be locked yet."""
 
 
-class Folder:
+class ProfileFolder:
     def __init__(self) -> None:
         base = tempfile.gettempdir()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base if len(base) <= LONGEST else "/tmp"))
@@ -281,7 +281,7 @@ class Running:
             await self.chromium.stop()
 
 
-class Pool:
+class BrowserPool:
     def __init__(self, settings: BrowserSettings, supervisor: Supervisor, env: Mapping[str, str]) -> None:
         self._settings, self._supervisor, self._env = settings, supervisor, env
         self._running: Running | None = None

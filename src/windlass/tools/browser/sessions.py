@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from windlass.errors import Category, Failure, ToolError
-from windlass.tools.browser.chromium import Pool, Running
+from windlass.tools.browser.chromium import BrowserPool, Running
 from windlass.tools.browser.session import Session, Tab
 from windlass.tools.browser.socks_proxy import SocksProxy
-from windlass.tools.net.guard import Guard
+from windlass.tools.net.guard import AddressGuard
 
 __all__ = ["Sessions"]
 
@@ -28,7 +28,9 @@ REMEMBERED = 1000
 
 
 class Sessions:
-    def __init__(self, pool: Pool, guard: Guard, pages: int, *, idle: float = IDLE, linger: float = LINGER) -> None:
+    def __init__(
+        self, pool: BrowserPool, guard: AddressGuard, pages: int, *, idle: float = IDLE, linger: float = LINGER
+    ) -> None:
         self._pool, self._guard, self._pages = pool, guard, pages
         self._idle, self._linger = idle, linger
         self._places = asyncio.Semaphore(pages)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from windlass.errors import Category, ToolError
-from windlass.tools.net.guard import Guard, Refused
+from windlass.tools.net.guard import AddressGuard, AddressRefused
 from windlass.tools.net.names import host_of
 
 __all__ = ["SocksProxy"]
@@ -31,7 +31,7 @@ _DONE, _NOT_ALLOWED, _UNREACHABLE = 0, 2, 4
 
 
 class SocksProxy:
-    def __init__(self, guard: Guard, ours: set[int]) -> None:
+    def __init__(self, guard: AddressGuard, ours: set[int]) -> None:
         """`ours`: ports of this machine that belong to us; the proxy adds its own."""
         self._guard, self._ours = guard, ours
         self._reasons: dict[tuple[str, int], ToolError] = {}
@@ -126,7 +126,7 @@ class SocksProxy:
             far = await self._connect(host, port)
         except ToolError as error:
             self._remember(host, port, error)
-            await _answer(writer, _NOT_ALLOWED if isinstance(error, Refused) else _UNREACHABLE)
+            await _answer(writer, _NOT_ALLOWED if isinstance(error, AddressRefused) else _UNREACHABLE)
             return None
         self._reasons.pop((host, port), None)
         try:
@@ -143,7 +143,7 @@ class SocksProxy:
             raise ToolError(str(error), category=Category.LOGIC) from None
         addresses = await self._guard.addresses(host, port)
         if port in self._ours and any(_is_here(address) for address in addresses):
-            raise Refused(f"Blocked: {host}:{port} is the browser's own port")
+            raise AddressRefused(f"Blocked: {host}:{port} is the browser's own port")
         failed = "no address"
         for address in addresses:
             try:
@@ -156,7 +156,7 @@ class SocksProxy:
         raise ToolError(f"{host}:{port} cannot be connected to: {failed}", category=Category.TRANSIENT)
 
     def _remember(self, host: str, port: int, error: ToolError) -> None:
-        if isinstance(error, Refused) and len(self._news) < KEPT:
+        if isinstance(error, AddressRefused) and len(self._news) < KEPT:
             self._news[str(error)] = None
         self._reasons.pop((host, port), None)
         if len(self._reasons) >= KEPT:

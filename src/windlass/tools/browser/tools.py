@@ -21,11 +21,11 @@ from windlass.settings import BrowserSettings, NetworkSettings
 from windlass.tools.arguments import Arguments
 from windlass.tools.browser import acts, artifacts, chromium
 from windlass.tools.browser import arguments as told
-from windlass.tools.browser.chromium import Pool
+from windlass.tools.browser.chromium import BrowserPool
 from windlass.tools.browser.session import Tab
 from windlass.tools.browser.sessions import IDLE, LINGER, Sessions
 from windlass.tools.functional import FunctionalTool
-from windlass.tools.net.guard import Guard, Resolver, system_resolver
+from windlass.tools.net.guard import AddressGuard, Resolver, system_resolver
 from windlass.tools.net.names import read_address
 
 __all__ = ["BrowserTools"]
@@ -52,9 +52,9 @@ class BrowserTools:
         """`env` is where PATH is found. `idle`: seconds after which an execution's pages are closed; `linger`: seconds
         that the browser then stays."""
         self._settings, self._supervisor, self._env = settings, supervisor, env
-        self._guard = Guard(network, resolve)
+        self._guard = AddressGuard(network, resolve)
         self._sessions = Sessions(
-            Pool(settings, supervisor, env), self._guard, settings.pages, idle=idle, linger=linger
+            BrowserPool(settings, supervisor, env), self._guard, settings.pages, idle=idle, linger=linger
         )
 
     def tools(self) -> list[Tool]:

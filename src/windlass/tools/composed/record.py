@@ -20,7 +20,7 @@ from windlass.schemas import unusable
 __all__ = [
     "MOST_RECORD",
     "MOST_SOURCE",
-    "Damaged",
+    "DamagedRecord",
     "check_free",
     "check_name",
     "clash",
@@ -44,7 +44,7 @@ _UNSEEN = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that show a text in another order than it is read in."""
 
 
-class Damaged(Exception):
+class DamagedRecord(Exception):
     """A file that is not what it should be; the text says why."""
 
 
@@ -101,24 +101,24 @@ def record_text(tool: ComposedTool) -> str:
 
 
 def from_texts(name: str, source: bytes, record: bytes, *, everywhere: bool) -> ComposedTool:
-    """The tool that two files are; `Damaged` says what is wrong with them."""
+    """The tool that two files are; `DamagedRecord` says what is wrong with them."""
     try:
         found = json.loads(record.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{name}.json is not JSON: {error}") from None
+        raise DamagedRecord(f"{name}.json is not JSON: {error}") from None
     if not isinstance(found, Mapping):
-        raise Damaged(f"{name}.json is not a mapping")
+        raise DamagedRecord(f"{name}.json is not a mapping")
     for key in found:
         if key not in _KEYS:
             near = difflib.get_close_matches(key[:100], _KEYS, 1)
             known = f"did you mean `{near[0]}`?" if near else "there are: " + ", ".join(_KEYS)
-            raise Damaged(f"{name}.json: `{key:.60}` is not known; {known}")
+            raise DamagedRecord(f"{name}.json: `{key:.60}` is not known; {known}")
     if found.get("format") != FORMAT or found["format"] is True:
-        raise Damaged(f"{name}.json: `format` is not {FORMAT}; a newer Windlass may have written it")
+        raise DamagedRecord(f"{name}.json: `format` is not {FORMAT}; a newer Windlass may have written it")
     try:
         text = source.decode()
     except UnicodeDecodeError as error:
-        raise Damaged(f"{name}.js is not UTF-8 text: {error}") from None
+        raise DamagedRecord(f"{name}.js is not UTF-8 text: {error}") from None
     grants = found.get("grants", [])
     tool = ComposedTool(
         name,
@@ -130,7 +130,7 @@ def from_texts(name: str, source: bytes, record: bytes, *, everywhere: bool) -> 
         everywhere=everywhere,
     )
     if wrong := faults(tool):
-        raise Damaged(f"{name}: " + "; ".join(wrong)[:1000])
+        raise DamagedRecord(f"{name}: " + "; ".join(wrong)[:1000])
     return tool
 
 

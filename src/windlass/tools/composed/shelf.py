@@ -26,7 +26,7 @@ from windlass.ports.composed import ComposedTool, Uses
 from windlass.tools.composed.record import (
     MOST_RECORD,
     MOST_SOURCE,
-    Damaged,
+    DamagedRecord,
     check_free,
     check_name,
     clash,
@@ -38,15 +38,15 @@ from windlass.tools.composed.record import (
 )
 from windlass.tools.composed.uses import UsesFile
 
-__all__ = ["ComposedShelf", "Folder", "Found"]
+__all__ = ["ComposedFolder", "ComposedShelf", "FoundTools"]
 
 
 class ComposedShelf:
     """Implements `Shelf`. May be used from several threads, and beside other processes."""
 
     def __init__(self, project: Path, user: Path, reserved: Callable[[], Collection[str]]) -> None:
-        self._project = Folder(project, everywhere=False)
-        self._user = Folder(user, everywhere=True)
+        self._project = ComposedFolder(project, everywhere=False)
+        self._user = ComposedFolder(user, everywhere=True)
         self._reserved = reserved
         """Names of the tools that are not composed ones: theirs are the first words of their names."""
         self._lock = threading.Lock()
@@ -103,10 +103,10 @@ class ComposedShelf:
         return self._place(tool.everywhere).uses.of(tool.name)
 
     @property
-    def _folders(self) -> list[Folder]:
+    def _folders(self) -> list[ComposedFolder]:
         return [self._project, self._user]
 
-    def _place(self, everywhere: bool) -> Folder:
+    def _place(self, everywhere: bool) -> ComposedFolder:
         return self._user if everywhere else self._project
 
     def _look(self) -> tuple[list[ComposedTool], list[str]]:
@@ -138,14 +138,14 @@ _LIMITS = {".js": MOST_SOURCE, ".json": MOST_RECORD}
 _Stamp = tuple[int, int, int, int]
 
 
-class Found(NamedTuple):
+class FoundTools(NamedTuple):
     """The result of a look into a folder."""
 
     tools: dict[str, ComposedTool]
     problems: list[str]
 
 
-class Folder:
+class ComposedFolder:
     def __init__(self, path: Path, *, everywhere: bool) -> None:
         self.path = path
         self.everywhere = everywhere
@@ -155,17 +155,17 @@ class Folder:
         self._room = MOST_BYTES
         """Bytes that may still be read in this look."""
 
-    def look(self) -> Found:
+    def look(self) -> FoundTools:
         """Everything in it; what has not changed is not read again."""
         try:
             with self._opened(fcntl.LOCK_SH) as folder:
                 return self._look(folder)
         except FileNotFoundError:
             self._read = {}
-            return Found({}, [])
+            return FoundTools({}, [])
         except OSError as error:
             self._read = {}
-            return Found({}, [f"{self.path}: {_reason(error)}"])
+            return FoundTools({}, [f"{self.path}: {_reason(error)}"])
 
     def stamp(self) -> int | None:
         """Another one when files came or went."""
@@ -238,7 +238,7 @@ class Folder:
             advice=(f"look at the folder: ls -la {self.path}",),
         )
 
-    def _look(self, folder: int) -> Found:
+    def _look(self, folder: int) -> FoundTools:
         with os.scandir(folder) as entries:
             files = [entry.name for entry in islice(entries, MOST_ENTRIES + 1)]
         problems = []
@@ -261,7 +261,7 @@ class Folder:
         read = {name: self._one(folder, name, present) for name in sorted(names)}
         self._read = {name: kept for name, kept in self._read.items() if name in names}
         tools = {name: found for name, found in read.items() if isinstance(found, ComposedTool)}
-        return Found(tools, problems + [found for found in read.values() if isinstance(found, str)])
+        return FoundTools(tools, problems + [found for found in read.values() if isinstance(found, str)])
 
     def _one(self, folder: int, name: str, present: set[str]) -> ComposedTool | str:
         if f".{name}.json.tmp" in present and f".{name}.js.tmp" not in present:
@@ -273,12 +273,14 @@ class Folder:
             stamps = _stamp(folder, name, ".js", present), _stamp(folder, name, ".json", present)
             self._room -= sum(stamp[2] for stamp in stamps)
             if self._room < 0:
-                raise Damaged(f"{name} is not used: with it, the tools here are larger than {MOST_BYTES >> 20} MiB")
+                raise DamagedRecord(
+                    f"{name} is not used: with it, the tools here are larger than {MOST_BYTES >> 20} MiB"
+                )
             kept = self._read.get(name)
             if kept is not None and kept[0] == stamps:
                 return kept[1]
             found = self._fresh(folder, name)
-        except Damaged as error:
+        except DamagedRecord as error:
             return f"{self.path}: {error}"
         self._read[name] = stamps, found
         return found
@@ -287,7 +289,7 @@ class Folder:
         try:
             source, record = (_content(folder, f"{name}{ending}", most) for ending, most in _LIMITS.items())
             return from_texts(name, source, record, everywhere=self.everywhere)
-        except Damaged as error:
+        except DamagedRecord as error:
             return f"{self.path}: {error}"
 
 
@@ -295,11 +297,11 @@ def _stamp(folder: int, name: str, ending: str, present: set[str]) -> _Stamp:
     file = f"{name}{ending}"
     if file not in present:
         other = ".json" if ending == ".js" else ".js"
-        raise Damaged(f"{name}{other} has no {file} beside it")
+        raise DamagedRecord(f"{name}{other} has no {file} beside it")
     try:
         found = os.stat(file, dir_fd=folder, follow_symlinks=False)
     except OSError as error:
-        raise Damaged(f"{file}: {_reason(error)}") from None
+        raise DamagedRecord(f"{file}: {_reason(error)}") from None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
@@ -308,18 +310,18 @@ def _content(folder: int, file: str, most: int) -> bytes:
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
-        raise Damaged(f"{file}: {_reason(error)}") from None
+        raise DamagedRecord(f"{file}: {_reason(error)}") from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise Damaged(f"{file} is not a regular file")
+            raise DamagedRecord(f"{file} is not a regular file")
         with os.fdopen(fd, "rb", closefd=False) as opened:
             data = opened.read(most + 1)
     except OSError as error:
-        raise Damaged(f"{file}: {_reason(error)}") from None
+        raise DamagedRecord(f"{file}: {_reason(error)}") from None
     finally:
         os.close(fd)
     if len(data) > most:
-        raise Damaged(f"{file} is larger than {most // 1024} KiB")
+        raise DamagedRecord(f"{file} is larger than {most // 1024} KiB")
     return data
 
 

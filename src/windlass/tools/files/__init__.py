@@ -37,18 +37,20 @@ def file_tools(*, disk_floor: int = 0) -> list[Tool]:
         return Changing(*about, floor=disk_floor)
 
     return [
-        Looking("files.read", "Read a text file or a part of it; binary files as base64", m.Read, look.read, m.Seen),
+        Looking(
+            "files.read", "Read a text file or a part of it; binary files as base64", m.Read, look.read, m.FileSeen
+        ),
         Looking(
             "files.list",
             "List a directory, all beneath it, or what fits a pattern",
             m.List,
             look.list_entries,
-            m.Listed,
+            m.FolderListing,
         ),
         Looking(
             "files.search", "Find lines by a regular expression or as plain text", m.Search, search.search, m.Found
         ),
-        changing("files.write", "Write a file, append to it, or only create it", m.Write, op.write, m.Written),
+        changing("files.write", "Write a file, append to it, or only create it", m.Write, op.write, m.FileWritten),
         changing("files.edit", "Replace exact pieces of a text file, all of them or none", m.Edit, op.edit, m.Edited),
         changing(
             "files.patch",

@@ -31,7 +31,7 @@ from secrets import token_hex
 from typing import Any
 
 from windlass.errors import Category, ToolError
-from windlass.tools.files.place import Place, directory, discard, mark
+from windlass.tools.files.place import OpenedPath, directory, discard, mark
 from windlass.tools.files.safe_path import Root
 
 __all__ = [
@@ -90,7 +90,7 @@ class Log:
 
 
 @contextmanager
-def locked(scratch: Path) -> Iterator[Place]:
+def locked(scratch: Path) -> Iterator[OpenedPath]:
     """The scratch folder, ours alone: an attempt that is frozen or slow to die still holds it."""
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -103,7 +103,7 @@ def locked(scratch: Path) -> Iterator[Place]:
                 category=Category.TRANSIENT,
                 advice=("wait for it to end, or end its process",),
             ) from None
-        yield Place(fd, ".", str(scratch))
+        yield OpenedPath(fd, ".", str(scratch))
     finally:
         os.close(fd)
 
@@ -161,9 +161,9 @@ def cross_out(fd: int, offset: int) -> None:
         os.close(log)
 
 
-def recorded(root: Root, home: Place, request: str, attempt: int) -> Any:
+def recorded(root: Root, home: OpenedPath, request: str, attempt: int) -> Any:
     """The result of an earlier attempt that did exactly this, if all is still as it left it; else None."""
-    done = Place(home.fd, DONE, DONE)
+    done = OpenedPath(home.fd, DONE, DONE)
     if done.stat() is None:
         return None
     with directory(done) as fd:
@@ -174,16 +174,16 @@ def recorded(root: Root, home: Place, request: str, attempt: int) -> Any:
     return log.end["result"] if untouched else None
 
 
-def put_away(home: Place) -> None:
+def put_away(home: OpenedPath) -> None:
     """Make room for the next log, which makes it durable. A person may want a finished one taken back later."""
-    done = Place(home.fd, DONE, DONE)
+    done = OpenedPath(home.fd, DONE, DONE)
     if done.stat() is not None:
         done.rename(done.beside(f"{PAST}{token_hex(8)}"))
 
 
-def retire(home: Place, name: str) -> None:
+def retire(home: OpenedPath, name: str) -> None:
     """Drop a log: out of the way first, so that a crash cannot leave half of one to be read."""
-    log = Place(home.fd, name, name)
+    log = OpenedPath(home.fd, name, name)
     if log.stat() is None:
         return
     gone = log.beside(f"undo.gone-{token_hex(8)}")

@@ -17,7 +17,7 @@ from windlass.errors import Category, ToolError
 from windlass.globs import glob_filter
 from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.models import List, Read
-from windlass.tools.files.place import Place, count_read, kind, walk
+from windlass.tools.files.place import OpenedPath, count_read, kind, walk
 from windlass.tools.files.safe_path import Root, names_in
 
 __all__ = ["encode", "list_entries", "path_filter", "read", "regular"]
@@ -30,7 +30,7 @@ def path_filter(glob: str | None) -> Callable[[str], bool]:
         raise ToolError(f"{shown(glob or '')} is not a pattern: {error}", category=Category.CONFIGURATION) from None
 
 
-def regular(place: Place, path: str) -> os.stat_result | None:
+def regular(place: OpenedPath, path: str) -> os.stat_result | None:
     """Status of the regular file at a place; None when nothing is there. Anything else is refused."""
     found = place.stat()
     if path.endswith(("/", "/.")) or (found and stat.S_ISDIR(found.st_mode)):
@@ -136,7 +136,7 @@ def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced
             raise unusable(arguments.path, "is not a directory", "use files.read for a file")
         start = "" if top.path == "." else f"{top.path}/"
 
-        def enter(place: Place) -> bool:
+        def enter(place: OpenedPath) -> bool:
             check()
             return place is top or (arguments.recursive and not root.is_state(place))
 
@@ -153,7 +153,7 @@ def list_entries(root: Root, arguments: List, check: Callable[[], None], reduced
     }
 
 
-def _entry(place: Place, found: os.stat_result) -> dict[str, Any]:
+def _entry(place: OpenedPath, found: os.stat_result) -> dict[str, Any]:
     what = kind(found)
     return {
         "path": place.text,

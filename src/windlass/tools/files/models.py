@@ -21,9 +21,11 @@ __all__ = [
     "Deleted",
     "Edit",
     "Edited",
+    "FileSeen",
+    "FileWritten",
+    "FolderListing",
     "Found",
     "List",
-    "Listed",
     "Move",
     "Moved",
     "Patch",
@@ -31,9 +33,7 @@ __all__ = [
     "Read",
     "Replacement",
     "Search",
-    "Seen",
     "Write",
-    "Written",
     "problems",
 ]
 
@@ -227,7 +227,7 @@ Digest = Annotated[str, Field(description="Of the content, in hexadecimal digits
 Kind = Literal["file", "directory", "link", "other"]
 
 
-class Seen(Arguments):
+class FileSeen(Arguments):
     path: ResultPath
     content: str
     bytes: int = Field(description="How many were read; the next read starts behind them")
@@ -236,20 +236,20 @@ class Seen(Arguments):
     size: int = Field(description="Bytes of the whole file")
 
 
-class Entry(Arguments):
+class FolderEntry(Arguments):
     path: ResultPath
     type: Kind
     bytes: int
     modified: str = Field(description="Like 2026-01-31T12:00:00Z")
 
 
-class Listed(Arguments):
+class FolderListing(Arguments):
     path: ResultPath
-    entries: list[Entry]
+    entries: list[FolderEntry]
     truncated: bool = Field(description="Whether there are more")
 
 
-class Written(Arguments):
+class FileWritten(Arguments):
     path: ResultPath
     bytes: int = Field(description="Of the whole file")
     sha256: Digest
@@ -326,7 +326,7 @@ class Found(Arguments):
     )
 
 
-class WrittenChange(Written):
+class WrittenChange(FileWritten):
     do: Literal["write"]
 
 

@@ -13,9 +13,9 @@ from windlass.faults import fault_point
 from windlass.tools.files.failures import Missing, nearest, nested, outside, shown, unusable
 from windlass.tools.files.look import encode, regular
 from windlass.tools.files.models import Apply, Copy, Delete, Edit, Move, Replacement, Write
-from windlass.tools.files.place import Place, dress, kind, read_chunks, walk, write_chunks
+from windlass.tools.files.place import OpenedPath, dress, kind, read_chunks, walk, write_chunks
 from windlass.tools.files.place import copy as copy_entry
-from windlass.tools.files.preflight import Preflight, Target, need_room, need_write
+from windlass.tools.files.preflight import PathTarget, Preflight, need_room, need_write
 from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.undo import Undo
 
@@ -147,7 +147,7 @@ def make_parents(root: Root, undo: Undo, path: str) -> None:
 
 def replace_content(
     undo: Undo,
-    place: Place,
+    place: OpenedPath,
     old: os.stat_result | None,
     chunks: Iterable[bytes],
     size: int,
@@ -216,7 +216,7 @@ def _nearest_line(text: str, old: str) -> str:
     return f"; the nearest is line {lines[near]}: {shown(near)}" if near else ""
 
 
-def movable(root: Root, place: Place, path: str) -> os.stat_result | None:
+def movable(root: Root, place: OpenedPath, path: str) -> os.stat_result | None:
     """Status of an entry that may be moved or deleted; None when nothing is there."""
     if place.name == ".":
         raise outside(path, "that is the working directory itself")
@@ -241,7 +241,7 @@ def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
         if found is None:
             raise Missing(arguments.source, source.name, names_in(source.fd))
         entries, size = _measure(source, undo)
-        Preflight(root, undo.floor).all([Target(arguments.to, size)])
+        Preflight(root, undo.floor).all([PathTarget(arguments.to, size)])
         make_parents(root, undo, arguments.to)
         with root.locate(arguments.to, follow=False) as to:
             if f"{to.path}/".startswith(f"{source.path}/"):
@@ -266,7 +266,7 @@ def copy(root: Root, undo: Undo, arguments: Copy) -> dict[str, Any]:
     }
 
 
-def _measure(source: Place, undo: Undo) -> tuple[int, int]:
+def _measure(source: OpenedPath, undo: Undo) -> tuple[int, int]:
     """Count the entries, and the bytes in the files among them."""
     entries = size = 0
     for place, found in walk(source):
@@ -284,7 +284,7 @@ def _measure(source: Place, undo: Undo) -> tuple[int, int]:
     return entries, size
 
 
-def _refuse(arguments: Copy, source: Place, there: os.stat_result | None) -> None:
+def _refuse(arguments: Copy, source: OpenedPath, there: os.stat_result | None) -> None:
     if there and kind(there) == "directory":
         raise unusable(
             arguments.to,

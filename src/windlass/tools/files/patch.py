@@ -24,7 +24,7 @@ from windlass.tools.files.look import regular
 from windlass.tools.files.models import Patch
 from windlass.tools.files.operations import make_parents, replace_content
 from windlass.tools.files.place import read_chunks
-from windlass.tools.files.preflight import Preflight, Target
+from windlass.tools.files.preflight import PathTarget, Preflight
 from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.undo import Undo
 
@@ -34,7 +34,7 @@ LARGEST, LARGEST_TOGETHER = 16 << 20, 64 << 20
 
 
 @dataclass(slots=True)
-class _File:
+class _PatchedFile:
     """A file as the patch has it so far."""
 
     path: str
@@ -47,21 +47,21 @@ class _File:
 
 
 def patch(root: Root, undo: Undo, arguments: Patch) -> dict[str, Any]:
-    files: dict[str, _File] = {}
+    files: dict[str, _PatchedFile] = {}
     results = []
     for diff in read_diff(arguments.patch, arguments.strip):
         undo.check()
         results.append(_work_out(root, undo, diff, arguments.fuzz, files))
     changed = [file for file in files.values() if file.found is not None or file.data is not None]
     checks = Preflight(root, undo.floor)
-    checks.all([Target(file.path, len(file.data or b""), content=file.data is not None) for file in changed])
+    checks.all([PathTarget(file.path, len(file.data or b""), content=file.data is not None) for file in changed])
     # What goes away goes first: a folder may come where a file was.
     for file in sorted(changed, key=lambda file: file.data is not None):
         _make_it_so(root, undo, file)
     return {"files": results}
 
 
-def _work_out(root: Root, undo: Undo, diff: FileDiff, fuzz: int, files: dict[str, _File]) -> dict[str, Any]:
+def _work_out(root: Root, undo: Undo, diff: FileDiff, fuzz: int, files: dict[str, _PatchedFile]) -> dict[str, Any]:
     """Apply a diff to its file in memory; return what the result says of it."""
     old = _read(root, undo, diff.old, files) if diff.old is not None else None
     new = old if diff.new == diff.old else _read(root, undo, diff.new, files) if diff.new is not None else None
@@ -85,7 +85,7 @@ def _work_out(root: Root, undo: Undo, diff: FileDiff, fuzz: int, files: dict[str
     return _said(diff, old, new, fitted)
 
 
-def _read(root: Root, undo: Undo, path: str | None, files: dict[str, _File]) -> _File:
+def _read(root: Root, undo: Undo, path: str | None, files: dict[str, _PatchedFile]) -> _PatchedFile:
     name = "/".join(root.parts(path or ""))
     if name in files:
         return files[name]
@@ -101,10 +101,10 @@ def _read(root: Root, undo: Undo, path: str | None, files: dict[str, _File]) -> 
                 undo.approved.check_content(name, data)
     except Missing:
         """Not even its folder is there."""
-    return files.setdefault(name, _File(name, found, data))
+    return files.setdefault(name, _PatchedFile(name, found, data))
 
 
-def _bound(name: str, size: int, files: dict[str, _File]) -> None:
+def _bound(name: str, size: int, files: dict[str, _PatchedFile]) -> None:
     """All of it is held in memory, and that of one file line by line."""
     read = sum(len(file.data or b"") for file in files.values())
     if size > LARGEST or read + size > LARGEST_TOGETHER:
@@ -118,7 +118,7 @@ def _bound(name: str, size: int, files: dict[str, _File]) -> None:
         )
 
 
-def _mode(file: _File, executable: bool | None) -> int | None:
+def _mode(file: _PatchedFile, executable: bool | None) -> int | None:
     if executable is None or (file.found is None and file.mode is None and not executable):
         return file.mode
     mode = file.mode
@@ -127,12 +127,12 @@ def _mode(file: _File, executable: bool | None) -> int | None:
     return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
 
-def _said(diff: FileDiff, old: _File | None, new: _File | None, fitted: Fitted) -> dict[str, Any]:
+def _said(diff: FileDiff, old: _PatchedFile | None, new: _PatchedFile | None, fitted: Fitted) -> dict[str, Any]:
     change = "deleted" if new is None else "created" if old is None else "modified"
     if old is not None and new is not None and old is not new:
         change = "copied" if diff.copied else "renamed"
     return {
-        "path": (new or old or _File("", None, None)).path,
+        "path": (new or old or _PatchedFile("", None, None)).path,
         "change": change,
         "from": old.path if old is not None and change in ("copied", "renamed") else None,
         "hunks": len(diff.hunks),
@@ -143,7 +143,7 @@ def _said(diff: FileDiff, old: _File | None, new: _File | None, fitted: Fitted) 
     }
 
 
-def _make_it_so(root: Root, undo: Undo, file: _File) -> None:
+def _make_it_so(root: Root, undo: Undo, file: _PatchedFile) -> None:
     if file.data is not None:
         make_parents(root, undo, file.path)
     with root.locate(file.path, follow=file.data is not None) as place:

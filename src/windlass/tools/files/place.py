@@ -1,6 +1,6 @@
-"""A `Place` is a name in an open directory, and what can be done there without meeting a path again.
+"""An `OpenedPath` is a name in an open directory, and what can be done there without meeting a path again.
 
-Whoever holds a Place holds the directory itself, so renaming or swapping directories elsewhere cannot
+The holder of an `OpenedPath` holds the directory itself, so renaming or swapping directories elsewhere cannot
 redirect it. Nothing here follows a link. `safe_path.py` makes Places from paths; `undo.py` makes them for
 its backups. How deep a tree may be is bounded, because each level costs a descriptor.
 
@@ -24,7 +24,7 @@ from windlass.tools.files.failures import shown, unusable
 
 __all__ = [
     "DIRECTORY",
-    "Place",
+    "OpenedPath",
     "Tally",
     "copy",
     "count_read",
@@ -73,9 +73,9 @@ CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenedPath:
     fd: int
-    """The open directory; whoever made the Place closes it."""
+    """The open directory; the maker of the `OpenedPath` closes it."""
     name: str
     """The entry in it. `.` is the directory itself."""
     path: str
@@ -86,7 +86,7 @@ class Place:
         """The path for results: a name that is not UTF-8 gets \\x escapes, as JSON cannot carry it."""
         return os.fsencode(self.path).decode("utf-8", "backslashreplace")
 
-    def beside(self, name: str) -> Place:
+    def beside(self, name: str) -> OpenedPath:
         """Another entry of the same directory."""
         folder = self.path.rpartition("/")[0]
         return replace(self, name=name, path=f"{folder}/{name}" if folder else name)
@@ -103,7 +103,7 @@ class Place:
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         return os.open(self.name, flags, mode, dir_fd=self.fd)
 
-    def rename(self, to: Place) -> None:
+    def rename(self, to: OpenedPath) -> None:
         os.rename(self.name, to.name, src_dir_fd=self.fd, dst_dir_fd=to.fd)
 
     def sync(self) -> None:
@@ -120,7 +120,7 @@ def kind(found: os.stat_result) -> str:
 
 
 @contextmanager
-def directory(place: Place) -> Iterator[int]:
+def directory(place: OpenedPath) -> Iterator[int]:
     fd = os.open(place.name, DIRECTORY, dir_fd=place.fd)
     try:
         yield fd
@@ -129,9 +129,9 @@ def directory(place: Place) -> Iterator[int]:
 
 
 def walk(
-    place: Place, enter: Callable[[Place], bool] = lambda _: True, depth: int = 0
-) -> Iterator[tuple[Place, os.stat_result]]:
-    """The entry and all beneath it in order of names. A Place is good until the next is asked for.
+    place: OpenedPath, enter: Callable[[OpenedPath], bool] = lambda _: True, depth: int = 0
+) -> Iterator[tuple[OpenedPath, os.stat_result]]:
+    """The entry and all beneath it in order of names. An `OpenedPath` is good until the next is asked for.
 
     What vanishes meanwhile is left out; a directory that may not be read is named and not entered.
     """
@@ -146,17 +146,17 @@ def walk(
         with directory(place) as fd:
             for name in sorted(os.listdir(fd)):
                 path = name if place.path == "." else f"{place.path}/{name}"
-                yield from walk(Place(fd, name, path), enter, depth + 1)
+                yield from walk(OpenedPath(fd, name, path), enter, depth + 1)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
 
 
-def size_of(place: Place) -> int:
+def size_of(place: OpenedPath) -> int:
     """Bytes of the files in an entry and all beneath it."""
     return sum(found.st_size for _, found in walk(place) if stat.S_ISREG(found.st_mode))
 
 
-def mark(place: Place) -> str | None:
+def mark(place: OpenedPath) -> str | None:
     """A fingerprint of the entry and all beneath it, None when nothing is there.
 
     Made of names, kinds, modes, sizes and modification times, as `make` and `rsync` judge sameness: no
@@ -176,7 +176,7 @@ def mark(place: Place) -> str | None:
     return digest.hexdigest()[:32] if digest else None
 
 
-def read_chunks(place: Place, check: Callable[[], None]) -> Iterator[bytes]:
+def read_chunks(place: OpenedPath, check: Callable[[], None]) -> Iterator[bytes]:
     fd = place.open(os.O_RDONLY)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -218,7 +218,7 @@ def dress(fd: int, like: os.stat_result, *, setuid: bool = False, times: bool = 
         os.utime(fd, ns=(like.st_atime_ns, like.st_mtime_ns))
 
 
-def copy(source: Place, to: Place, check: Callable[[], None], depth: int = 0) -> None:
+def copy(source: OpenedPath, to: OpenedPath, check: Callable[[], None], depth: int = 0) -> None:
     """Copy a file, link or tree to a free name: content, owner if allowed, mode and times, durable."""
     found = source.stat()
     if found is None:
@@ -242,14 +242,14 @@ def copy(source: Place, to: Place, check: Callable[[], None], depth: int = 0) ->
         with directory(source) as inner, directory(to) as outer:
             for name in sorted(os.listdir(inner)):
                 path = f"{source.path}/{name}"
-                copy(Place(inner, name, path), Place(outer, name, path), check, depth + 1)
+                copy(OpenedPath(inner, name, path), OpenedPath(outer, name, path), check, depth + 1)
             dress(outer, found, setuid=True, times=True)
             os.fsync(outer)
     else:
         raise unusable(source.path, "is a device, FIFO or socket: it cannot be copied")
 
 
-def discard(place: Place) -> None:
+def discard(place: OpenedPath) -> None:
     """Delete an entry of ours and all beneath it, if it is there."""
     found = place.stat()
     if found is None:
@@ -261,12 +261,12 @@ def discard(place: Place) -> None:
         if found.st_mode & 0o700 != 0o700:
             os.fchmod(fd, 0o700)  # a write-protected directory would keep its entries
         for name in os.listdir(fd):
-            discard(Place(fd, name, f"{place.path}/{name}"))
+            discard(OpenedPath(fd, name, f"{place.path}/{name}"))
             fault_point("files.discarded")
     os.rmdir(place.name, dir_fd=place.fd)
 
 
-def _bound(place: Place, depth: int) -> None:
+def _bound(place: OpenedPath, depth: int) -> None:
     if depth >= MAX_DEPTH:
         raise ToolError(
             f"{shown(place.path)} is nested more than {MAX_DEPTH} directories deep",

@@ -25,14 +25,14 @@ from windlass.tools.files.diff_text import read_diff
 from windlass.tools.files.failures import Missing, nested, shown
 from windlass.tools.files.look import encode
 from windlass.tools.files.models import Apply, Copy, Delete, Edit, Move, Patch, Write
-from windlass.tools.files.place import Place, mark, read_chunks
+from windlass.tools.files.place import OpenedPath, mark, read_chunks
 from windlass.tools.files.safe_path import Root
 
-__all__ = ["Approved", "Preflight", "Target", "basis_in", "need_room", "need_write", "preflight"]
+__all__ = ["Approved", "PathTarget", "Preflight", "basis_in", "need_room", "need_write", "preflight"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PathTarget:
     """A path that a step is going to touch."""
 
     path: str
@@ -57,17 +57,17 @@ def preflight(root: Root, given: Any, floor: int) -> None:
             checks.all(_targets(change))
 
 
-def _targets(given: Any) -> list[Target]:
+def _targets(given: Any) -> list[PathTarget]:
     match given:
         case Write():
             size = len(encode(given.content, given.encoding, given.path))
-            return [Target(given.path, size, content=True, again=given.mode == "append")]
+            return [PathTarget(given.path, size, content=True, again=given.mode == "append")]
         case Edit():
-            return [Target(given.path, content=True, again=True)]
+            return [PathTarget(given.path, content=True, again=True)]
         case Move():
-            return [Target(given.source, vacated=True), Target(given.to, vacated=True)]
+            return [PathTarget(given.source, vacated=True), PathTarget(given.to, vacated=True)]
         case Delete():
-            return [Target(given.path, vacated=True)]
+            return [PathTarget(given.path, vacated=True)]
         case _:
             return []  # those that must read first look ahead themselves
 
@@ -83,7 +83,7 @@ class Preflight:
         """Paths that the step vacates, and all above them."""
         self._vacated: set[str] = set()
 
-    def all(self, targets: list[Target]) -> None:
+    def all(self, targets: list[PathTarget]) -> None:
         for target in targets:
             parts = self._root.parts(target.path)
             if not self._uncertain(parts):
@@ -97,7 +97,7 @@ class Preflight:
     def _uncertain(self, parts: list[str]) -> bool:
         return "/".join(parts) in self._gone or not self._vacated.isdisjoint(_heads(parts))
 
-    def _look(self, target: Target, parts: list[str]) -> None:
+    def _look(self, target: PathTarget, parts: list[str]) -> None:
         """Judge the place of a target, or the nearest folder on the way to it that is there."""
         for length in range(len(parts), 0, -1):
             try:
@@ -111,7 +111,7 @@ class Preflight:
                     return  # the work comes to it, and knows more to say about it
                 raise
 
-    def _judge(self, target: Target, place: Place, *, there: bool) -> None:
+    def _judge(self, target: PathTarget, place: OpenedPath, *, there: bool) -> None:
         if place.name == ".":
             return
         found = place.stat() if there else None
@@ -136,7 +136,7 @@ def _heads(parts: list[str]) -> list[str]:
     return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
-def need_write(place: Place) -> None:
+def need_write(place: OpenedPath) -> None:
     """Refuse a file that is write-protected.
 
     A rename would not ask; whoever write-protected the file expects it to hold.
@@ -149,7 +149,7 @@ def need_write(place: Place) -> None:
         )
 
 
-def need_room(place: Place, size: int, floor: int) -> None:
+def need_room(place: OpenedPath, size: int, floor: int) -> None:
     """Refuse to write so much if the file system would then have less than `floor` bytes left."""
     about = os.fstatvfs(place.fd)
     free = about.f_bavail * about.f_frsize
@@ -179,7 +179,7 @@ def basis_in(root: Root, given: Any) -> dict[str, str]:
     return basis
 
 
-def fingerprint(place: Place) -> str:
+def fingerprint(place: OpenedPath) -> str:
     """The hash of a file's content; of a link where it leads; of a folder names, sizes and times of what is in it."""
     found = place.stat()
     if found is None:
@@ -207,7 +207,7 @@ class Approved:
         """Tell if the entry there must be the one that was shown."""
         return path in self._left
 
-    def check(self, path: str, entry: Place) -> None:
+    def check(self, path: str, entry: OpenedPath) -> None:
         """Compare an entry that was taken from the path, or copied from there, with the one that was shown."""
         if path in self._left:
             self._one(path, fingerprint(entry))

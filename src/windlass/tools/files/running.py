@@ -25,7 +25,7 @@ from windlass.tools.arguments import Arguments
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.log import OPEN, locked, put_away, recorded
 from windlass.tools.files.models import problems
-from windlass.tools.files.place import Place, Tally, tally
+from windlass.tools.files.place import OpenedPath, Tally, tally
 from windlass.tools.files.preflight import Approved, basis_in, preflight
 from windlass.tools.files.safe_path import Root
 from windlass.tools.files.undo import Undo, begin, roll_back, roll_back_in
@@ -190,7 +190,7 @@ class Changing(_FileTool):
                 self._take_back(root, home, error, given)
                 raise
 
-    def _take_back(self, root: Root, home: Place, error: BaseException, given: Any) -> None:
+    def _take_back(self, root: Root, home: OpenedPath, error: BaseException, given: Any) -> None:
         try:
             roll_back_in(root, home, OPEN)
         except (ToolError, OSError) as second:

@@ -1,4 +1,4 @@
-"""From a path that anybody wrote to a `Place` inside the working directory, or a refusal.
+"""From a path that anybody wrote to an `OpenedPath` inside the working directory, or a refusal.
 
 `Root` is the working directory, held open. `Root.locate` is the only way from text to a file:
 
@@ -29,7 +29,7 @@ from windlass.errors import Category, ToolError
 from windlass.homes import STATE_NAMES
 from windlass.tools.files import kernel
 from windlass.tools.files.failures import Missing, outside, shown, unusable
-from windlass.tools.files.place import DIRECTORY, Place
+from windlass.tools.files.place import DIRECTORY, OpenedPath
 
 __all__ = ["EngineState", "Root", "is_state", "names_in"]
 
@@ -112,7 +112,7 @@ class Root:
         os.close(self.fd)
 
     @contextmanager
-    def locate(self, path: str, *, follow: bool = True) -> Iterator[Place]:
+    def locate(self, path: str, *, follow: bool = True) -> Iterator[OpenedPath]:
         """The place a path names. `follow` decides about a link at its very end: its target, or itself."""
         place = self._resolve(path, follow)
         try:
@@ -124,8 +124,8 @@ class Root:
             os.close(place.fd)
 
     @contextmanager
-    def known(self, path: str) -> Iterator[Place | None]:
-        """The place of a path without links, as `Place.path` is one; None when its folder is gone."""
+    def known(self, path: str) -> Iterator[OpenedPath | None]:
+        """The place of a path without links, as `OpenedPath.path` is one; None when its folder is gone."""
         *folders, name = _split(path)
         if path.startswith("/") or ".." in folders:
             raise outside(path, "the undo log never names such a path")
@@ -135,7 +135,7 @@ class Root:
                 inner = os.open(folder, DIRECTORY, dir_fd=fd)
                 os.close(fd)
                 fd = inner
-            place: Place | None = Place(fd, name, path)
+            place: OpenedPath | None = OpenedPath(fd, name, path)
         except (FileNotFoundError, NotADirectoryError):
             place = None
         try:
@@ -143,7 +143,7 @@ class Root:
         finally:
             os.close(fd)
 
-    def is_state(self, place: Place, found: os.stat_result | None = None) -> bool:
+    def is_state(self, place: OpenedPath, found: os.stat_result | None = None) -> bool:
         """Tell if an entry that was met on a walk, and is `found` there, is the engine's own state."""
         found = found or place.stat()
         return is_state(place.name) or (found is not None and found in self._state)
@@ -174,17 +174,17 @@ class Root:
             raise outside(path, "it is absolute and not inside the working directory")
         raise outside(path, f"a link on the way leads to {shown(text)}, outside the working directory")
 
-    def _resolve(self, path: str, follow: bool) -> Place:
+    def _resolve(self, path: str, follow: bool) -> OpenedPath:
         parts = self.parts(path)
         if parts:
             fd = kernel.open_beneath(self.fd, "/".join(parts[:-1]) or ".", DIRECTORY)
             if fd is not None:
                 if not follow or _link(fd, parts[-1]) is None:
-                    return Place(fd, parts[-1], "/".join(parts))
+                    return OpenedPath(fd, parts[-1], "/".join(parts))
                 os.close(fd)
         return self._walk(path, parts, follow)
 
-    def _walk(self, path: str, parts: list[str], follow: bool) -> Place:
+    def _walk(self, path: str, parts: list[str], follow: bool) -> OpenedPath:
         todo, names, links = parts[::-1], list[str](), 0
         held = [os.dup(self.fd)]  # the root and, one for one, the directories in `names`
         try:
@@ -214,8 +214,8 @@ class Root:
                     held.append(_enter(held[-1], name, path))
                     names.append(name)
                 else:
-                    return Place(held.pop(), name, "/".join([*names, name]))
-            return Place(held.pop(), ".", "/".join(names) or ".")
+                    return OpenedPath(held.pop(), name, "/".join([*names, name]))
+            return OpenedPath(held.pop(), ".", "/".join(names) or ".")
         finally:
             for fd in held:
                 os.close(fd)

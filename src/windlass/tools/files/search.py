@@ -13,7 +13,7 @@ from windlass.schemas.patterns import BadPattern, Pattern, line_pattern
 from windlass.tools.files.failures import Missing, shown, unusable
 from windlass.tools.files.look import path_filter
 from windlass.tools.files.models import Search
-from windlass.tools.files.place import Place, count_read, kind, walk
+from windlass.tools.files.place import OpenedPath, count_read, kind, walk
 from windlass.tools.files.safe_path import Root, names_in
 
 __all__ = ["search"]
@@ -41,7 +41,7 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
             category=Category.CONFIGURATION,
             advice=("correct the pattern, or search for text as it stands with plain: true",),
         ) from None
-    hunt = _Hunt(arguments, pattern, check, reduced)
+    hunt = _FileSearch(arguments, pattern, check, reduced)
     with root.locate(arguments.path) as top:
         found = top.stat()
         if found is None:
@@ -64,12 +64,12 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
     }
 
 
-def _files(root: Root, top: Place, arguments: Search, check: Callable[[], None]) -> Iterator[Place]:
+def _files(root: Root, top: OpenedPath, arguments: Search, check: Callable[[], None]) -> Iterator[OpenedPath]:
     """The files to look into. Links are not followed; the engine's state and git's own folder are left out."""
     fits = path_filter(arguments.glob)
     start = "" if top.path == "." else f"{top.path}/"
 
-    def enter(place: Place) -> bool:
+    def enter(place: OpenedPath) -> bool:
         check()
         return place is top or not (root.is_state(place) or place.name == ".git")
 
@@ -80,7 +80,7 @@ def _files(root: Root, top: Place, arguments: Search, check: Callable[[], None])
             yield place
 
 
-class _Hunt:
+class _FileSearch:
     def __init__(self, arguments: Search, pattern: Pattern, check: Callable[[], None], reduced: int) -> None:
         self._arguments, self._pattern, self._check = arguments, pattern, check
         self._stretch = MOST_STEPS // pattern.instructions
@@ -92,7 +92,7 @@ class _Hunt:
         self.files = 0
         self.skipped: Counter[str] = Counter()
 
-    def look_into(self, place: Place) -> None:
+    def look_into(self, place: OpenedPath) -> None:
         self._check()
         if self.files >= self._arguments.max_files:
             raise _Enough("max_files")
@@ -125,7 +125,7 @@ class _Hunt:
                 at = end + 1
             at = max(at, stop + 1)
 
-    def _read(self, place: Place) -> bytes | None:
+    def _read(self, place: OpenedPath) -> bytes | None:
         """The content, if it is text of a bearable size."""
         try:
             fd = place.open(os.O_RDONLY)
@@ -156,7 +156,7 @@ class _Hunt:
         self._bytes -= len(data)
         return data
 
-    def _note(self, place: Place, number: int, text: bytes, start: int, end: int, match: tuple[int, int]) -> None:
+    def _note(self, place: OpenedPath, number: int, text: bytes, start: int, end: int, match: tuple[int, int]) -> None:
         longest = self._arguments.max_line
         line = text[start:end].decode()
         began, ended = (len(text[start:at].decode()) for at in match)

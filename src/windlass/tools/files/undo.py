@@ -53,7 +53,7 @@ from windlass.tools.files.log import (
     read_log,
     retire,
 )
-from windlass.tools.files.place import Place, copy, directory, discard, mark, size_of
+from windlass.tools.files.place import OpenedPath, copy, directory, discard, mark, size_of
 from windlass.tools.files.preflight import Approved
 from windlass.tools.files.safe_path import Root
 
@@ -62,11 +62,11 @@ __all__ = ["Undo", "begin", "clear", "dropped", "roll_back", "roll_back_in", "se
 
 @contextmanager
 def begin(
-    root: Root, home: Place, *, request: str, attempt: int, check: Callable[[], None], floor: int = 0
+    root: Root, home: OpenedPath, *, request: str, attempt: int, check: Callable[[], None], floor: int = 0
 ) -> Iterator[Undo]:
     """Start a log. `check` raises when the step shall stop; see `Undo.check`. `floor`: bytes to be left free."""
     os.mkdir(OPEN, 0o700, dir_fd=home.fd)
-    with directory(Place(home.fd, OPEN, OPEN)) as fd:
+    with directory(OpenedPath(home.fd, OPEN, OPEN)) as fd:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         log = os.open("log", flags, 0o600, dir_fd=fd)
         try:
@@ -80,7 +80,9 @@ def begin(
 class Undo:
     """Changes beneath a root that can all be taken back."""
 
-    def __init__(self, root: Root, home: Place, fd: int, log: int, check: Callable[[], None], floor: int = 0) -> None:
+    def __init__(
+        self, root: Root, home: OpenedPath, fd: int, log: int, check: Callable[[], None], floor: int = 0
+    ) -> None:
         self.check = check
         """Asked before every change and every chunk of a copy: raises when the step shall stop."""
         self.floor = floor
@@ -93,14 +95,14 @@ class Undo:
         """The folder of the log has a name, or has names in it, that a power cut would still lose."""
         self._touched: dict[str, None] = {}
 
-    def temporary(self, near: Place) -> Place:
+    def temporary(self, near: OpenedPath) -> OpenedPath:
         """A free, unpredictable name beside a place, noted so that nothing of it stays behind."""
         place = near.beside(f".windlass-{token_hex(8)}")
         # Not fsynced: SIGKILL does not lose it, and after a power cut the worst is a stray temporary file.
         self.write({"temp": place.path}, durable=False)
         return place
 
-    def make(self, place: Place) -> None:
+    def make(self, place: OpenedPath) -> None:
         """Make a folder; one that others make at the same moment is as good."""
         self.check()
         self.write({"made": place.path})
@@ -111,12 +113,12 @@ class Undo:
         fault_point("files.made")
         place.sync()
 
-    def put(self, temporary: Place, place: Place) -> None:
+    def put(self, temporary: OpenedPath, place: OpenedPath) -> None:
         """Put a finished temporary entry in place of whatever is there."""
         was = self._back_up(place)
         self._change(temporary, place, Change(place.path, was, mark(temporary)))
 
-    def move(self, source: Place, to: Place) -> None:
+    def move(self, source: OpenedPath, to: OpenedPath) -> None:
         """Move an entry, in place of whatever is there."""
         if self.approved.knows(to.path) and to.stat() is not None:
             self.remove(to)  # so that it is seen what it was; an exchange would leave it at the source for a moment
@@ -133,7 +135,7 @@ class Undo:
             self.put(temporary, to)
             self.remove(source)
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: OpenedPath) -> None:
         """Take an entry away, a whole tree at once; the log keeps it."""
         backup = self._next()
         try:
@@ -165,10 +167,10 @@ class Undo:
                 with suppress(PermissionError):  # as in `retire`
                     discard(backup)
 
-    def _all_backups(self) -> list[Place]:
-        return [Place(self._fd, str(number), f"{OPEN}/{number}") for number in range(self._backups)]
+    def _all_backups(self) -> list[OpenedPath]:
+        return [OpenedPath(self._fd, str(number), f"{OPEN}/{number}") for number in range(self._backups)]
 
-    def _change(self, old: Place, new: Place, change: Change) -> None:
+    def _change(self, old: OpenedPath, new: OpenedPath, change: Change) -> None:
         self.check()
         self.write(asdict(change))
         fault_point("files.logged")
@@ -183,7 +185,7 @@ class Undo:
         fault_point("files.changed")
         new.sync()
 
-    def _rename(self, old: Place, new: Place, change: Change) -> None:
+    def _rename(self, old: OpenedPath, new: OpenedPath, change: Change) -> None:
         """Rename. What was approved is compared after the rename, when nobody can swap it any more, and put back."""
         approved = self.approved
         if change.was is None or change.now is None:
@@ -210,7 +212,7 @@ class Undo:
             approved.check(change.path, new)  # without an exchange, this is as near as it gets
             old.rename(new)
 
-    def _back_up(self, place: Place) -> str | None:
+    def _back_up(self, place: OpenedPath) -> str | None:
         """A second name for what is there, or a copy where there can be none."""
         if place.stat() is None:
             return None
@@ -230,9 +232,9 @@ class Undo:
         fault_point("files.saved")
         return backup.name
 
-    def _next(self) -> Place:
+    def _next(self) -> OpenedPath:
         self._backups += 1
-        return Place(self._fd, str(self._backups - 1), f"{OPEN}/{self._backups - 1}")
+        return OpenedPath(self._fd, str(self._backups - 1), f"{OPEN}/{self._backups - 1}")
 
     def write(self, line: Mapping[str, Any], *, durable: bool = True) -> None:
         """Append a line to the log. A durable one makes everything durable that was written for it."""
@@ -271,9 +273,9 @@ def seal(scratch: Path) -> None:
         home.sync()
 
 
-def roll_back_in(root: Root, home: Place, name: str, keep_as: str = "") -> list[str]:
+def roll_back_in(root: Root, home: OpenedPath, name: str, keep_as: str = "") -> list[str]:
     """`roll_back` for those who hold the lock already. With `keep_as`, the log stays, under that name."""
-    folder = Place(home.fd, name, name)
+    folder = OpenedPath(home.fd, name, name)
     if folder.stat() is None:
         return []
     undone: list[str] = []
@@ -306,7 +308,7 @@ def roll_back_in(root: Root, home: Place, name: str, keep_as: str = "") -> list[
             ),
         )
     if keep_as:
-        folder.rename(Place(home.fd, keep_as, keep_as))
+        folder.rename(OpenedPath(home.fd, keep_as, keep_as))
         home.sync()
     else:
         retire(home, name)
@@ -343,7 +345,7 @@ def clear(root: Root, note: Note) -> None:
 
 def _take_back(root: Root, backups: int, change: Change, spare: str) -> bool:
     """Undo one change: True when something was put back, False when there was nothing to do."""
-    backup = Place(backups, change.was, "") if change.was is not None else None
+    backup = OpenedPath(backups, change.was, "") if change.was is not None else None
     before = mark(backup) if backup else None
     if backup and before is None:
         return False  # it never left its place, or is back there already
@@ -368,7 +370,7 @@ def _take_back(root: Root, backups: int, change: Change, spare: str) -> bool:
         return True
 
 
-def _take_away(root: Root, place: Place, change: Change, spare: str) -> None:
+def _take_away(root: Root, place: OpenedPath, change: Change, spare: str) -> None:
     """Remove what the step put there, unless a backup is to take its place at one stroke."""
     if change.source:
         with root.known(change.source) as origin:
@@ -384,7 +386,7 @@ def _take_away(root: Root, place: Place, change: Change, spare: str) -> None:
     fault_point("files.taken")
 
 
-def _restore(backup: Place, place: Place, change: Change, spare: str) -> None:
+def _restore(backup: OpenedPath, place: OpenedPath, change: Change, spare: str) -> None:
     """Put a backup back: the same inode by a rename or, from another device, a faithful copy of it."""
     try:
         _rename(backup, place, change)
@@ -396,14 +398,14 @@ def _restore(backup: Place, place: Place, change: Change, spare: str) -> None:
         _rename(aside, place, change)
 
 
-def _rename(old: Place, new: Place, change: Change) -> None:
+def _rename(old: OpenedPath, new: OpenedPath, change: Change) -> None:
     if new.stat() is None:
         _rename_new(old, new, change)
     else:
         old.rename(new)
 
 
-def _rename_new(old: Place, new: Place, change: Change) -> None:
+def _rename_new(old: OpenedPath, new: OpenedPath, change: Change) -> None:
     try:
         rename_new(old.name, new.name, old_fd=old.fd, new_fd=new.fd)
     except FileExistsError:

@@ -19,7 +19,7 @@ from windlass.errors import Category, ToolError
 from windlass.faults import fault_point
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.log import DONE, OPEN, PAST, Change, Log, Note, locked, mark_at, owner_of, read_log
-from windlass.tools.files.place import DIRECTORY, Place, mark
+from windlass.tools.files.place import DIRECTORY, OpenedPath, mark
 from windlass.tools.files.safe_path import Root
 from windlass.tools.files.undo import clear, dropped, roll_back_in
 
@@ -29,7 +29,7 @@ _BACK, _UNDONE = "undo.back-", "undo.undone-"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundChange:
     scratch: Path
     name: str
     """Of the log's folder in it."""
@@ -94,7 +94,7 @@ def _alone(steps: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _logs(steps: Path, wanted: Collection[str]) -> Iterator[_Found]:
+def _logs(steps: Path, wanted: Collection[str]) -> Iterator[_FoundChange]:
     for scratch in sorted(path for path in steps.iterdir() if path.is_dir() and not path.is_symlink()):
         try:
             yield from [_found(path) for path in sorted(scratch.iterdir()) if _is_log(path.name)]
@@ -107,13 +107,13 @@ def _is_log(name: str) -> bool:
     return name in (OPEN, DONE) or name.startswith((PAST, _BACK, _UNDONE))
 
 
-def _found(folder: Path) -> _Found:
+def _found(folder: Path) -> _FoundChange:
     with _opened(folder) as fd:
         log, age = read_log(fd, whole=True), _age(fd)
     number = int(log.end.get("order", 0)) if log.end is not None else 0
     if folder.name == OPEN and log.end is None:
         number = 1 << 62  # nothing came after what was never finished
-    return _Found(folder.parent, folder.name, log, (number, age))
+    return _FoundChange(folder.parent, folder.name, log, (number, age))
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def _age(fd: int) -> int:
         return 0
 
 
-def _refuse_conflicts(root: Root, todo: list[_Found], others: list[_Found]) -> None:
+def _refuse_conflicts(root: Root, todo: list[_FoundChange], others: list[_FoundChange]) -> None:
     """Raise if a path is not as its step left it, as far as can be known before newer changes are taken back."""
     forecast = _Forecast(root)
     problems: list[str] = []
@@ -168,7 +168,7 @@ class _Forecast:
             return True  # not known: the rollback looks again
         return mark_at(self._root, path) == mark
 
-    def take_back(self, one: _Found) -> None:
+    def take_back(self, one: _FoundChange) -> None:
         for path in _paths(one.log):
             for stale in (path, *_ancestors(path)):
                 self._known.pop(stale, None)
@@ -196,7 +196,7 @@ def _ancestors(path: str) -> list[str]:
     return ["/".join(names[:length]) for length in range(1, len(names))]
 
 
-def _before(one: _Found) -> dict[str, str | None]:
+def _before(one: _FoundChange) -> dict[str, str | None]:
     """Marks of the paths of a log before it; not of those in folders that it had changed before."""
     before: dict[str, str | None] = {}
     touched: set[str] = set()
@@ -205,7 +205,7 @@ def _before(one: _Found) -> dict[str, str | None]:
         for _, line in one.log.lines:
             if not isinstance(line, Change):
                 continue
-            stood = {line.path: mark(Place(fd, line.was, line.was)) if line.was is not None else None}
+            stood = {line.path: mark(OpenedPath(fd, line.was, line.was)) if line.was is not None else None}
             if line.source:
                 stood[line.source] = line.now
             for path, was in stood.items():
@@ -217,13 +217,13 @@ def _before(one: _Found) -> dict[str, str | None]:
     return before
 
 
-def _changed(path: str, one: _Found, others: list[_Found]) -> str:
+def _changed(path: str, one: _FoundChange, others: list[_FoundChange]) -> str:
     later = next((other for other in others if other.age > one.age and not other.undone and path in other.left), None)
     who = f"by step {later.step}" if later is not None else "by somebody else"
     return f"{shown(path)} was changed {who} since step {one.step}"
 
 
-def _take_back(root: Root, one: _Found) -> None:
+def _take_back(root: Root, one: _FoundChange) -> None:
     with locked(one.scratch) as home:
         undone = f"{_UNDONE}{one.log.token or 0}"
         name = one.name
@@ -235,7 +235,7 @@ def _take_back(root: Root, one: _Found) -> None:
         roll_back_in(root, home, name, keep_as=undone)
 
 
-def _clear_folders(root: Root, todo: list[_Found]) -> None:
+def _clear_folders(root: Root, todo: list[_FoundChange]) -> None:
     """Remove folders that one call made and another, at the same time, had put something in until it was taken back.
 
     Only where nothing stood before: what was there once is put back, and may be an empty folder, too.
@@ -252,7 +252,7 @@ def _clear_folders(root: Root, todo: list[_Found]) -> None:
             clear(root, {"made": path})
 
 
-def _told(one: _Found) -> list[dict[str, str]]:
+def _told(one: _FoundChange) -> list[dict[str, str]]:
     """Describe for a person what undoing a log does, in the order in which it was done."""
     told: dict[str, dict[str, str]] = {}
     moved: set[str] = set()

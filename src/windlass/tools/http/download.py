@@ -20,10 +20,10 @@ from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB, shown_size
 from windlass.ports import Call
 from windlass.tools.files.failures import explain, shown, unusable
-from windlass.tools.files.place import Place, discard, dress, kind
+from windlass.tools.files.place import OpenedPath, discard, dress, kind
 from windlass.tools.files.safe_path import Root
 from windlass.tools.http.requests import Download
-from windlass.tools.net.exchange import Answered
+from windlass.tools.net.exchange import HttpAnswer
 from windlass.tools.net.failures import TooMuch
 from windlass.tools.threads import in_thread
 
@@ -34,7 +34,7 @@ STAYS_FREE = 64 * MB
 _LOOK_EVERY = 16 * MB
 
 
-async def keep(answered: Answered, given: Download, call: Call) -> dict[str, Any]:
+async def keep(answered: HttpAnswer, given: Download, call: Call) -> dict[str, Any]:
     """Write the body of an answer to its place: where it is, how large, and its hash."""
     name = given.path if given.path is not None else _file_name(given.name, answered.address.rest)
     folder = call.workdir if given.path is not None else _artifacts(call)
@@ -53,7 +53,7 @@ async def keep(answered: Answered, given: Download, call: Call) -> dict[str, Any
 
 
 async def _write(
-    answered: Answered, given: Download, call: Call, place: Place, old: os.stat_result | None
+    answered: HttpAnswer, given: Download, call: Call, place: OpenedPath, old: os.stat_result | None
 ) -> tuple[int, str]:
     mine = hashlib.sha256(call.effect_id.encode()).hexdigest()[:12]
     part = place.beside(f".windlass-{mine}.part")
@@ -83,7 +83,7 @@ async def _write(
     return size, digest
 
 
-async def _stream(answered: Answered, given: Download, fd: int) -> tuple[int, str]:
+async def _stream(answered: HttpAnswer, given: Download, fd: int) -> tuple[int, str]:
     size, digest, looked = 0, hashlib.sha256(), 0
     async for chunk in answered.response.aiter_bytes():
         size += len(chunk)
@@ -119,14 +119,14 @@ def _too_large(what: str, given: Download) -> ToolError:
     )
 
 
-def _length(answered: Answered) -> int:
+def _length(answered: HttpAnswer) -> int:
     """The size that the other side announces; 0 if it does not."""
     text = str(answered.response.headers.get("content-length", ""))
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 @contextmanager
-def _place(folder: Path, home: Path, name: str) -> Iterator[Place]:
+def _place(folder: Path, home: Path, name: str) -> Iterator[OpenedPath]:
     with Root(folder, home) as root:
         parts = root.parts(name)
         for depth in range(1, len(parts)):

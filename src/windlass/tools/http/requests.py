@@ -20,7 +20,7 @@ from windlass.tools.arguments import Arguments
 from windlass.tools.net.exchange import Ask
 from windlass.tools.net.names import read_address
 
-__all__ = ["Download", "Fetch", "Send", "ask_of", "secrets_of"]
+__all__ = ["Download", "Fetch", "SendRequest", "ask_of", "secrets_of"]
 
 _SECRET = re.compile(r"(?i)auth|cookie|token|key|secret|password|session|credential")
 SLACK = 1024 * 1024
@@ -46,7 +46,7 @@ def _ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
         # What is packed is to stay packed, and its hash is that of what others have.
         headers["accept-encoding"] = "identity"
     body: bytes | None = None
-    if isinstance(given, Send):
+    if isinstance(given, SendRequest):
         body, kind = _body(given)
         if kind is not None:
             headers.setdefault("content-type", kind)
@@ -77,7 +77,7 @@ def _token(name: str, call: Call) -> str:
     return token
 
 
-def _body(given: Send) -> tuple[bytes | None, str | None]:
+def _body(given: SendRequest) -> tuple[bytes | None, str | None]:
     if "json_" in given.model_fields_set:
         return msgspec.json.encode(given.json_), "application/json"
     if given.text is not None:
@@ -163,14 +163,14 @@ class Fetch(_Asking):
     )
 
 
-class Send(Fetch):
+class SendRequest(Fetch):
     json_: Any = Field(default=None, alias="json", description="Sent as JSON")
     text: str | None = Field(default=None, description="Sent as plain text, or as the header Content-Type says")
     form: dict[str, Plain | list[Plain]] | None = Field(default=None, description="Sent as a form")
     base64: str | None = Field(default=None, description="Bytes to send, in base64")
 
     @model_validator(mode="after")
-    def _one_body(self) -> Send:
+    def _one_body(self) -> SendRequest:
         given = [name for name in ("json_", "text", "form", "base64") if name in self.model_fields_set]
         if len(given) > 1:
             raise ValueError(f"give one body: {' or '.join(name.strip('_') for name in given)}")

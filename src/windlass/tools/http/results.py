@@ -14,7 +14,7 @@ from pydantic import Field
 
 from windlass.errors import ToolError
 from windlass.tools.arguments import Arguments
-from windlass.tools.net.exchange import Answered
+from windlass.tools.net.exchange import HttpAnswer
 from windlass.tools.net.failures import TooMuch, category_of_status, wait_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def read(response: httpx2.Response, most: int, secrets: list[str]) -> tupl
     return data, truncated
 
 
-def head_of(answered: Answered, secrets: list[str]) -> dict[str, Any]:
+def head_of(answered: HttpAnswer, secrets: list[str]) -> dict[str, Any]:
     def clean(text: str) -> str:
         for secret in secrets:
             text = text.replace(secret, "[secret]")

@@ -12,13 +12,13 @@ from windlass.settings import NetworkSettings
 from windlass.tools.arguments import Arguments
 from windlass.tools.functional import Act, FunctionalTool
 from windlass.tools.http.download import keep
-from windlass.tools.http.requests import Download, Fetch, Send, ask_of, secrets_of
+from windlass.tools.http.requests import Download, Fetch, SendRequest, ask_of, secrets_of
 from windlass.tools.http.results import Downloaded, Response, body_of, failed, head_of, read
 from windlass.tools.net.exchange import exchange
 from windlass.tools.net.failures import in_time
-from windlass.tools.net.guard import Guard, Resolver, system_resolver
+from windlass.tools.net.guard import AddressGuard, Resolver, system_resolver
 from windlass.tools.net.names import read_address
-from windlass.tools.net.transport import Line, installed
+from windlass.tools.net.transport import SharedConnections, installed
 
 __all__ = ["http_tools"]
 
@@ -34,7 +34,7 @@ def http_tools(
     tls: ssl.SSLContext | None = None,
 ) -> list[Tool]:
     """One of each; they share their connections. `tls` holds certificates other than the system's."""
-    line = Line(Guard(network, resolve), tls=tls)
+    line = SharedConnections(AddressGuard(network, resolve), tls=tls)
 
     def tool(method: str, description: str, model: type[Arguments], effect: Effect) -> HttpTool:
         return HttpTool(
@@ -53,10 +53,10 @@ def http_tools(
     return [
         tool("GET", "Fetch a page or ask an API", Fetch, Effect.NONE),
         tool("HEAD", "Ask for the headers of something on the web", Fetch, Effect.NONE),
-        tool("POST", "Send something to an API, which may do something each time", Send, Effect.ONCE),
-        tool("PUT", "Put something where an API keeps it", Send, Effect.REPEATABLE),
-        tool("PATCH", "Change something that an API keeps", Send, Effect.ONCE),
-        tool("DELETE", "Delete something that an API keeps", Send, Effect.REPEATABLE),
+        tool("POST", "Send something to an API, which may do something each time", SendRequest, Effect.ONCE),
+        tool("PUT", "Put something where an API keeps it", SendRequest, Effect.REPEATABLE),
+        tool("PATCH", "Change something that an API keeps", SendRequest, Effect.ONCE),
+        tool("DELETE", "Delete something that an API keeps", SendRequest, Effect.REPEATABLE),
         download,
     ]
 
@@ -72,7 +72,7 @@ class HttpTool(FunctionalTool):
         act: Act,
         effect: Effect,
         result: type[Arguments],
-        line: Line,
+        line: SharedConnections,
     ) -> None:
         super().__init__(name, description, model, act, effect=effect, result=result, health=installed)
         self._line = line
@@ -90,7 +90,7 @@ class HttpTool(FunctionalTool):
         await self._line.close()
 
 
-def _asking(method: str, line: Line, now: Callable[[], float]) -> Act:
+def _asking(method: str, line: SharedConnections, now: Callable[[], float]) -> Act:
     async def act(given: Fetch, call: Call) -> dict[str, Any]:
         ask = ask_of(method, given, call)
         secrets = secrets_of(ask)
@@ -109,7 +109,7 @@ def _asking(method: str, line: Line, now: Callable[[], float]) -> Act:
     return act
 
 
-def _downloading(line: Line, now: Callable[[], float]) -> Act:
+def _downloading(line: SharedConnections, now: Callable[[], float]) -> Act:
     async def act(given: Download, call: Call) -> dict[str, Any]:
         ask = ask_of("GET", given, call)
         secrets = secrets_of(ask)

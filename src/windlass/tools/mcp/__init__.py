@@ -8,7 +8,7 @@ checked. `shelf` remembers what tools a server has, so that knowing them need no
 Nothing here decides whether a tool may be used, or when it is tried again: the gates and the engine do.
 """
 
-from windlass.tools.mcp.servers import Server, find_servers
+from windlass.tools.mcp.servers import McpServer, find_servers
 from windlass.tools.mcp.toolset import McpTools
 
-__all__ = ["McpTools", "Server", "find_servers"]
+__all__ = ["McpServer", "McpTools", "find_servers"]

@@ -18,8 +18,8 @@ from windlass.errors import Category, Failure, ToolError
 from windlass.tools.mcp.described import clean
 from windlass.tools.mcp.failures import ENDED, failure_of, library_missing, unless_done
 from windlass.tools.mcp.lenient_list import LenientStream
-from windlass.tools.mcp.over_http import Refusal, refusal
-from windlass.tools.mcp.servers import Server
+from windlass.tools.mcp.over_http import LastRefusal, refusal
+from windlass.tools.mcp.servers import McpServer
 from windlass.tools.mcp.wire import metering
 from windlass.version import __version__
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from windlass.redact import Redactor
 
-__all__ = ["MOST_TOOLS", "Connection", "Way", "load_library"]
+__all__ = ["MOST_TOOLS", "Connection", "Transport", "load_library"]
 
 MOST_PAGES = 50
 MOST_TOOLS = 1_000
@@ -39,7 +39,7 @@ PARTING = 8.0
 """Seconds for the end of a conversation, in order; then it is cut."""
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """A transport of messages to a server and back."""
 
     ended: asyncio.Event
@@ -72,8 +72,8 @@ async def load_library() -> None:
 class Connection:
     def __init__(
         self,
-        server: Server,
-        way: Way,
+        server: McpServer,
+        way: Transport,
         redactor: Redactor,
         tell: Callable[[list[dict[str, Any]]], None],
         mode: str = "auto",
@@ -93,7 +93,7 @@ class Connection:
         self._scope = anyio.CancelScope()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._error: BaseException | None = None
-        self._noted = Refusal()
+        self._noted = LastRefusal()
         self._task = asyncio.create_task(self._live())
         self._waking = asyncio.create_task(self._wake_at_end())
 
@@ -125,7 +125,7 @@ class Connection:
             error = self._error or ConnectionError(ENDED)
             raise ToolError.of(await self.failure(error, "starting it", self._noted)) from error
 
-    async def failure(self, error: BaseException, doing: str, noted: Refusal, *, asked: bool = False) -> Failure:
+    async def failure(self, error: BaseException, doing: str, noted: LastRefusal, *, asked: bool = False) -> Failure:
         """The failure that an error means, with the server's end if it has ended. `asked`: it may have begun to act."""
         found = failure_of(error, self._server, self._redactor, noted, doing)
         if self._ended.is_set():

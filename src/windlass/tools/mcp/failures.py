@@ -10,8 +10,8 @@ import msgspec
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, WindlassError, classify
 from windlass.redact import Redactor
 from windlass.tools.mcp.described import clean
-from windlass.tools.mcp.over_http import Refusal
-from windlass.tools.mcp.servers import Server
+from windlass.tools.mcp.over_http import LastRefusal
+from windlass.tools.mcp.servers import McpServer
 
 __all__ = ["ENDED", "MOST_WORDS", "failure_of", "library_missing", "unless_done"]
 
@@ -38,7 +38,7 @@ def library_missing() -> ToolError:
     )
 
 
-def failure_of(error: BaseException, server: Server, redactor: Redactor, noted: Refusal, doing: str) -> Failure:
+def failure_of(error: BaseException, server: McpServer, redactor: Redactor, noted: LastRefusal, doing: str) -> Failure:
     """`doing` is what was being done: `starting it`, `using search`."""
     from mcp.shared.exceptions import MCPError
 
@@ -62,7 +62,7 @@ def failure_of(error: BaseException, server: Server, redactor: Redactor, noted: 
     return Failure(classify(cause).category, said, advice=_look(server))
 
 
-def unless_done(failure: Failure, noted: Refusal) -> Failure:
+def unless_done(failure: Failure, noted: LastRefusal) -> Failure:
     """The same of a use that was on its way: the server may have done what it was asked, but for some refusals."""
     worth_a_retry = failure.category in (Category.TRANSIENT, Category.RESOURCE)
     if worth_a_retry and noted.status not in _NOTHING_DONE:
@@ -70,7 +70,7 @@ def unless_done(failure: Failure, noted: Refusal) -> Failure:
     return failure
 
 
-def _of_status(noted: Refusal, said: str, server: Server) -> Failure | None:
+def _of_status(noted: LastRefusal, said: str, server: McpServer) -> Failure | None:
     status = noted.status
     if status is None:
         return None
@@ -83,7 +83,7 @@ def _of_status(noted: Refusal, said: str, server: Server) -> Failure | None:
     return Failure(Category.RESOURCE, said) if status == 413 else None
 
 
-def _of_code(code: int, words: str, said: str, server: Server) -> Failure:
+def _of_code(code: int, words: str, said: str, server: McpServer) -> Failure:
     if code in (_CLOSED, _TIMEOUT, _INTERNAL) or words == _SESSION_OVER:
         return Failure(Category.TRANSIENT, said, advice=_look(server) if code == _CLOSED else ())
     if code in _BEYOND_US:
@@ -91,12 +91,12 @@ def _of_code(code: int, words: str, said: str, server: Server) -> Failure:
     return Failure(Category.LOGIC, said)
 
 
-def _host(server: Server) -> str:
+def _host(server: McpServer) -> str:
     """Without what may be a secret: people put keys into addresses."""
     return urlsplit(server.told.url or "").netloc.rpartition("@")[2] or "this address"
 
 
-def _look(server: Server) -> tuple[str, ...]:
+def _look(server: McpServer) -> tuple[str, ...]:
     return (f"look at its entry in {server.source}", "windlass tools check tells how it is")
 
 

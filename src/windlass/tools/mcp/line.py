@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from windlass.errors import Category, ToolError
 from windlass.ports import Meter
 from windlass.redact import Redactor
-from windlass.tools.mcp.connection import Connection, Way, load_library
+from windlass.tools.mcp.connection import Connection, Transport, load_library
 from windlass.tools.mcp.described import Described
-from windlass.tools.mcp.over_http import Refusal, refusal
-from windlass.tools.mcp.servers import Server
+from windlass.tools.mcp.over_http import LastRefusal, refusal
+from windlass.tools.mcp.servers import McpServer
 from windlass.tools.mcp.wire import metering
 
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["Line"]
+__all__ = ["McpLine"]
 
 QUIET = 30.0
 """Seconds after which a server that nobody has heard of is asked before it is used."""
 T = TypeVar("T")
 
 
-class Line:
+class McpLine:
     def __init__(
         self,
-        server: Server,
-        way: Callable[[], Way],
+        server: McpServer,
+        way: Callable[[], Transport],
         redactor: Redactor,
         tell: Callable[[list[dict[str, Any]]], None],
         idle: float,
@@ -58,7 +58,7 @@ class Line:
         """
         self._busy += 1
         self._stop_timer()
-        noted = Refusal()
+        noted = LastRefusal()
         token, measured = refusal.set(noted), metering.set(meter)
         try:
             connection = await self._connected()
@@ -135,7 +135,7 @@ class Line:
         # Some servers of the older protocol end themselves when they are asked for the newer one.
         return await self._opened(self._way(), "legacy")
 
-    async def _opened(self, way: Way, mode: str) -> Connection:
+    async def _opened(self, way: Transport, mode: str) -> Connection:
         connection = Connection(self.server, way, self.redactor, self._tell, mode)
         try:
             await connection.open(self.server.told.timeout)

@@ -13,35 +13,35 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from windlass.tools.mcp.servers import Server
+from windlass.tools.mcp.servers import McpServer
 from windlass.tools.mcp.wire import LONGEST, metering
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["HttpClients", "OverHttp", "Refusal", "refusal"]
+__all__ = ["HttpClients", "LastRefusal", "OverHttp", "refusal"]
 
-HttpClients = Callable[[Server], "httpx2.AsyncClient"]
+HttpClients = Callable[[McpServer], "httpx2.AsyncClient"]
 """Makes the client that a server is spoken to with: whoever guards the network has a say here."""
 CONNECTING = 30.0
 """Seconds to connect, to send, and for a place among the connections. Answers may take as long as the use may."""
 
 
 @dataclass(slots=True)
-class Refusal:
+class LastRefusal:
     """The last answer to a request, if it was a refusal."""
 
     status: int | None = None
     retry_after: float | None = None
 
 
-refusal: ContextVar[Refusal | None] = ContextVar("refusal", default=None)
+refusal: ContextVar[LastRefusal | None] = ContextVar("refusal", default=None)
 
 
 class OverHttp:
     """The way to one address."""
 
-    def __init__(self, server: Server, headers: Mapping[str, str], clients: HttpClients | None) -> None:
+    def __init__(self, server: McpServer, headers: Mapping[str, str], clients: HttpClients | None) -> None:
         self._server, self._headers, self._clients = server, headers, clients or _plain_client
         self.ended, self.flood = asyncio.Event(), ""
 
@@ -66,7 +66,7 @@ class OverHttp:
             yield streams
 
 
-def _plain_client(server: Server) -> httpx2.AsyncClient:
+def _plain_client(server: McpServer) -> httpx2.AsyncClient:
     import httpx2
 
     return httpx2.AsyncClient()

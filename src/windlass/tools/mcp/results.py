@@ -34,7 +34,7 @@ MOST_ERROR = 2_000
 
 def value_of(result: CallToolResult, name: str, tool: Described, call: Call, redactor: Redactor) -> Any:
     """Raises ToolError if the tool says that it failed, or gave what it should not."""
-    found = _Found(name, call)
+    found = _ResultParts(name, call)
     for block in result.content:
         found.take(block)
     text = "\n".join(found.texts)
@@ -64,14 +64,14 @@ def _size(data: Any) -> int:
         raise ToolError.of(Failure(Category.LOGIC, message, final=True)) from error
 
 
-def _worded(text: str, found: _Found) -> Any:
+def _worded(text: str, found: _ResultParts) -> Any:
     if len(text) > MOST_TEXT:
         found.keep(text.encode("utf-8", "replace"), "text/plain")
         text = shortened(text, MOST_TEXT)
     return {"text": text, "files": found.files} if found.files else text
 
 
-class _Found:
+class _ResultParts:
     def __init__(self, name: str, call: Call) -> None:
         self.texts: list[str] = []
         self.files: list[dict[str, Any]] = []

@@ -32,7 +32,7 @@ from windlass.tools.mcp.described import distinct
 
 __all__ = [
     "Definition",
-    "Server",
+    "McpServer",
     "Unreadable",
     "Unusable",
     "find_servers",
@@ -48,7 +48,7 @@ Definition = tuple[McpServerSettings, dict[str, str]]
 Read = Callable[[Mapping[str, Any], Mapping[str, str]], Definition | None]
 
 
-class _Entry(NamedTuple):
+class _ServerEntry(NamedTuple):
     name: str
     value: Any
     source: str
@@ -62,7 +62,7 @@ def find_servers(
     env: Mapping[str, str],
     environ: Mapping[str, str],
     trusted: Callable[[Path], bool],
-) -> tuple[list[Server], list[str]]:
+) -> tuple[list[McpServer], list[str]]:
     """The servers, and what is wrong with where they are named.
 
     `env` is what children may see, and all that entries of files are filled in from; `environ` says where the user's
@@ -80,10 +80,10 @@ class _Search:
         self._claude = Path(environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
         self._opencode = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
         self._problems: list[str] = []
-        self._found: dict[str, Server] = {}
+        self._found: dict[str, McpServer] = {}
 
-    def run(self, settings: Mapping[str, McpServerSettings]) -> tuple[list[Server], list[str]]:
-        self._found = {name: Server("", told, title=name) for name, told in settings.items()}
+    def run(self, settings: Mapping[str, McpServerSettings]) -> tuple[list[McpServer], list[str]]:
+        self._found = {name: McpServer("", told, title=name) for name, told in settings.items()}
         claude = self._read(self._claude)
         mine = self._local(claude)
         self._take(self._entries(mine, "mcpServers", self._claude, from_claude))
@@ -102,7 +102,7 @@ class _Search:
             self._take(self._entries(self._read(file), "mcp", file, from_opencode))
         called = distinct(self._found)
         servers = [
-            Server(called[title], server.told, server.source, title, server.headers)
+            McpServer(called[title], server.told, server.source, title, server.headers)
             for title, server in self._found.items()
             if not is_windlass(server.told)
         ]
@@ -116,7 +116,7 @@ class _Search:
         found = projects.get(str(self._folder.resolve())) if isinstance(projects, dict) else None
         return found if isinstance(found, dict) else {}
 
-    def _project(self, mine: dict[str, Any]) -> Iterator[_Entry]:
+    def _project(self, mine: dict[str, Any]) -> Iterator[_ServerEntry]:
         off = mine.get("disabledMcpjsonServers")
         file = self._folder / ".mcp.json"
         for entry in self._entries(self._read(file), "mcpServers", file, from_claude):
@@ -134,14 +134,14 @@ class _Search:
             self._problems.append(f"{file}: {error}; its MCP servers are left out")
             return {}
 
-    def _entries(self, data: dict[str, Any], key: str, file: Path, read: Read) -> Iterator[_Entry]:
+    def _entries(self, data: dict[str, Any], key: str, file: Path, read: Read) -> Iterator[_ServerEntry]:
         table = data.get(key)
         if table is not None and not isinstance(table, dict):
             self._problems.append(f"{file}: `{key}` must be an object; its MCP servers are left out")
         elif table:
-            yield from (_Entry(name, value, str(file), read) for name, value in table.items())
+            yield from (_ServerEntry(name, value, str(file), read) for name, value in table.items())
 
-    def _take(self, entries: Iterator[_Entry]) -> None:
+    def _take(self, entries: Iterator[_ServerEntry]) -> None:
         for name, value, source, read in entries:
             if name in self._found:
                 continue
@@ -153,11 +153,11 @@ class _Search:
                 self._problems.append(f"{source}: the MCP server {name!r:.80} is left out: {error}")
                 continue
             if defined is not None:
-                self._found[name] = Server("", defined[0], source, name, defined[1])
+                self._found[name] = McpServer("", defined[0], source, name, defined[1])
 
 
 @dataclass(frozen=True)
-class Server:
+class McpServer:
     name: str
     """As it stands in `mcp.NAME.TOOL`."""
     told: McpServerSettings

@@ -17,7 +17,7 @@ from windlass.clock import Clock
 from windlass.tools.mcp.described import Described, describe
 from windlass.tools.mcp.servers import Unreadable, read_json
 
-__all__ = ["Shelf"]
+__all__ = ["ToolListCache"]
 
 GOOD_FOR = 7 * 86400.0
 """Seconds after which a server is asked again what tools it has; every use of it asks, too."""
@@ -25,7 +25,7 @@ MOST_KEPT = 200
 """Servers that are remembered."""
 
 
-class Shelf:
+class ToolListCache:
     def __init__(self, file: Path | None, clock: Clock) -> None:
         """Without a file, nothing is remembered."""
         self._file, self._clock = file, clock

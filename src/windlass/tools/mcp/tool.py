@@ -12,7 +12,7 @@ from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Terms, Tool
 from windlass.redact import Redactor
 from windlass.tools.mcp.described import Described, clean
-from windlass.tools.mcp.line import Line
+from windlass.tools.mcp.line import McpLine
 from windlass.tools.mcp.results import value_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ROUND = 0.25
 
 
 class McpTool(Tool):
-    def __init__(self, name: str, tool: Described, line: Line) -> None:
+    def __init__(self, name: str, tool: Described, line: McpLine) -> None:
         self.name, self._tool, self._line = name, tool, line
         self.description, self.schema, self.returns = tool.description, tool.schema, tool.returns
         self.terms = Terms(timeout=line.server.told.timeout, sensitive=tool.sensitive)

@@ -16,12 +16,12 @@ from windlass.errors import Category, Failure, ToolError
 from windlass.ports import Health, Tool
 from windlass.process import Process, Supervisor
 from windlass.process.pipes import PIPE
-from windlass.tools.mcp.connection import MOST_TOOLS, Way
+from windlass.tools.mcp.connection import MOST_TOOLS, Transport
 from windlass.tools.mcp.described import Described, describe, distinct
-from windlass.tools.mcp.line import Line
+from windlass.tools.mcp.line import McpLine
 from windlass.tools.mcp.over_http import HttpClients, OverHttp
-from windlass.tools.mcp.servers import Server
-from windlass.tools.mcp.shelf import Shelf
+from windlass.tools.mcp.servers import McpServer
+from windlass.tools.mcp.shelf import ToolListCache
 from windlass.tools.mcp.tool import McpTool, UnlistedTool
 from windlass.tools.mcp.wire import Wire
 
@@ -38,7 +38,7 @@ MOST_PROBLEMS = 20
 class McpTools:
     def __init__(
         self,
-        servers: Iterable[Server],
+        servers: Iterable[McpServer],
         supervisor: Supervisor,
         env: Mapping[str, str],
         clock: Clock,
@@ -58,12 +58,12 @@ class McpTools:
         self._supervisor, self._env, self._folder, self._http = supervisor, dict(env), folder, http
         self._environ = env if environ is None else environ
         self._idle = idle
-        self._shelf = Shelf(cache, clock)
+        self._shelf = ToolListCache(cache, clock)
         self._found = list(problems)
         self._problems: dict[str, list[str]] = {}
         self._failures: dict[str, Failure] = {}
         """Why a server did not tell its tools when it was last asked."""
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, McpLine] = {}
         self._tools: dict[str, list[McpTool]] = {}
         self._all: tuple[Tool, ...] = ()
         for server in self._servers.values():
@@ -83,7 +83,7 @@ class McpTools:
             return known
         return UnlistedTool(name, self.ensure, self.find, self._failures.get)
 
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[McpServer]:
         return list(self._servers.values())
 
     def problems(self) -> list[str]:
@@ -153,7 +153,7 @@ class McpTools:
         self._failures[name] = failure
         self._problems[name] = [failure.message]
 
-    def _line(self, name: str) -> Line:
+    def _line(self, name: str) -> McpLine:
         if name not in self._lines:
             server = self._servers[name]
 
@@ -161,10 +161,10 @@ class McpTools:
                 self._learn(server, raws)
 
             redactor = server.redactor(self._environ)
-            self._lines[name] = Line(server, lambda: self._way(server), redactor, tell, self._idle)
+            self._lines[name] = McpLine(server, lambda: self._way(server), redactor, tell, self._idle)
         return self._lines[name]
 
-    def _way(self, server: Server) -> Way:
+    def _way(self, server: McpServer) -> Transport:
         if server.told.url is not None:
             return OverHttp(server, server.all_headers(self._environ), self._http)
 
@@ -174,7 +174,7 @@ class McpTools:
 
         return Wire(spawn)
 
-    def _learn(self, server: Server, raws: list[dict[str, Any]]) -> None:
+    def _learn(self, server: McpServer, raws: list[dict[str, Any]]) -> None:
         """Take over the tools that the server itself lists."""
         described: dict[str, Described] = {}
         problems: list[str] = []
@@ -192,7 +192,7 @@ class McpTools:
         self._failures.pop(server.name, None)
         self._set(server, tools)
 
-    def _set(self, server: Server, tools: list[Described]) -> None:
+    def _set(self, server: McpServer, tools: list[Described]) -> None:
         called = distinct(tool.original for tool in tools)
         line = self._line(server.name)
         line.described = {tool.original: tool for tool in tools}

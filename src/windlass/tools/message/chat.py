@@ -20,7 +20,7 @@ from windlass.ports import Meter
 from windlass.tools.message.arguments import Send
 from windlass.tools.message.content import Attachment
 from windlass.tools.message.once import OutcomeUnknown
-from windlass.tools.message.services import Service
+from windlass.tools.message.services import MessageService
 from windlass.tools.message.webhook import GATEWAYS, of_status
 from windlass.tools.threads import in_thread
 
@@ -41,7 +41,7 @@ class Channel(NamedTuple):
     """apprise's own object, which holds the secrets."""
 
 
-def channel(service: Service, url: str) -> Channel:
+def channel(service: MessageService, url: str) -> Channel:
     """The service behind an address. Nothing is sent."""
     try:
         from apprise import Apprise, AppriseAsset

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from windlass.errors import ToolError
 from windlass.ports import Health
 from windlass.tools.message.chat import channel
-from windlass.tools.message.services import Kind, Recipients, Service, Services, sender_of
+from windlass.tools.message.services import Kind, MessageService, Recipients, Services, sender_of
 from windlass.tools.message.smtp import greeted
 from windlass.tools.message.webhook import target
 from windlass.tools.threads import in_thread
@@ -16,7 +16,7 @@ from windlass.tools.threads import in_thread
 __all__ = ["chat_health", "mail_health", "webhook_health"]
 
 _SET_UP = "describe one under [messages.services.NAME] in your own settings: docs/messages.md"
-Look = Callable[[Service], Awaitable[str]]
+Look = Callable[[MessageService], Awaitable[str]]
 """Says how a service is, or raises ToolError."""
 
 
@@ -29,7 +29,7 @@ async def mail_health(services: Services, recipients: Recipients) -> Health:
             "write ana@example.com or *@example.com",
         )
 
-    async def look(service: Service) -> str:
+    async def look(service: MessageService) -> str:
         if sender_of(service.settings.sender or "") is None:
             raise ToolError(f"message service {service.name!r}: its sender is not a mail address")
         return await greeted(services.mail_server(service))
@@ -40,7 +40,7 @@ async def mail_health(services: Services, recipients: Recipients) -> Health:
 async def chat_health(services: Services) -> Health:
     """Check that apprise can read the address of each service that is not plain http(s)."""
 
-    async def look(service: Service) -> str:
+    async def look(service: MessageService) -> str:
         url = services.url(service)
         if _is_web(url):
             return "a webhook"  # some of them apprise knows, too; none has to be
@@ -50,7 +50,7 @@ async def chat_health(services: Services) -> Health:
 
 
 async def webhook_health(services: Services) -> Health:
-    async def look(service: Service) -> str:
+    async def look(service: MessageService) -> str:
         url = services.url(service)
         if not _is_web(url):
             return "for message.send"
@@ -76,7 +76,7 @@ async def _all(services: Services, kind: Kind, look: Look, none: str) -> Health:
     return Health(not wrong, detail, next((health.advice for health in wrong), ""))
 
 
-async def _one(service: Service, look: Look) -> Health:
+async def _one(service: MessageService, look: Look) -> Health:
     try:
         return Health(True, f"{service.name}: {await look(service)}")
     except ToolError as error:

@@ -33,7 +33,7 @@ from windlass.errors import CUT_OFF, Category, Failure, ToolError
 from windlass.faults import fault_point
 from windlass.ports import Call
 
-__all__ = ["Book", "Entry", "OutcomeUnknown", "Parcel"]
+__all__ = ["MessageEntry", "MessageLog", "OutcomeUnknown", "OutgoingMessage"]
 
 
 class OutcomeUnknown(ToolError):
@@ -46,10 +46,10 @@ class OutcomeUnknown(ToolError):
         self.failure = Failure(Category.TRANSIENT, message, advice=told, kind=CUT_OFF, final=True)
 
 
-class Parcel:
+class OutgoingMessage:
     """One message of one step, on its way."""
 
-    def __init__(self, book: Book, now: Callable[[], float], call: Call, service: str, content: Any) -> None:
+    def __init__(self, book: MessageLog, now: Callable[[], float], call: Call, service: str, content: Any) -> None:
         """`content` is plain data: all that makes this message differ from another one."""
         self._book, self._now, self._call, self._service = book, now, call, service
         told = json.dumps([service, content], sort_keys=True)
@@ -96,7 +96,7 @@ class Parcel:
         fault_point("message.sent")
         return result
 
-    def _recorded(self, entry: Entry) -> dict[str, Any]:
+    def _recorded(self, entry: MessageEntry) -> dict[str, Any]:
         if entry.result is not None:
             self._call.output("note", "this message has been sent already: nothing was sent now\n")
             return {**entry.result, "repeated": True}
@@ -125,7 +125,7 @@ CREATE TABLE IF NOT EXISTS message (
 """
 
 
-class Entry(NamedTuple):
+class MessageEntry(NamedTuple):
     attempt: int
     """The attempt that handed it over."""
     begun: float
@@ -133,17 +133,17 @@ class Entry(NamedTuple):
     """The result; None while it is not known."""
 
 
-class Book:
+class MessageLog:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def look(self, effect: str, digest: str) -> Entry | None:
+    def look(self, effect: str, digest: str) -> MessageEntry | None:
         if not self._file.exists():
             return None
         with self._open() as db:
             return _entry(db, effect, digest)
 
-    def begin(self, effect: str, digest: str, attempt: int, service: str, now: float) -> Entry | None:
+    def begin(self, effect: str, digest: str, attempt: int, service: str, now: float) -> MessageEntry | None:
         """Write down that it is handed over now. If another attempt or process was first, that one's entry: then
         nothing is to be sent. An entry of an earlier attempt that nobody knows the end of is taken over."""
         with self._open() as db:
@@ -189,8 +189,8 @@ class Book:
             ) from error
 
 
-def _entry(db: sqlite3.Connection, effect: str, digest: str) -> Entry | None:
+def _entry(db: sqlite3.Connection, effect: str, digest: str) -> MessageEntry | None:
     row = db.execute(
         "SELECT attempt, begun, result FROM message WHERE effect = ? AND digest = ?", (effect, digest)
     ).fetchone()
-    return Entry(row[0], row[1], json.loads(row[2]) if row[2] is not None else None) if row else None
+    return MessageEntry(row[0], row[1], json.loads(row[2]) if row[2] is not None else None) if row else None

@@ -19,7 +19,7 @@ from windlass.tools.files.failures import nearest
 if TYPE_CHECKING:
     from email.headerregistry import Address
 
-__all__ = ["Kind", "MailServer", "Recipients", "Service", "Services", "address_problem", "sender_of"]
+__all__ = ["Kind", "MailServer", "MessageService", "Recipients", "Services", "address_problem", "sender_of"]
 
 Kind = Literal["smtp", "url"]
 _WORDS = {"smtp": "mail service", "url": "message service with an address"}
@@ -27,7 +27,7 @@ _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 _WHERE = "in your own settings (windlass doctor says where they are)"
 
 
-class Service(NamedTuple):
+class MessageService(NamedTuple):
     name: str
     settings: ServiceSettings
 
@@ -53,10 +53,10 @@ class MailServer(NamedTuple):
 
 class Services:
     def __init__(self, settings: MessageSettings, env: Mapping[str, str]) -> None:
-        self._known = {name: Service(name, found) for name, found in settings.services.items()}
+        self._known = {name: MessageService(name, found) for name, found in settings.services.items()}
         self._env = env
 
-    def of(self, kind: Kind) -> list[Service]:
+    def of(self, kind: Kind) -> list[MessageService]:
         return [service for service in self._known.values() if service.kind == kind]
 
     def problem(self, name: str | None, kind: Kind) -> str | None:
@@ -76,18 +76,18 @@ class Services:
         hint = f"; did you mean {near!r}?" if near else f"; there are: {', '.join(fitting) or 'none'}"
         return f"there is no {_WORDS[kind]} {name[:80]!r} {_WHERE}{hint}"
 
-    def named(self, name: str | None, kind: Kind) -> Service:
+    def named(self, name: str | None, kind: Kind) -> MessageService:
         if (problem := self.problem(name, kind)) is not None:
             raise ToolError(problem, category=Category.CONFIGURATION)
         return self._known[name] if name is not None else self.of(kind)[0]
 
-    def url(self, service: Service) -> str:
+    def url(self, service: MessageService) -> str:
         """Its address, which may hold secrets: never to be shown."""
         if service.settings.url_env is not None:
             return self.secret(service, service.settings.url_env)
         return service.settings.url or ""
 
-    def mail_server(self, service: Service) -> MailServer:
+    def mail_server(self, service: MessageService) -> MailServer:
         """The mail server, with our login."""
         told = service.settings
         wrong = ToolError(
@@ -106,7 +106,7 @@ class Services:
         password = self.secret(service, told.password_env) if told.password_env else None
         return MailServer(host, port or _PORTS[told.security], user, password, told.security)
 
-    def secret(self, service: Service, variable: str) -> str:
+    def secret(self, service: MessageService, variable: str) -> str:
         value = self._env.get(variable, "").strip()
         if not value:
             raise ToolError(

@@ -18,8 +18,8 @@ from windlass.tools.message import chat, health, smtp, webhook
 from windlass.tools.message.arguments import Email, EmailSent, Send, Sent, Webhook, WebhookSent
 from windlass.tools.message.content import Attachment, Screen, body_problems, line_problems, load
 from windlass.tools.message.mime import compose
-from windlass.tools.message.once import Book, Parcel
-from windlass.tools.message.services import Kind, Recipients, Service, Services, address_problem, sender_of
+from windlass.tools.message.once import MessageLog, OutgoingMessage
+from windlass.tools.message.services import Kind, MessageService, Recipients, Services, address_problem, sender_of
 from windlass.tools.threads import in_thread
 
 __all__ = ["message_tools"]
@@ -32,7 +32,7 @@ def message_tools(
 ) -> list[Tool]:
     """One of each. `env` is where secrets are looked up, and what must not leave; `book` is the file that remembers
     which messages were sent, one for a home."""
-    work = _Messages(settings, env, now or SystemClock().now, Book(book))
+    work = _Messages(settings, env, now or SystemClock().now, MessageLog(book))
     terms = Terms(timeout=TIMEOUT, rate=settings.rate, sensitive=True)
     return [
         FunctionalTool(
@@ -75,7 +75,9 @@ def message_tools(
 
 
 class _Messages:
-    def __init__(self, settings: MessageSettings, env: Mapping[str, str], now: Callable[[], float], book: Book) -> None:
+    def __init__(
+        self, settings: MessageSettings, env: Mapping[str, str], now: Callable[[], float], book: MessageLog
+    ) -> None:
         self.services = Services(settings, env)
         self.recipients = Recipients(settings.recipients)
         self._settings, self._env, self._now, self._book = settings, env, now, book
@@ -213,9 +215,9 @@ class _Messages:
 
         return screen, await in_thread(look)
 
-    def _parcel(self, call: Call, service: Service, content: Any, attached: list[Attachment]) -> Parcel:
+    def _parcel(self, call: Call, service: MessageService, content: Any, attached: list[Attachment]) -> OutgoingMessage:
         files = [[file.name, hashlib.sha256(file.data).hexdigest()] for file in attached]
-        return Parcel(self._book, self._now, call, service.name, [content, files])
+        return OutgoingMessage(self._book, self._now, call, service.name, [content, files])
 
 
 def _listed(problem: str | None) -> list[str]:

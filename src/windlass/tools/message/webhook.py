@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from windlass.errors import Category, ToolError
 from windlass.ports import Meter
 from windlass.tools.message.once import OutcomeUnknown
-from windlass.tools.message.services import Service
+from windlass.tools.message.services import MessageService
 
 __all__ = ["GATEWAYS", "of_status", "post", "signature", "target"]
 
@@ -22,7 +22,7 @@ LARGEST_ANSWER = 64 * 1024
 LONGEST_WAIT = 3600.0
 
 
-def target(service: Service, url: str) -> str:
+def target(service: MessageService, url: str) -> str:
     """The address, if it is one that can be posted to."""
     try:
         parts = urlsplit(url)
@@ -45,7 +45,7 @@ def signature(secret: str, at: int, body: bytes) -> str:
 
 
 async def post(
-    service: Service, url: str, body: bytes, headers: dict[str, str], clean: Callable[[str], str], meter: Meter
+    service: MessageService, url: str, body: bytes, headers: dict[str, str], clean: Callable[[str], str], meter: Meter
 ) -> dict[str, Any]:
     """Hand it over. A ToolError that is not `OutcomeUnknown` means that the service has not taken it."""
     try:

@@ -5,7 +5,7 @@ to what was decided and to nothing else; `exchange.py` follows redirects, decidi
 in words what went wrong on the way.
 """
 
-from windlass.tools.net.guard import Guard, Refused, Resolver, Target
-from windlass.tools.net.transport import Line, open_client
+from windlass.tools.net.guard import AddressGuard, AddressRefused, NetworkTarget, Resolver
+from windlass.tools.net.transport import SharedConnections, open_client
 
-__all__ = ["Guard", "Line", "Refused", "Resolver", "Target", "open_client"]
+__all__ = ["AddressGuard", "AddressRefused", "NetworkTarget", "Resolver", "SharedConnections", "open_client"]

@@ -15,14 +15,14 @@ from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB
 from windlass.ports import Meter
 from windlass.tools.net.failures import in_words
-from windlass.tools.net.guard import Refused
+from windlass.tools.net.guard import AddressRefused
 from windlass.tools.net.names import Address
-from windlass.tools.net.transport import Line
+from windlass.tools.net.transport import SharedConnections
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Answered", "Ask", "exchange"]
+__all__ = ["Ask", "HttpAnswer", "exchange"]
 
 MOST_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -49,7 +49,7 @@ class Ask:
     def onward(self, status: int, old: Address, new: Address) -> Ask:
         """The request for the next hop."""
         if old.scheme == "https" and new.scheme == "http" and self.confidential:
-            raise Refused(
+            raise AddressRefused(
                 f"{old.shown} redirects from https to http: what was sent with the request is not sent in the open",
                 "ask the address that it redirects to by itself, without credentials",
             )
@@ -63,7 +63,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class HttpAnswer:
     response: httpx2.Response
     """Its body is still to be read."""
     address: Address
@@ -73,7 +73,7 @@ class Answered:
 
 
 @asynccontextmanager
-async def exchange(line: Line, ask: Ask, meter: Meter) -> AsyncIterator[Answered]:
+async def exchange(line: SharedConnections, ask: Ask, meter: Meter) -> AsyncIterator[HttpAnswer]:
     """Send it and give the answer's head; the body is read inside, and the connection is free afterwards.
 
     The meter is told of every hop, as far as it came.
@@ -95,7 +95,7 @@ async def exchange(line: Line, ask: Ask, meter: Meter) -> AsyncIterator[Answered
             try:
                 location = response.headers.get("location") if response.status_code in _REDIRECTS else None
                 if location is None or not ask.follow:
-                    yield Answered(response, address, tuple(redirects))
+                    yield HttpAnswer(response, address, tuple(redirects))
                     return
             finally:
                 await response.aclose()

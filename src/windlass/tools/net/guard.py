@@ -25,11 +25,11 @@ from windlass.tools.threads import in_thread
 
 __all__ = [
     "LOOSE",
-    "Guard",
-    "Refused",
+    "AddressGuard",
+    "AddressRefused",
+    "NetworkTarget",
     "Resolver",
     "Rule",
-    "Target",
     "plain",
     "read_rules",
     "system_resolver",
@@ -46,7 +46,7 @@ LOOK_UP = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class NetworkTarget:
     """Something that may be reached, and where exactly."""
 
     url: str
@@ -57,7 +57,7 @@ class Target:
     """The only ones to connect to."""
 
 
-class Refused(ToolError):
+class AddressRefused(ToolError):
     """It may not be reached; asking again changes nothing."""
 
     def __init__(self, message: str, *advice: str) -> None:
@@ -71,7 +71,7 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class Guard:
+class AddressGuard:
     def __init__(self, network: NetworkSettings | None = None, resolve: Resolver = system_resolver) -> None:
         network = network or NetworkSettings()
         self._allow = read_rules(network.allow, "network.allow")
@@ -79,10 +79,10 @@ class Guard:
         self._private = read_rules(network.private, "network.private")
         self._resolve = resolve
 
-    async def check(self, url: str) -> Target:
-        """Look an address up; raises `Refused` if it may not be reached."""
+    async def check(self, url: str) -> NetworkTarget:
+        """Look an address up; raises `AddressRefused` if it may not be reached."""
         address = self.read(url)
-        return Target(address.url, address.host, address.port, await self.addresses(address.host, address.port))
+        return NetworkTarget(address.url, address.host, address.port, await self.addresses(address.host, address.port))
 
     def read(self, url: str) -> Address:
         """Read an address, if the lists allow it; nothing is looked up yet."""
@@ -113,9 +113,9 @@ class Guard:
 
     def _check_lists(self, host: str, port: int) -> None:
         if _fit(self._deny, host, port):
-            raise Refused(f"Blocked: {host} is in network.deny")
+            raise AddressRefused(f"Blocked: {host} is in network.deny")
         if self._allow and not _fit(self._allow, host, port):
-            raise Refused(
+            raise AddressRefused(
                 f"Blocked: {host} is not in network.allow",
                 f"to allow it, add {host!r} to network.allow in {SETTINGS}",
             )
@@ -123,14 +123,14 @@ class Guard:
     def _check_address(self, host: str, port: int, ip: Ip) -> None:
         here = host if host == str(ip) else f"{host} ({ip})"
         if any(rule.fits_address(ip, port) for rule in self._deny):
-            raise Refused(f"Blocked: the address of {here} is in network.deny")
+            raise AddressRefused(f"Blocked: the address of {here} is in network.deny")
         kind = why_not_public(ip)
         if kind is None or any(rule.fits_address(ip, port) for rule in self._private):
             return
         if kind in LOOSE and any(rule.name is not None and rule.fits_host(host, port) for rule in self._private):
             return
         opening = f"{host}:{port}" if kind in LOOSE and ":" not in host else str(plain(ip))
-        raise Refused(
+        raise AddressRefused(
             f"Blocked: {here} is {kind}",
             f"if it is yours, allow it: add {opening!r} to network.private in {SETTINGS}",
         )

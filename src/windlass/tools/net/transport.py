@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from windlass.errors import Category, ToolError
 from windlass.ports import Health
-from windlass.tools.net.guard import Guard
+from windlass.tools.net.guard import AddressGuard
 from windlass.version import __version__
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Line", "installed", "open_client"]
+__all__ = ["SharedConnections", "installed", "open_client"]
 
 INSTALL = "pip install 'windlass[web]'"
 CONNECTIONS = 64
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 """Seconds without a sign of life; how long all of it may take is for the tool to say."""
 
 
-def open_client(guard: Guard, *, tls: ssl.SSLContext | None = None) -> httpx2.AsyncClient:
+def open_client(guard: AddressGuard, *, tls: ssl.SSLContext | None = None) -> httpx2.AsyncClient:
     """A client that connects to nothing that the guard has not checked. Close it when done.
 
     It keeps no cookies, uses no proxies and no netrc of the environment, and follows no redirect by itself: see
@@ -59,10 +59,10 @@ async def installed() -> Health:
     return Health(True)
 
 
-class Line:
+class SharedConnections:
     """The connections that the tools of an engine share: opened with the first use, kept for the next ones."""
 
-    def __init__(self, guard: Guard, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, guard: AddressGuard, *, tls: ssl.SSLContext | None = None) -> None:
         self.guard = guard
         self._tls = tls
         self._open: tuple[asyncio.AbstractEventLoop, httpx2.AsyncClient] | None = None

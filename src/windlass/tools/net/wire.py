@@ -21,7 +21,7 @@ import httpx2
 
 from windlass.ports import Meter
 from windlass.tools.net.failures import TooMuch
-from windlass.tools.net.guard import Guard
+from windlass.tools.net.guard import AddressGuard
 
 __all__ = ["GuardedTransport", "coming_in", "going_out"]
 
@@ -32,7 +32,7 @@ KEPT_FOR = 30.0
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
         self._sockets = httpcore2.AnyIOBackend()
 
@@ -78,7 +78,7 @@ class _Body(httpx2.AsyncByteStream):
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """A pool of connections behind a guard; proxies of the environment are not looked for."""
 
-    def __init__(self, guard: Guard, tls: ssl.SSLContext | None, connections: int) -> None:
+    def __init__(self, guard: AddressGuard, tls: ssl.SSLContext | None, connections: int) -> None:
         self._guard = guard
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls or httpcore2.default_ssl_context(),

@@ -18,7 +18,7 @@ import msgspec
 from windlass.errors import Category, ToolError
 from windlass.settings.tools import SearchProvider
 from windlass.tools.net.exchange import Ask
-from windlass.tools.search.results import Hit, Search
+from windlass.tools.search.results import Hit, SearchQuery
 from windlass.version import __version__
 
 __all__ = ["Brave", "DuckDuckGo", "Provider", "Searxng", "Tavily", "key_of"]
@@ -31,7 +31,7 @@ class Provider(Protocol):
     @property
     def name(self) -> str: ...
 
-    def asks(self, wanted: Search, env: Mapping[str, str]) -> Iterator[Ask]:
+    def asks(self, wanted: SearchQuery, env: Mapping[str, str]) -> Iterator[Ask]:
         """The requests for one page after the other; as many are sent as it takes."""
         ...
 
@@ -49,7 +49,7 @@ class Provider(Protocol):
         ...
 
 
-class _Service:
+class _Provider:
     name = ""
     home = ""
     key: str | None = None
@@ -77,10 +77,10 @@ def key_of(name: str, provider: str, env: Mapping[str, str]) -> str:
     return key
 
 
-class Searxng(_Service):
+class Searxng(_Provider):
     name = "searxng"
 
-    def asks(self, wanted: Search, env: Mapping[str, str]) -> Iterator[Ask]:
+    def asks(self, wanted: SearchQuery, env: Mapping[str, str]) -> Iterator[Ask]:
         if not self._base:
             raise ToolError(
                 "search: searxng has no url",
@@ -110,12 +110,12 @@ class Searxng(_Service):
         return hits
 
 
-class Brave(_Service):
+class Brave(_Provider):
     name = "brave"
     home = "https://api.search.brave.com"
     key = "BRAVE_API_KEY"
 
-    def asks(self, wanted: Search, env: Mapping[str, str]) -> Iterator[Ask]:
+    def asks(self, wanted: SearchQuery, env: Mapping[str, str]) -> Iterator[Ask]:
         headers = {**_JSON, "x-subscription-token": key_of(str(self._key_env), self.name, env)}
         for page in range(3):
             query: dict[str, Any] = {"q": wanted.words, "count": min(20, wanted.limit), "offset": page}
@@ -131,12 +131,12 @@ class Brave(_Service):
         ]
 
 
-class Tavily(_Service):
+class Tavily(_Provider):
     name = "tavily"
     home = "https://api.tavily.com"
     key = "TAVILY_API_KEY"
 
-    def asks(self, wanted: Search, env: Mapping[str, str]) -> Iterator[Ask]:
+    def asks(self, wanted: SearchQuery, env: Mapping[str, str]) -> Iterator[Ask]:
         key = key_of(str(self._key_env), self.name, env)
         body: dict[str, Any] = {"query": wanted.query, "max_results": min(20, wanted.limit), "search_depth": "basic"}
         if wanted.site is not None:
@@ -185,7 +185,7 @@ class DuckDuckGo:
     def __init__(self, told: SearchProvider) -> None:
         self._base = (told.url or "https://html.duckduckgo.com").rstrip("/")
 
-    def asks(self, wanted: Search, env: Mapping[str, str]) -> Iterator[Ask]:
+    def asks(self, wanted: SearchQuery, env: Mapping[str, str]) -> Iterator[Ask]:
         query = {"q": wanted.words}
         if wanted.recency is not None:
             query["df"] = wanted.recency[0]
@@ -217,7 +217,7 @@ class DuckDuckGo:
 
 
 def _hit(piece: str) -> Hit:
-    reader = _Reader()
+    reader = _ResultReader()
     reader.feed(f"<div{piece}")
     reader.close()
     return Hit("".join(reader.title), _target(reader.url), "".join(reader.snippet))
@@ -234,7 +234,7 @@ def _target(link: str) -> str | None:
         return None
 
 
-class _Reader(HTMLParser):
+class _ResultReader(HTMLParser):
     """One result: its first link, and its snippet."""
 
     def __init__(self) -> None:

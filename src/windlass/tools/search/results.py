@@ -1,6 +1,6 @@
 """The arguments and results of `search`: text without tags and tricks, addresses of pages, no page twice.
 
-Search results were written by anybody. Nothing here makes them true; they only cannot be more than text.
+Search results are written by strangers. Nothing here makes them true; they only cannot be more than text.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pydantic import Field, field_validator
 from windlass.tools.arguments import Arguments
 from windlass.tools.net.names import host_of, read_address
 
-__all__ = ["Found", "Hit", "Recency", "Result", "Search", "clean", "text_of"]
+__all__ = ["Hit", "Recency", "Result", "SearchHit", "SearchQuery", "clean", "text_of"]
 
 Recency = Literal["day", "week", "month", "year"]
 
 
-class Search(Arguments):
+class SearchQuery(Arguments):
     query: str = Field(min_length=1, max_length=400)
     limit: int = Field(default=10, ge=1, le=50, description="Results at most")
     site: str | None = Field(default=None, description="Only pages of this host")
@@ -58,7 +58,7 @@ class Hit:
     published: object = None
 
 
-class Found(Arguments):
+class SearchHit(Arguments):
     title: str
     url: str
     snippet: str
@@ -71,7 +71,7 @@ class Result(Arguments):
     query: str
     provider: str
     """The service that answered."""
-    results: list[Found]
+    results: list[SearchHit]
     notes: list[str]
     """The services that did not answer, and why."""
 
@@ -88,7 +88,7 @@ _TRACKING = re.compile(
 )
 
 
-def clean(hits: Iterable[Hit], provider: str, seen: set[str]) -> Iterator[Found]:
+def clean(hits: Iterable[Hit], provider: str, seen: set[str]) -> Iterator[SearchHit]:
     """The results that can be shown. `seen` are pages that are there already; it grows."""
     for hit in hits:
         page = _page(hit.url)
@@ -98,7 +98,7 @@ def clean(hits: Iterable[Hit], provider: str, seen: set[str]) -> Iterator[Found]
         seen.add(identity)
         title = text_of(hit.title, MAX_TITLE) or url[:MAX_TITLE]
         published = text_of(hit.published, MAX_DATE) or None
-        yield Found(
+        yield SearchHit(
             title=title, url=url, snippet=text_of(hit.snippet, MAX_SNIPPET), provider=provider, published=published
         )
 

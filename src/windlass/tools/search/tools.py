@@ -17,10 +17,10 @@ from windlass.settings.tools import SearchProvider
 from windlass.tools.functional import FunctionalTool
 from windlass.tools.net.exchange import Ask, exchange
 from windlass.tools.net.failures import TooMuch, category_of_status, in_time, wait_of
-from windlass.tools.net.guard import Guard, Resolver, system_resolver
-from windlass.tools.net.transport import Line, installed
+from windlass.tools.net.guard import AddressGuard, Resolver, system_resolver
+from windlass.tools.net.transport import SharedConnections, installed
 from windlass.tools.search.providers import MAX_ANSWER, Brave, DuckDuckGo, Provider, Searxng, Tavily, key_of
-from windlass.tools.search.results import Found, Result, Search, clean
+from windlass.tools.search.results import Result, SearchHit, SearchQuery, clean
 from windlass.tools.threads import in_thread
 
 __all__ = ["search_tools"]
@@ -48,15 +48,17 @@ def search_tools(
     """The one tool there is. `env` is where keys are looked for; without a provider, there is no tool."""
     if not search.providers:
         return []
-    return [SearchTool(search, Line(Guard(network, resolve), tls=tls), env, now)]
+    return [SearchTool(search, SharedConnections(AddressGuard(network, resolve), tls=tls), env, now)]
 
 
 class SearchTool(FunctionalTool):
-    def __init__(self, search: SearchSettings, line: Line, env: Mapping[str, str], now: Callable[[], float]) -> None:
+    def __init__(
+        self, search: SearchSettings, line: SharedConnections, env: Mapping[str, str], now: Callable[[], float]
+    ) -> None:
         super().__init__(
             "search",
             "Search the web: titles, addresses and snippets of pages",
-            Search,
+            SearchQuery,
             self._search,
             effect=Effect.NONE,
             result=Result,
@@ -83,7 +85,7 @@ class SearchTool(FunctionalTool):
             return found
         return Health(True, f"asks {', '.join(provider.name for provider in self._providers)}")
 
-    async def _search(self, wanted: Search, call: Call) -> dict[str, Any]:
+    async def _search(self, wanted: SearchQuery, call: Call) -> dict[str, Any]:
         notes: list[str] = []
         waits: list[float] = []
         for provider in self._providers:
@@ -107,9 +109,9 @@ class SearchTool(FunctionalTool):
             retry_after=min(waits, default=None),
         )
 
-    async def _ask(self, provider: Provider, wanted: Search, meter: Meter) -> list[Found]:
+    async def _ask(self, provider: Provider, wanted: SearchQuery, meter: Meter) -> list[SearchHit]:
         """Pages of results until there are enough, or one brings nothing new."""
-        found: list[Found] = []
+        found: list[SearchHit] = []
         seen: set[str] = set()
         for ask in provider.asks(wanted, self._env):
             data = await self._fetch(provider, ask, meter)
@@ -141,9 +143,9 @@ class SearchTool(FunctionalTool):
         return bytes(kept)
 
 
-async def _read(provider: Provider, data: bytes, seen: set[str]) -> list[Found]:
+async def _read(provider: Provider, data: bytes, seen: set[str]) -> list[SearchHit]:
     """In a thread: a page that means no good may take a while."""
-    found: list[Found] = await in_thread(lambda: [*clean(provider.read(data), provider.name, seen)])
+    found: list[SearchHit] = await in_thread(lambda: [*clean(provider.read(data), provider.name, seen)])
     return found
 
 
