@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windlass.engine.gates import Gates
-from windlass.journal.gatebook import SqliteGateBook
+from windlass.journal.gatebook import SqliteGateStore
 from windlass.plan.model import Effect
 from windlass.ports import Call, Rate, Terms
 from windlass.process import Supervisor
@@ -52,7 +52,7 @@ def gate_costs(folder: Path) -> list[GateCost]:
 
 async def _measured(folder: Path) -> list[GateCost]:
     folder.mkdir(parents=True, exist_ok=True)
-    book = SqliteGateBook(folder / "gates.db")
+    book = SqliteGateStore(folder / "gates.db")
     gates = Gates(book, None, folder / "places")
     ways = {
         "no terms": Terms(),

@@ -15,7 +15,7 @@ import windlass
 from windlass import Call, Plan, Step, tool
 from windlass.core.budget import Amount
 from windlass.errors import JournalError, Vanished
-from windlass.journal.gatebook import SqliteGateBook
+from windlass.journal.gatebook import SqliteGateStore
 from windlass.journal.ledger import SqliteLedger
 from windlass.ports import Charge, Rate
 
@@ -125,7 +125,7 @@ async def test_d9_the_ledger_does_not_acknowledge_into_a_file_that_is_gone(tmp_p
 def test_d9_the_gate_book_begins_anew_when_it_is_deleted_and_counts_nothing_without_a_home(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    book = SqliteGateBook(home / "gates.db")
+    book = SqliteGateStore(home / "gates.db")
     rate = Rate(1, 3600.0)
     assert book.take("x", rate, 1.0) == 0.0
     for file in home.iterdir():

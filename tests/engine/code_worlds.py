@@ -35,7 +35,7 @@ from windlass.ports import ComposedTool, Head, Journal, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings
 from windlass.testing import MemoryJournal
-from windlass.tools.composed import ComposedShelf
+from windlass.tools.composed import FolderComposedStore
 from windlass.tools.files import file_tools
 from windlass.tools.registry import Registry
 from windlass.tools.shell import Shell
@@ -118,7 +118,7 @@ class CodeWorld:
         desk, policy = ProgramDeps(sandbox, clock), policy_of(self._known)
         fixed: list[Tool] = [Shell(), *file_tools(), *self.tools, CodeTool(desk, policy), CodeSearch()]
         folders = project.home / "composed-tools", user_folder() / "composed-tools"
-        self.shelf = ComposedShelf(*folders, lambda: [tool.name for tool in fixed])
+        self.shelf = FolderComposedStore(*folders, lambda: [tool.name for tool in fixed])
         self.registry = Registry(fixed, ComposedTools(self.shelf, desk, policy))
 
     def engine(self) -> Engine:

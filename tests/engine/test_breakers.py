@@ -15,7 +15,7 @@ from windlass.core.breaker import FAILURES, Breaker, Circuit
 from windlass.engine.gates import circuit
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
 from windlass.errors import Category
-from windlass.journal.gatebook import SqliteGateBook
+from windlass.journal.gatebook import SqliteGateStore
 from windlass.ports import Rate, Terms
 from windlass.testing import FakeClock
 
@@ -166,10 +166,10 @@ async def test_c4_a_probe_that_a_person_stopped_found_nothing_out_and_another_is
 
 def test_c4_of_two_processes_that_find_it_half_open_in_the_same_moment_one_tries(tmp_path: Path) -> None:
     rested = Breaker(FAILURES, 1, 1000.0, because="no answer")
-    book = SqliteGateBook(tmp_path / "gates.db")
+    book = SqliteGateStore(tmp_path / "gates.db")
     book.keep_breaker("a", rested)
 
-    class Behind(SqliteGateBook):
+    class Behind(SqliteGateStore):
         """As in a process that has read the breaker right before the other one wrote."""
 
         def breakers(self) -> dict[str, Breaker]:

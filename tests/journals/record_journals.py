@@ -29,7 +29,7 @@ from windlass.core.state import fold
 from windlass.core.view import snapshot
 from windlass.ports import ComposedTool
 from windlass.testing import ScriptedRunner, Turn
-from windlass.tools.composed import ComposedShelf
+from windlass.tools.composed import FolderComposedStore
 
 HERE = Path(__file__).parent
 
@@ -371,7 +371,7 @@ def recordings(recorder: Recorder) -> Iterator[str]:
 
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     greet = ComposedTool("greet", GREET, schema, "Greets somebody in a file.", ("files.write",))
-    ComposedShelf(recorder.folder / ".windlass" / "composed-tools", recorder.folder / "user", list).save(greet)
+    FolderComposedStore(recorder.folder / ".windlass" / "composed-tools", recorder.folder / "user", list).save(greet)
     recorder.write(CODE)
     run("run plan.yaml", code=3)
     run(f"approve {recorder.newest} work --note 'no longer needed'", code=0)

@@ -15,8 +15,8 @@ from windlass import Plan, Step
 from windlass.core import events as ev
 from windlass.core.breaker import FAILURES, Breaker
 from windlass.engine.agents.runtimes import Guarded
-from windlass.engine.gates.memory import MemoryGateBook
-from windlass.journal.gatebook import SqliteGateBook
+from windlass.engine.gates.memory import MemoryGateStore
+from windlass.journal.gatebook import SqliteGateStore
 from windlass.runners.claude.command import account as of_claude
 from windlass.runners.model_api.target import ModelTarget
 from windlass.runners.opencode.environment import account as of_opencode
@@ -114,7 +114,7 @@ async def test_c4_a_breaker_that_was_kept_for_a_whole_runtime_is_readable_and_go
         def account(self, model: str | None, env: object) -> str:
             return "anthropic"
 
-    book = SqliteGateBook(tmp_path / "gates.db")
+    book = SqliteGateStore(tmp_path / "gates.db")
     book.keep_breaker("runtime cli", Breaker(5, 1, 9e9, because="down"))
     assert set(book.breakers()) == {"runtime cli"}
     guarded = Guarded(Known(name="cli"), book, FakeClock())
@@ -122,4 +122,4 @@ async def test_c4_a_breaker_that_was_kept_for_a_whole_runtime_is_readable_and_go
     guarded._forget_older("anthropic")
     assert book.breakers() == {}
     book.close()
-    assert Guarded(ScriptedRunner(name="cli"), MemoryGateBook(), FakeClock()).account("any", {}) == ""
+    assert Guarded(ScriptedRunner(name="cli"), MemoryGateStore(), FakeClock()).account("any", {}) == ""

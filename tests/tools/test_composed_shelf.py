@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from windlass.errors import NotFound, UsageError
-from windlass.ports.composed import ComposedTool, Shelf, Uses
-from windlass.tools.composed import ComposedShelf
+from windlass.ports.composed import ComposedStore, ComposedTool, Uses
+from windlass.tools.composed import FolderComposedStore
 
 RESERVED = ("shell", "files.read", "files.write", "agent")
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -40,9 +40,9 @@ class World:
         self.user = base / "user" / "composed-tools"
         self.shelf = self.fresh()
 
-    def fresh(self) -> ComposedShelf:
+    def fresh(self) -> FolderComposedStore:
         """As another process would see it."""
-        return ComposedShelf(self.project, self.user, lambda: RESERVED)
+        return FolderComposedStore(self.project, self.user, lambda: RESERVED)
 
     def names(self) -> list[str]:
         return [tool.name for tool in self.shelf.all()]
@@ -73,7 +73,7 @@ def simple(name: str, **more: Any) -> ComposedTool:
 
 
 def test_g3_a_saved_tool_is_two_files_and_comes_back_as_it_was(world: World) -> None:
-    shelf: Shelf = world.shelf
+    shelf: ComposedStore = world.shelf
     assert shelf.save(WORDS) == world.project / "count.words.js"
     assert (world.project / "count.words.js").read_text() == WORDS.source
     text = (world.project / "count.words.json").read_text()
@@ -444,8 +444,8 @@ COUNTING = """
 import sys
 from pathlib import Path
 from windlass.ports.composed import ComposedTool
-from windlass.tools.composed import ComposedShelf
-shelf = ComposedShelf(Path(sys.argv[1]), Path(sys.argv[2]), lambda: ())
+from windlass.tools.composed import FolderComposedStore
+shelf = FolderComposedStore(Path(sys.argv[1]), Path(sys.argv[2]), lambda: ())
 tool = ComposedTool("count.words", "return 1;", {"type": "object"})
 print("ready", flush=True)
 sys.stdin.readline()
@@ -533,8 +533,8 @@ SAVING = """
 import sys
 from pathlib import Path
 from windlass.ports.composed import ComposedTool
-from windlass.tools.composed import ComposedShelf
-shelf = ComposedShelf(Path(sys.argv[1]), Path(sys.argv[2]), lambda: ())
+from windlass.tools.composed import FolderComposedStore
+shelf = FolderComposedStore(Path(sys.argv[1]), Path(sys.argv[2]), lambda: ())
 shelf.save(ComposedTool("count.words", "return 'new';", {"type": "object"}))
 """
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windlass.agents.places import ConfigPlaces
+from windlass.agents.places import ConfigSources
 from windlass.agents.reading import UnreadableFile, shown_path
 from windlass.agents.rolefiles import built_in_roles, find_roles
 from windlass.agents.roles import ALIASES, Role, UnusableRole, key_of
@@ -39,7 +39,7 @@ class Catalogue:
     """What is found on first use and kept: make a new one to look again."""
 
     def __init__(self, workdir: Path, env: Mapping[str, str] = os.environ) -> None:
-        self.places = ConfigPlaces(workdir, env)
+        self.places = ConfigSources(workdir, env)
         self._role_problems: list[Problem] = []
         self._skill_problems: list[Problem] = []
 

@@ -22,7 +22,7 @@ from windlass.errors import Problem
 from windlass.homes import user_folder
 from windlass.runtimes import CLAUDE_CODE, OPEN_CODE
 
-__all__ = ["MAX_DEPTH", "MAX_ENTRIES", "MAX_FILES", "ConfigPlace", "ConfigPlaces", "walk"]
+__all__ = ["MAX_DEPTH", "MAX_ENTRIES", "MAX_FILES", "ConfigSource", "ConfigSources", "walk"]
 
 MAX_DEPTH = 8
 """Folders beneath a place that are looked into, one in another."""
@@ -37,7 +37,7 @@ Origin = Literal["project", "user", "built-in"]
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigPlace:
+class ConfigSource:
     """One folder (or OpenCode configuration file) to look into."""
 
     path: Path
@@ -51,7 +51,7 @@ class ConfigPlace:
     """What `~` means in a file there; nothing in a project's."""
 
 
-class ConfigPlaces:
+class ConfigSources:
     """The places of one working directory and one user."""
 
     def __init__(self, workdir: Path, env: Mapping[str, str]) -> None:
@@ -67,41 +67,41 @@ class ConfigPlaces:
         self._opencode = config / "opencode"
         self._shared = home / ".agents"
 
-    def roles(self) -> Iterator[ConfigPlace]:
+    def roles(self) -> Iterator[ConfigSource]:
         for folder in self.folders:
             yield self._ours(folder / ".windlass" / "agents", "")
             yield self._ours(folder / ".claude" / "agents", CLAUDE_CODE.name)
             yield self._ours(folder / ".opencode" / "agent", OPEN_CODE.name)
             yield self._ours(folder / ".opencode" / "agents", OPEN_CODE.name)
             yield from self.configs(folder)
-        yield ConfigPlace(self._windlass / "agents", "", "user")
-        yield ConfigPlace(self._claude / "agents", CLAUDE_CODE.name, "user")
-        yield ConfigPlace(self._opencode / "agent", OPEN_CODE.name, "user")
-        yield ConfigPlace(self._opencode / "agents", OPEN_CODE.name, "user")
-        yield ConfigPlace(self._opencode / "opencode.json", OPEN_CODE.name, "user", is_config=True, home=self._home)
-        yield ConfigPlace(self._opencode / "opencode.jsonc", OPEN_CODE.name, "user", is_config=True, home=self._home)
+        yield ConfigSource(self._windlass / "agents", "", "user")
+        yield ConfigSource(self._claude / "agents", CLAUDE_CODE.name, "user")
+        yield ConfigSource(self._opencode / "agent", OPEN_CODE.name, "user")
+        yield ConfigSource(self._opencode / "agents", OPEN_CODE.name, "user")
+        yield ConfigSource(self._opencode / "opencode.json", OPEN_CODE.name, "user", is_config=True, home=self._home)
+        yield ConfigSource(self._opencode / "opencode.jsonc", OPEN_CODE.name, "user", is_config=True, home=self._home)
 
-    def skills(self) -> Iterator[ConfigPlace]:
+    def skills(self) -> Iterator[ConfigSource]:
         for folder in self.folders:
             yield self._ours(folder / ".windlass" / "skills", "")
             yield self._ours(folder / ".claude" / "skills", CLAUDE_CODE.name)
             yield self._ours(folder / ".opencode" / "skill", OPEN_CODE.name)
             yield self._ours(folder / ".opencode" / "skills", OPEN_CODE.name)
             yield self._ours(folder / ".agents" / "skills", "")
-        yield ConfigPlace(self._windlass / "skills", "", "user")
-        yield ConfigPlace(self._claude / "skills", CLAUDE_CODE.name, "user")
-        yield ConfigPlace(self._opencode / "skill", OPEN_CODE.name, "user")
-        yield ConfigPlace(self._opencode / "skills", OPEN_CODE.name, "user")
-        yield ConfigPlace(self._shared / "skills", "", "user")
+        yield ConfigSource(self._windlass / "skills", "", "user")
+        yield ConfigSource(self._claude / "skills", CLAUDE_CODE.name, "user")
+        yield ConfigSource(self._opencode / "skill", OPEN_CODE.name, "user")
+        yield ConfigSource(self._opencode / "skills", OPEN_CODE.name, "user")
+        yield ConfigSource(self._shared / "skills", "", "user")
 
-    def configs(self, folder: Path) -> Iterator[ConfigPlace]:
+    def configs(self, folder: Path) -> Iterator[ConfigSource]:
         """OpenCode's configuration files of one folder of the project."""
         for inner in (folder, folder / ".opencode"):
             for name in ("opencode.json", "opencode.jsonc"):
-                yield ConfigPlace(inner / name, OPEN_CODE.name, "project", self.root, is_config=True)
+                yield ConfigSource(inner / name, OPEN_CODE.name, "project", self.root, is_config=True)
 
-    def _ours(self, path: Path, runtime: str) -> ConfigPlace:
-        return ConfigPlace(path, runtime, "project", self.root)
+    def _ours(self, path: Path, runtime: str) -> ConfigSource:
+        return ConfigSource(path, runtime, "project", self.root)
 
 
 def _up_to_git_root(workdir: Path) -> tuple[Path, ...]:
@@ -112,7 +112,7 @@ def _up_to_git_root(workdir: Path) -> tuple[Path, ...]:
     return (workdir,)
 
 
-def walk(place: ConfigPlace, wanted: Callable[[str], bool], complain: Callable[[Problem], None]) -> list[Path]:
+def walk(place: ConfigSource, wanted: Callable[[str], bool], complain: Callable[[Problem], None]) -> list[Path]:
     """The files beneath a place whose names are wanted, sorted by path."""
     found: list[Path] = []
     try:
@@ -166,7 +166,7 @@ def _closed(path: str | Path, error: OSError) -> Problem:
     return Problem(f"cannot be looked into: {(error.strerror or 'unknown').lower()}", shown_path(path))
 
 
-def _may_follow(path: str, place: ConfigPlace, complain: Callable[[Problem], None], wanted: bool) -> bool:
+def _may_follow(path: str, place: ConfigSource, complain: Callable[[Problem], None], wanted: bool) -> bool:
     if place.boundary is None or stays_inside(path, place.boundary):
         return True
     if wanted or os.path.isdir(path):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.agents.places import ConfigPlace, walk
+from windlass.agents.places import ConfigSource, walk
 from windlass.agents.reading import (
     FrontMatterFile,
     UnreadableFile,
@@ -58,7 +58,7 @@ class Config:
         return place.line if place else None
 
 
-def read_config(place: ConfigPlace) -> Config | None:
+def read_config(place: ConfigSource) -> Config | None:
     """The file, or None where there is none."""
     if not os.path.lexists(place.path):
         return None
@@ -101,7 +101,7 @@ def _checked(document: Document, file: str) -> Config:
     return Config(agents, texts, tuple(problems), document)
 
 
-def resolve_reference(prompt: str, place: ConfigPlace) -> str:
+def resolve_reference(prompt: str, place: ConfigSource) -> str:
     """A prompt with the files that it names; raises `UnreadableFile`."""
 
     def content(found: re.Match[str]) -> str:
@@ -124,12 +124,12 @@ def resolve_reference(prompt: str, place: ConfigPlace) -> str:
 
 MAX_ROLE = 256 * 1024
 """Bytes of a role's file."""
-_BUILT_IN = ConfigPlace(Path(__file__).with_name("builtin"), "", "built-in")
+_BUILT_IN = ConfigSource(Path(__file__).with_name("builtin"), "", "built-in")
 
 Complain = Callable[[Problem], None]
 
 
-def find_roles(places: Iterable[ConfigPlace], complain: Complain) -> list[Role | UnusableRole]:
+def find_roles(places: Iterable[ConfigSource], complain: Complain) -> list[Role | UnusableRole]:
     """Every role of these places, those first that count before others of their name."""
     found: list[Role | UnusableRole] = []
     for place in places:
@@ -144,7 +144,7 @@ def built_in_roles() -> list[Role | UnusableRole]:
     return list(_of_folder(_BUILT_IN, complain))
 
 
-def _of_folder(place: ConfigPlace, complain: Complain) -> Iterator[Role | UnusableRole]:
+def _of_folder(place: ConfigSource, complain: Complain) -> Iterator[Role | UnusableRole]:
     for path in walk(place, lambda name: name.endswith(".md"), complain):
         relative = path.relative_to(place.path).with_suffix("")
         # OpenCode names a role by its path beneath the folder, Claude Code by a key that it requires.
@@ -154,7 +154,7 @@ def _of_folder(place: ConfigPlace, complain: Complain) -> Iterator[Role | Unusab
             yield role
 
 
-def _of_file(path: Path, name: str, place: ConfigPlace, complain: Complain) -> Role | UnusableRole | None:
+def _of_file(path: Path, name: str, place: ConfigSource, complain: Complain) -> Role | UnusableRole | None:
     source = "built-in" if place.origin == "built-in" else shown_path(path)
     matter = FrontMatterFile()
 
@@ -199,7 +199,7 @@ def _named(keys: Any, name: str) -> str:
     return wanted if isinstance(wanted, str) and wanted.isprintable() and wanted.strip() else name
 
 
-def _of_config(place: ConfigPlace, complain: Complain) -> Iterator[Role | UnusableRole]:
+def _of_config(place: ConfigSource, complain: Complain) -> Iterator[Role | UnusableRole]:
     config = read_config(place)
     if config is None:
         return
@@ -212,7 +212,7 @@ def _of_config(place: ConfigPlace, complain: Complain) -> Iterator[Role | Unusab
 
 
 def _of_entry(
-    name: str, entry: Any, config: Config, place: ConfigPlace, complain: Complain
+    name: str, entry: Any, config: Config, place: ConfigSource, complain: Complain
 ) -> Role | UnusableRole | None:
     source = shown_path(place.path)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.agents.places import ConfigPlaces
+from windlass.agents.places import ConfigSources
 from windlass.agents.reading import UnreadableFile, decode_strictly, read_head, shown_path, stays_inside
 from windlass.agents.rolefiles import read_config
 from windlass.globs import is_pattern, match_files, split_pattern
@@ -36,7 +36,7 @@ class Rules(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def find_rules(places: ConfigPlaces) -> Rules:
+def find_rules(places: ConfigSources) -> Rules:
     found: list[RulesFile] = []
     notes: list[str] = []
     room = MAX_ALL_RULES
@@ -65,7 +65,7 @@ def find_rules(places: ConfigPlaces) -> Rules:
     return Rules(tuple(found), tuple(notes))
 
 
-def _paths(places: ConfigPlaces, notes: list[str]) -> Iterator[Path]:
+def _paths(places: ConfigSources, notes: list[str]) -> Iterator[Path]:
     for folder in reversed(places.folders):
         for name in ("AGENTS.md", "CLAUDE.md"):
             if os.path.lexists(folder / name):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.agents.places import ConfigPlace, Origin, walk
+from windlass.agents.places import ConfigSource, Origin, walk
 from windlass.agents.reading import MAX_FRONTMATTER, UnreadableFile, read_head, read_matter, shown_path
 from windlass.errors import Problem
 from windlass.plan.schema import kind_of
@@ -36,7 +36,7 @@ class Skill:
     origin: Origin
 
 
-def find_skills(places: Iterable[ConfigPlace], complain: Callable[[Problem], None]) -> list[Skill]:
+def find_skills(places: Iterable[ConfigSource], complain: Callable[[Problem], None]) -> list[Skill]:
     """Every skill of these places, those first that count before others of their name."""
     found: list[Skill] = []
     for place in places:

@@ -22,7 +22,7 @@ from windlass.engine.perform import Performer
 from windlass.errors import JournalError
 from windlass.homes import find_home, prepare_home, user_folder
 from windlass.journal.checkpoint import CheckpointFolder
-from windlass.journal.gatebook import SqliteGateBook
+from windlass.journal.gatebook import SqliteGateStore
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryJournal, MemoryLedger
 from windlass.journal.sqlite import SqliteJournal
@@ -98,7 +98,7 @@ def open_engine(
         return tool is not None and terms.of(tool).sensitive
 
     policy = policy_of(chosen, is_sensitive)
-    book = SqliteGateBook(folder / "gates.db") if kept else None
+    book = SqliteGateStore(folder / "gates.db") if kept else None
     gates = Gates(book, terms, folder / "places" if kept else None, clock)
     available = runtimes(chosen, folder, supervisor, runners, gates.book)
     release = partial(release_dead_reservations, drivers, ledger)

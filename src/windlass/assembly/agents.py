@@ -13,7 +13,7 @@ from windlass.core.decide import Policy, no_tool
 from windlass.core.delegate import DEFAULT_RUNTIME
 from windlass.engine.agents.runtimes import GuardedRunner
 from windlass.engine.agents.tool import AgentTool
-from windlass.ports import GateBook, Ledger, Runner
+from windlass.ports import GateStore, Ledger, Runner
 from windlass.prices import Prices
 from windlass.process import Supervisor
 from windlass.runners import RunnerDeps
@@ -41,7 +41,7 @@ def policy_of(settings: Settings, by_nature: Callable[[str], bool] = no_tool) ->
 class Runtimes(Mapping[str, Runner]):
     """Runners by name. A plan without agents pays for none of them."""
 
-    def __init__(self, make: Mapping[str, Callable[[], Runner]], book: GateBook | None = None) -> None:
+    def __init__(self, make: Mapping[str, Callable[[], Runner]], book: GateStore | None = None) -> None:
         """With a `book`, each is behind its breaker."""
         self._make = dict(make)
         self._book = book
@@ -72,7 +72,7 @@ def runtimes(
     home: Path,
     supervisor: Supervisor,
     own: Iterable[Runner] = (),
-    book: GateBook | None = None,
+    book: GateStore | None = None,
 ) -> Runtimes:
     """The runtimes as the settings have them. `own` are the caller's; one of a known name takes its place."""
     now = SystemClock().now

@@ -14,11 +14,11 @@ from windlass.engine.code.running import ProgramDeps
 from windlass.engine.code.search import CodeSearch
 from windlass.engine.code.tool import CodeTool
 from windlass.homes import user_folder
-from windlass.ports import Sandbox, Shelf, Tool
+from windlass.ports import ComposedStore, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
 from windlass.tools.built_in import TABLE, BuiltInTools
-from windlass.tools.composed import ComposedShelf
+from windlass.tools.composed import FolderComposedStore
 from windlass.tools.registry import Registry
 
 __all__ = ["Programs", "cache_folder", "programs"]
@@ -26,7 +26,7 @@ __all__ = ["Programs", "cache_folder", "programs"]
 
 class Programs(NamedTuple):
     sandbox: Sandbox
-    shelf: Shelf
+    shelf: ComposedStore
     registry: Registry
 
 
@@ -52,7 +52,7 @@ def programs(
     fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
     folder = "composed-tools"
     taken = [*TABLE, *(tool.name for tool in fixed), "mcp"]
-    shelf = ComposedShelf(home / folder, user_folder() / folder, lambda: taken)
+    shelf = FolderComposedStore(home / folder, user_folder() / folder, lambda: taken)
     composed = ComposedTools(shelf, desk, policy)
 
     def come_and_go() -> list[Tool]:

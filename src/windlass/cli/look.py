@@ -76,9 +76,9 @@ def _has_breakers(home: Path) -> bool:
     """Tell whether a breaker may keep the next execution waiting."""
     if not (home / "gates.db").exists():
         return False
-    from windlass.journal.gatebook import SqliteGateBook
+    from windlass.journal.gatebook import SqliteGateStore
 
-    book = SqliteGateBook(home / "gates.db")
+    book = SqliteGateStore(home / "gates.db")
     try:
         return bool(book.breakers())
     finally:

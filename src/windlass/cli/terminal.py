@@ -68,7 +68,7 @@ class _SafeStream(io.TextIOWrapper):
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )
-        self.rich_proxied_file = _DrawingStream(self)
+        self.rich_proxied_file = _RichStream(self)
         """Rich's name for the stream that it writes to instead."""
 
     def write(self, text: str) -> int:
@@ -78,7 +78,7 @@ class _SafeStream(io.TextIOWrapper):
         return super().write(_BUT_DRAWING.sub(_written_out, text))
 
 
-class _DrawingStream:
+class _RichStream:
     """The same stream for Rich, and for output in colours."""
 
     def __init__(self, stream: _SafeStream) -> None:

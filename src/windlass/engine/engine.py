@@ -26,7 +26,7 @@ from windlass.engine.plans import PlanReader, Plans
 from windlass.engine.requests import Requests
 from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
-from windlass.ports import Archive, Health, Ledger, Sandbox, Shelf
+from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
@@ -71,7 +71,7 @@ class Engine:
         ledger: Ledger,
         agents: AgentTool | None = None,
         sandbox: Sandbox | None = None,
-        shelf: Shelf | None = None,
+        shelf: ComposedStore | None = None,
         built_in: ToolHealth | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,

@@ -24,7 +24,7 @@ from windlass.errors import JournalError, Vanished
 from windlass.journal.database import Database, is_damage
 from windlass.ports import Rate
 
-__all__ = ["SqliteGateBook"]
+__all__ = ["SqliteGateStore"]
 
 FRESH = 1.0
 """Seconds for which what is known of the breakers is taken as it is."""
@@ -48,7 +48,7 @@ _breakers: msgspec.json.Decoder[Breaker] = msgspec.json.Decoder(Breaker)
 _values: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-class SqliteGateBook:
+class SqliteGateStore:
     def __init__(self, file: Path | str) -> None:
         self._path = Path(file)
         self._db = Database(self._path, _connect, busy=BUSY)

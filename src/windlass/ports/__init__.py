@@ -6,8 +6,8 @@ adapter to the same promises.
 
 from __future__ import annotations
 
-from windlass.ports.composed import ComposedTool, Shelf, Uses
-from windlass.ports.gatebook import GateBook
+from windlass.ports.composed import ComposedStore, ComposedTool, Uses
+from windlass.ports.gatebook import GateStore
 from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, ReservationRefused, Scope, Spending
 from windlass.ports.meter import Meter
@@ -53,12 +53,13 @@ __all__ = [
     "Brief",
     "Call",
     "Charge",
+    "ComposedStore",
     "ComposedTool",
     "Contact",
     "Delivery",
     "Entry",
     "Estimate",
-    "GateBook",
+    "GateStore",
     "GuestCall",
     "GuestError",
     "Handoff",
@@ -83,7 +84,6 @@ __all__ = [
     "RunnerHooks",
     "Sandbox",
     "Scope",
-    "Shelf",
     "Spending",
     "Terms",
     "Tool",

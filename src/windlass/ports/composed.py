@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["ComposedTool", "Shelf", "Uses"]
+__all__ = ["ComposedStore", "ComposedTool", "Uses"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Uses(NamedTuple):
     last_at: float | None = None
 
 
-class Shelf(Protocol):
+class ComposedStore(Protocol):
     """The place for composed tools."""
 
     def all(self) -> list[ComposedTool]:

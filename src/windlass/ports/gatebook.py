@@ -7,10 +7,10 @@ from typing import Any, Protocol
 from windlass.core.breaker import Breaker
 from windlass.ports.terms import Rate
 
-__all__ = ["GateBook"]
+__all__ = ["GateStore"]
 
 
-class GateBook(Protocol):
+class GateStore(Protocol):
     """Every method is short: it is called on the way to each use of a tool. What is in it may be lost at any time."""
 
     def take(self, name: str, rate: Rate, now: float) -> float:

@@ -25,19 +25,19 @@ from windlass.ports import Call, Estimate, Health, Meter, Terms, Tool, ToolLike,
 from windlass.process import Supervisor
 from windlass.schemas import misfits, unusable
 
-__all__ = ["Prepare", "ToolPlace", "exercise_tool", "hostile_arguments"]
+__all__ = ["Prepare", "ToolWorkspace", "exercise_tool", "hostile_arguments"]
 
 Prepare = Callable[[Path], object]
 """Furnishes a working directory."""
 
 
-class ToolPlace:
+class ToolWorkspace:
     """A working directory, and attempts in it."""
 
     def __init__(self, prepare: Prepare | None) -> None:
         self._prepare, self._count = prepare, 0
 
-    async def __aenter__(self) -> ToolPlace:
+    async def __aenter__(self) -> ToolWorkspace:
         self._base = tempfile.TemporaryDirectory(prefix="windlass-tool-")
         base = Path(self._base.name).resolve()
         self.work, self._folder = base / "work", base / "home" / "executions" / "exercise"
@@ -220,7 +220,7 @@ def _answers(tool: Tool, arguments: Mapping[str, Any], *, valid: bool | None) ->
 async def _refuses(tool: Tool, good: Mapping[str, Any] | None, prepare: Prepare | None) -> list[str]:
     """Arguments that it called wrong end as a ToolError (or as its model's own complaint), and nothing is changed."""
     found = []
-    async with ToolPlace(prepare) as place:
+    async with ToolWorkspace(prepare) as place:
         before = place.seen()
         for arguments in hostile_arguments(tool, good):
             if not _is_refused(tool, arguments):
@@ -247,7 +247,7 @@ def _is_refused(tool: Tool, arguments: Mapping[str, Any]) -> bool:
 
 
 async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -> list[str]:
-    async with ToolPlace(prepare) as place:
+    async with ToolWorkspace(prepare) as place:
         call = place.call()
         try:
             result = await tool.execute(good, call)
@@ -273,7 +273,7 @@ def _measured(meter: Meter) -> Iterator[str]:
 
 async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | None, *, ends: bool) -> list[str]:
     """Told to stop, it lets the cancellation through; one that can end by itself may be done just then."""
-    async with ToolPlace(prepare) as place:
+    async with ToolWorkspace(prepare) as place:
         task = asyncio.ensure_future(tool.execute(arguments, place.call()))
         await asyncio.sleep(0)
         task.cancel()

@@ -14,7 +14,7 @@ import windlass as library
 from windlass import Plan, Step, ToolError, tool
 from windlass.core.breaker import FAILURES
 from windlass.engine.gates.view import breakers, open_breakers
-from windlass.journal.gatebook import SqliteGateBook
+from windlass.journal.gatebook import SqliteGateStore
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -139,7 +139,7 @@ async def test_c4_a_half_open_breaker_is_tried_once_by_two_processes_together(pr
             process.tell("breakers")  # what one failed at counts for the other, who knows it when he looks
             assert (await process.hear())["scripted"]["circuit"] == "open"
             assert "left alone" in (await process.use())["error"]
-        book = SqliteGateBook(project.home / "gates.db")
+        book = SqliteGateStore(project.home / "gates.db")
         rested = msgspec.structs.replace(book.breakers()["scripted"], until=1.0)
         book.keep_breaker("scripted", rested)  # its time is over
         one.tell("breakers")

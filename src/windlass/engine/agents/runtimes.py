@@ -22,7 +22,7 @@ from windlass.ports import (
     AgentRequest,
     AgentResult,
     Amount,
-    GateBook,
+    GateStore,
     Health,
     Host,
     Runner,
@@ -36,7 +36,7 @@ __all__ = ["Chosen", "GuardedRunner", "choose"]
 class GuardedRunner(RunnerHooks):
     """The runner itself, with what is known of its failures, by all executions of a home."""
 
-    def __init__(self, runner: Runner, book: GateBook, clock: Clock) -> None:
+    def __init__(self, runner: Runner, book: GateStore, clock: Clock) -> None:
         self._runner, self._book, self._clock = runner, book, clock
         self._hooks = hooks_of(runner)
         self.name = runner.name

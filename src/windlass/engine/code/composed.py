@@ -18,7 +18,7 @@ from windlass.engine.code.tool import limits_of
 from windlass.errors import Category, Failure, ToolError
 from windlass.plan.model import Effect
 from windlass.plan.program import granted_tools
-from windlass.ports import Call, ComposedTool, ProgramError, Shelf, Tool, Toolbox
+from windlass.ports import Call, ComposedStore, ComposedTool, ProgramError, Tool, Toolbox
 
 __all__ = ["Composed", "ComposedTools"]
 
@@ -34,7 +34,7 @@ class Composed(Tool):
     composed: ComposedTool
     is_program = True
 
-    def __init__(self, composed: ComposedTool, desk: ProgramDeps, policy: Policy, shelf: Shelf) -> None:
+    def __init__(self, composed: ComposedTool, desk: ProgramDeps, policy: Policy, shelf: ComposedStore) -> None:
         self.composed, self.desk, self.policy, self.shelf = composed, desk, policy, shelf
         self.name = composed.name
         self.description = composed.description or f"The composed tool {composed.name}."
@@ -103,7 +103,7 @@ class Composed(Tool):
 class ComposedTools:
     """The composed tools that there are at the moment, for the registry."""
 
-    def __init__(self, shelf: Shelf, desk: ProgramDeps, policy: Policy) -> None:
+    def __init__(self, shelf: ComposedStore, desk: ProgramDeps, policy: Policy) -> None:
         self._shelf, self._desk, self._policy = shelf, desk, policy
         self._seen: list[Composed] = []
         self._seen_at = float("-inf")

@@ -14,7 +14,7 @@ from typing import Any
 from windlass.clock import Clock
 from windlass.core.breaker import FIRST_REST, Breaker, Circuit, counts
 from windlass.errors import Category, Failure, JournalError, ToolError, classify
-from windlass.ports import GateBook, Rate
+from windlass.ports import GateStore, Rate
 
 __all__ = ["CircuitOfUse", "NotBegun", "TookTooLong", "cancelled"]
 
@@ -44,7 +44,7 @@ def cancelled() -> bool:
 class CircuitOfUse:
     """The breaker of what one use is about."""
 
-    def __init__(self, book: GateBook, name: str | None, clock: Clock) -> None:
+    def __init__(self, book: GateStore, name: str | None, clock: Clock) -> None:
         self._book, self._name, self._clock = book, name, clock
         self._probes = False
         """Whether this use is the one that tells if it works again."""

@@ -20,13 +20,13 @@ from windlass.core.breaker import counts
 from windlass.engine.basis import basis_of, compare, definition
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
 from windlass.engine.gates.ending import to_its_end
-from windlass.engine.gates.memory import MemoryGateBook
+from windlass.engine.gates.memory import MemoryGateStore
 from windlass.engine.gates.outflow import OutputCap
 from windlass.engine.gates.places import Slots
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
 from windlass.plan.model import Effect, Step
-from windlass.ports import Call, GateBook, Rate, Terms, Tool, Toolbox
+from windlass.ports import Call, GateStore, Rate, Terms, Tool, Toolbox
 
 __all__ = ["Gates"]
 
@@ -38,13 +38,13 @@ _key = msgspec.json.Encoder(order="deterministic").encode
 class Gates:
     def __init__(
         self,
-        book: GateBook | None = None,
+        book: GateStore | None = None,
         terms: TermsOfUse | None = None,
         places: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`places` is the folder in which processes share how many uses there are; without one, each has its own."""
-        self.book = book or MemoryGateBook()
+        self.book = book or MemoryGateStore()
         self.terms = terms or TermsOfUse()
         self._places = Slots(places)
         self.clock = clock or SystemClock()

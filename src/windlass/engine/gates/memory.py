@@ -1,4 +1,4 @@
-"""A `GateBook` for one process alone, which keeps nothing when it ends."""
+"""A `GateStore` for one process alone, which keeps nothing when it ends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from windlass.core.breaker import Breaker
 from windlass.ports import Rate
 
-__all__ = ["MemoryGateBook"]
+__all__ = ["MemoryGateStore"]
 
 MOST_KEPT = 1_000
 _CLOSED = Breaker()
 
 
-class MemoryGateBook:
+class MemoryGateStore:
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
         self._breakers: dict[str, Breaker] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.errors import Category, ToolError
 from windlass.plan.quantities import MB
 from windlass.ports import Call
-from windlass.tools.browser.arguments import Click, Fill, Links, Open, Press, Read, Select, Wait
+from windlass.tools.browser.arguments import Click, Fill, Links, Open, Press, ReadPage, Select, Wait
 from windlass.tools.browser.failures import glance, in_words, outcome_unknown, place_of
 from windlass.tools.browser.session import Tab
 from windlass.tools.net.failures import category_of_status, wait_of
@@ -215,7 +215,7 @@ _LINKS = """(root, [most, size]) => {
 }"""
 
 
-async def text(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, Any]:
+async def text(tab: Tab, given: ReadPage, call: Call, seconds: float) -> dict[str, Any]:
     found, cut = await _asked(tab, given.selector, _TEXT, given.max_bytes, seconds)
     with _honest(tab):
         shown, title = found
@@ -226,7 +226,7 @@ async def text(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, A
     return {"text": kept, "truncated": bool(cut) or len(data) > given.max_bytes, "title": str(title)[:2048]}
 
 
-async def tables(tab: Tab, given: Read, call: Call, seconds: float) -> dict[str, Any]:
+async def tables(tab: Tab, given: ReadPage, call: Call, seconds: float) -> dict[str, Any]:
     limits = [MOST_TABLES, MOST_ROWS, MOST_CELLS, CELL, given.max_bytes]
     found, cut = await _asked(tab, given.selector, _TABLES, limits, seconds)
     with _honest(tab):

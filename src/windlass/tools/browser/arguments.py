@@ -23,7 +23,7 @@ __all__ = [
     "Opened",
     "Pdf",
     "Press",
-    "Read",
+    "ReadPage",
     "Screenshot",
     "Select",
     "Shown",
@@ -125,7 +125,7 @@ class Wait(_OnPage):
         return self
 
 
-class Read(_OnPage):
+class ReadPage(_OnPage):
     selector: Selector | None = Field(default=None, description="Only what is in it: " + WHICH)
     max_bytes: Annotated[Size, within(1, MB)] = Field(
         default=MB, description="Bytes that are kept; `truncated` says if there was more"

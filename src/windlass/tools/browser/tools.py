@@ -90,8 +90,8 @@ class BrowserTools:
             self._tool("select", "Select options of a list in the page", told.Select, acts.select, again),
             self._tool("press", "Press a key in the page", told.Press, acts.press, once),
             self._tool("wait", "Wait until the page shows something, or does not any more", told.Wait, acts.wait, none),
-            self._tool("text", "The text of the page, or of a part of it", told.Read, acts.text, none, told.Texted),
-            self._tool("tables", "The tables of the page, as rows", told.Read, acts.tables, none, told.Tabled),
+            self._tool("text", "The text of the page, or of a part of it", told.ReadPage, acts.text, none, told.Texted),
+            self._tool("tables", "The tables of the page, as rows", told.ReadPage, acts.tables, none, told.Tabled),
             self._tool("links", "The links of the page", told.Links, acts.links, none, told.Listed),
             self._tool(
                 "screenshot", "Keep a picture of the page", told.Screenshot, artifacts.screenshot, again, told.Kept

@@ -5,6 +5,6 @@ those for all projects in the user's own folder. A folder may come with a reposi
 is followed, nothing larger than the limits is read, and what is damaged is told of and harms nothing else.
 """
 
-from windlass.tools.composed.shelf import ComposedShelf
+from windlass.tools.composed.shelf import FolderComposedStore
 
-__all__ = ["ComposedShelf"]
+__all__ = ["FolderComposedStore"]

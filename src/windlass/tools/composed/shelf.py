@@ -38,10 +38,10 @@ from windlass.tools.composed.record import (
 )
 from windlass.tools.composed.uses import UsesFile
 
-__all__ = ["ComposedFolder", "ComposedShelf", "FoundTools"]
+__all__ = ["ComposedFolder", "FolderComposedStore", "FoundTools"]
 
 
-class ComposedShelf:
+class FolderComposedStore:
     """Implements `Shelf`. May be used from several threads, and beside other processes."""
 
     def __init__(self, project: Path, user: Path, reserved: Callable[[], Collection[str]]) -> None:
