@@ -42,7 +42,7 @@ __all__ = ["ComposedFolder", "FolderComposedStore", "FoundTools"]
 
 
 class FolderComposedStore:
-    """Implements `Shelf`. May be used from several threads, and beside other processes."""
+    """Implements `ComposedStore`. May be used from several threads, and beside other processes."""
 
     def __init__(self, project: Path, user: Path, reserved: Callable[[], Collection[str]]) -> None:
         self._project = ComposedFolder(project, everywhere=False)
