@@ -56,7 +56,7 @@ def status(
         return not as_json and (bool(await observer.executions(UNFINISHED, 1)) or _has_breakers(folder))
 
     async def show_gates(engine: Engine) -> int:
-        from windlass.cli.tool_check import gate_lines
+        from windlass.cli.tool_text import gate_lines
 
         for line in gate_lines(engine):
             out(line)

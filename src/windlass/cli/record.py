@@ -22,7 +22,7 @@ from windlass.cli.session import (
 )
 from windlass.cli.terminal import clip, write_output
 from windlass.cli.text import MARKS, describe, items_text, next_commands, shown, summary, time_text
-from windlass.cli.tool_check import gate_lines
+from windlass.cli.tool_text import gate_lines
 from windlass.cli.used_text import in_brief, used_text
 from windlass.clock import iso
 from windlass.core import events as ev

@@ -1,4 +1,4 @@
-"""`retry` and `skip`: what a person does about a step that failed; the same execution goes on (D10)."""
+"""`retry` and `skip` for a failed step, in the same execution (D10); `undo` for a step's file changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ from typing import Annotated, Any
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.run import Detach, ProgressOption, see_through
-from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
+from windlass.cli.session import (
+    AsJson,
+    CommandEnd,
+    Home,
+    Yes,
+    attended,
+    out,
+    print_json,
+    say,
+    suggest,
+    who,
+    with_engine,
+)
+from windlass.cli.text import plural
 from windlass.cli.view import Progress, view_for
 from windlass.core.state import State, StepState
 from windlass.core.view import snapshot
@@ -22,6 +35,7 @@ from windlass.plan.yamlread import read
 
 __all__ = ["register"]
 
+
 Id = Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")]
 StepName = Annotated[str, Argument(metavar="STEP", help="The step; STEP[N] is one item of a foreach")]
 
@@ -29,6 +43,7 @@ StepName = Annotated[str, Argument(metavar="STEP", help="The step; STEP[N] is on
 def register(app: Group) -> None:
     app.add(retry)
     app.add(skip)
+    app.add(undo)
 
 
 def retry(
@@ -143,3 +158,26 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UsageError(f"--with-file {file} has no object of arguments", advice=("write it like: key: value",))
     return found
+
+
+def undo(
+    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
+    step: Annotated[str, Argument(metavar="STEP")],
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Undo the file changes of a finished step, unless a file was changed since."""
+
+    async def work(engine: Engine) -> int:
+        found = await engine.find(execution)
+        changes = await engine.undo(found.id, step, by=who())
+        if as_json:
+            print_json({"id": found.id, "step": step, "changes": changes})
+            return 0
+        for change in changes:
+            to = f" to {change['to']}" if "to" in change else ""
+            out(f"{change['path']}  {change['undone']}{to}")
+        say(f"{step} is undone: {plural(len(changes), 'path')}")
+        return 0
+
+    raise CommandEnd(with_engine(work, home))

@@ -1,16 +1,20 @@
-"""How tools look in plain text."""
+"""Tools in plain text: `tools`, `tools show`, and their health in `tools check` and `status` (H3, C4)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from windlass.cli.agents import short_path as short
 from windlass.cli.terminal import as_message, clip
 from windlass.cli.text import plural
+from windlass.engine.engine import Engine
+from windlass.engine.gates.view import breakers, open_breakers, told_line
 
-__all__ = ["short", "tool_page", "tool_table"]
+__all__ = ["checked", "gate_lines", "short", "told_of", "tool_page", "tool_table"]
+
 
 _HEADINGS = {"built-in": "Built-in", "mcp": "Of MCP servers", "own": "Own", "composed": "Composed"}
 _WIDEST = 40
@@ -79,3 +83,45 @@ def _scope(tool: dict[str, Any]) -> str:
 
 def _data(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+MOST_LINES = 20
+
+
+async def checked(engine: Engine) -> dict[str, Any]:
+    health = await engine.built_in.check() if engine.built_in is not None else {}
+    known = breakers(engine.performer.gates)
+    tools = {
+        name: {"ok": found.ok, "set_up": not found.unset, "detail": found.detail, "advice": found.advice}
+        for name, found in sorted(health.items())
+    }
+    well = all(found["ok"] or not found["set_up"] for found in tools.values()) and not any(
+        breaker["until"] for breaker in known.values()
+    )
+    return {"ok": well, "tools": tools, "breakers": known, "kept": (engine.home / "windlass.db").exists()}
+
+
+def told_of(found: dict[str, Any]) -> str:
+    lines = []
+    for (_, tool), alike in groupby(found["tools"].items(), key=lambda one: (one[0].partition(".")[0], one[1])):
+        mark = "✓" if tool["ok"] else "✗" if tool["set_up"] else "–"
+        lines.append(f"{mark} {_named([name for name, _ in alike])}{': ' if tool['detail'] else ''}{tool['detail']}")
+        lines += [f"    → {tool['advice']}"] if tool["advice"] and not tool["ok"] else []
+    lines += _breaker_lines(found["breakers"])
+    return "".join(f"{as_message(line)}\n" for line in lines)
+
+
+def _named(alike: list[str]) -> str:
+    """Tools of one family of which the same is to be said."""
+    return alike[0] if len(alike) == 1 else f"{alike[0].partition('.')[0]}.* ({len(alike)} tools)"
+
+
+def gate_lines(engine: Engine) -> list[str]:
+    """What keeps executions of this home waiting just now: breakers that are not closed, and a lack of room."""
+    lines = _breaker_lines(open_breakers(engine.performer.gates))
+    lines[MOST_LINES:] = ["! … and more: windlass tools check"] if len(lines) > MOST_LINES else []
+    return lines + [f"! new attempts are held back: {why}" for why in engine.performer.intake.told()["held_back"]]
+
+
+def _breaker_lines(known: dict[str, dict[str, Any]]) -> list[str]:
+    return [f"! {' '.join(told_line(name, told).split())}" for name, told in known.items()]

@@ -78,7 +78,7 @@ def check(context: click.Context, as_json: AsJson = False, home: Home = None) ->
     """How every tool is that can be ill, MCP servers included; exit code 1 if one is. Breakers that are not closed."""
 
     async def work(engine: Engine) -> int:
-        from windlass.cli.tool_check import checked, told_of
+        from windlass.cli.tool_text import checked, told_of
 
         found = await checked(engine)
         if as_json:

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from windlass.cli.agent_text import cost_text
 from windlass.cli.terminal import as_message, coloured, write_output
-from windlass.cli.text import MARKS, describe, duration, items_text
+from windlass.cli.text import MARKS, cost_text, describe, duration, items_text
 from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
