@@ -1,1 +1,1 @@
-"""The pure rules: events fold to a state, and the state decides what to do next. No I/O, no clock."""
+"""The pure rules: events fold to a state, and `decide` turns the state into commands. No I/O, no clock."""

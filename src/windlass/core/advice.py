@@ -1,4 +1,4 @@
-"""What a person can do about a failure, as commands to type (C5, D10). One place for every surface. Pure."""
+"""Advice about failures, as commands to type (C5, D10). One place for every surface. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Way", "failure_advice", "no_outcome", "ways_after", "ways_on"]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A command, and what it is for."""
+    """A command and its purpose."""
 
     command: str
     purpose: str
@@ -25,7 +25,7 @@ class Way:
 
 
 def ways_on(state: State, step: StepState) -> list[Way]:
-    """What can be done about a step that failed, most useful first."""
+    """List the commands for a step that failed, most useful first."""
     name, word = state.id, shlex.quote(step.id)
     if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
         origin = shlex.quote(step.spec.id)
@@ -42,7 +42,7 @@ def ways_on(state: State, step: StepState) -> list[Way]:
 
 
 def ways_after(state: State) -> tuple[str, ...]:
-    """What can be done with an execution that has ended."""
+    """List the advice for an execution that has ended."""
     failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
     ways = [str(way) for way in ways_on(state, failed)] if failed is not None else []
     if state.status is not ExecutionStatus.COMPLETED:
@@ -51,7 +51,7 @@ def ways_after(state: State) -> tuple[str, ...]:
 
 
 def failure_advice(state: State, failure: Failure) -> tuple[str, ...]:
-    """The failure's own advice, then what can be typed about the step that it is of."""
+    """The failure's own advice, then the commands for its step."""
     step = state.steps.get(failure.where)
     if step is not None and step.status is StepStatus.FAILED:
         return (*failure.advice, *(str(way) for way in ways_on(state, step)))

@@ -1,4 +1,4 @@
-"""What is known of a step's agent: its runtime, its conversation, what it used. Folded from the agent's events."""
+"""State of a step's agent: its runtime, its conversation, its usage. Folded from the agent's events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AgentState:
     """One step's agent, over all its attempts."""
 
     runtime: str = ""
-    """What the last attempt ran on."""
+    """The runtime of the last attempt."""
     version: str = ""
     """The version of that runtime's program."""
     role: str = ""
@@ -33,19 +33,19 @@ class AgentState:
     given_up: tuple[str, ...] = ()
     """Runtimes that failed for good."""
     gave_up_because: str = ""
-    """How the last of them failed."""
+    """The reason of the last such failure."""
     gave_up_with: Failure | None = None
     """The same with its advice; None in journals of earlier versions."""
     attempt: int = 0
     """The last attempt that was given to a runtime."""
     cut_off: int = 0
-    """Attempts that died with their engine: what they used after their last word nobody knows."""
+    """Attempts that died with their engine: their usage after the last report is unknown."""
     waits: tuple[int, str] = (0, "")
-    """The attempt that waits for budget that others have reserved, and what it says of it."""
+    """The attempt that waits for budget reserved by others, and its message."""
     prompt: int = 0
     """Tokens of the longest prompt, as far as the reports tell one call from the next."""
     usage: dict[int, Usage] = field(default_factory=dict)
-    """What each attempt used, by its number."""
+    """Usage of each attempt, by its number."""
 
     @property
     def cost(self) -> Cost:
@@ -54,12 +54,12 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was used, with what is not known of it."""
+    """Known cost and tokens, with the number of attempts of unknown cost."""
 
     usd: float = 0.0
     """The part that is known."""
     unknown: int = 0
-    """Attempts whose cost nobody knows."""
+    """Attempts of unknown cost."""
     tokens_in: int = 0
     tokens_out: int = 0
 

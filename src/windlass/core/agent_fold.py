@@ -1,4 +1,4 @@
-"""What the events of agents and budgets change in a state. Called by `State.apply` only."""
+"""Apply the events of agents and budgets to a state. Called by `State.apply` only."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _answered(state: State, event: ev.BudgetAnswered) -> None:
 
 
 def _limits(event: ev.BudgetAnswered, before: Budget | None) -> Budget:
-    """Who speaks of dollars alone leaves the tokens as they were; who names neither sets no limit at all."""
+    """The new limits: a unit that the answer leaves out stays; an answer without any unit removes both limits."""
     if before is None or (event.usd is None and event.tokens is None):
         return Budget(usd=event.usd, tokens=event.tokens)
     usd = before.usd if event.usd is None else event.usd

@@ -1,4 +1,4 @@
-"""A request put to a person: its digest, what it rests on, and what changed since it was put (C6). Pure.
+"""A request put to a person: its digest, its basis, and the changes since it was put (C6). Pure.
 
 The basis of a request names everything beside the arguments that decides what will happen: files, programs, the
 definitions of tools and of the step, each with a hash. The digest covers it, so an answer holds for exactly that.
@@ -43,7 +43,7 @@ def digest_of(step: str, tool: str, arguments: Any, basis: Basis = _NO_BASIS) ->
 
 
 def hash_of(value: Any) -> str:
-    """SHA-256 of plain data, whatever the order of its keys."""
+    """SHA-256 of plain data; the order of keys does not matter."""
     return hashlib.sha256(_encoder.encode(value)).hexdigest()
 
 
@@ -56,7 +56,7 @@ def answer_for(step: StepState, tool: str, arguments: Any) -> Approval | None:
 
 
 def changes(before: Basis, now: Basis) -> tuple[str, ...]:
-    """What differs, a sentence each."""
+    """Describe the differences, a sentence each."""
     if not before and now:
         return ("it was asked by an earlier version of Windlass, which did not record what it rests on",)
     differing = sorted(label for label in {*before, *now} if before.get(label) != now.get(label))

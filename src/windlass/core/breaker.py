@@ -1,10 +1,10 @@
-"""A circuit breaker: who fails again and again is left alone for a while, then tried with one use (C4). Pure.
+"""A circuit breaker: after repeated failures it refuses uses for a while, then lets one probe through (C4). Pure.
 
     closed --(5 failures in a row)--> open --(its time is over)--> half open --(one use)--> closed, or open for longer
 
-Only failures that are the tool's own count: the world hiccupped, or something ran out. Who was asked for nonsense, or
-for what he may not do, is not broken. While it is open, only what the probe finds says anything new: uses that began
-before are late news, good or bad. Else ten failures at once would make it rest for as long as ten failed probes.
+Only transient and resource failures count: bad arguments or a missing permission do not mean that the tool is broken.
+While it is open, only the probe's result counts: uses that began before are ignored, good or bad. Else ten failures at
+once would keep it open for as long as ten failed probes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
     opened: int = 0
     """Times that it opened since it last was closed."""
     until: float = 0.0
-    """When its rest is over, or that of the probe under way; 0 is closed."""
+    """End of the open period, or of the probe's time; 0 is closed."""
     probing: bool = False
     because: str = ""
     """The last failure."""
@@ -50,15 +50,15 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
         return Circuit.HALF_OPEN if self.probing or now >= self.until else Circuit.OPEN
 
     def admits(self, now: float) -> bool:
-        """Whether a use may begin now. When it is half open, that is one use: see `probe`."""
+        """True if a use may begin now. When half open, only one may: see `probe`."""
         return not self.until or now >= self.until
 
     def tried_now(self, now: float) -> bool:
-        """Whether a probe is under way that may still tell something."""
+        """True while a probe is under way and has time left."""
         return self.probing and now < self.until
 
     def probe(self, now: float) -> Breaker:
-        """One use begins that tells whether it works again; others wait for what comes of it."""
+        """Begin the probe: one use shows if the tool works again, others wait for its result."""
         return msgspec.structs.replace(self, probing=True, until=now + PROBE_TAKES)
 
     def called_off(self) -> Breaker:
@@ -85,5 +85,5 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def counts(failure: Failure) -> bool:
-    """Whether it says something about the tool."""
+    """True if the failure is the tool's own."""
     return failure.category in (Category.TRANSIENT, Category.RESOURCE) and not failure.final

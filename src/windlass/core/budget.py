@@ -1,9 +1,9 @@
-"""Whether a reservation fits, what a charge counts, and when a day begins (E1). Pure: the ledgers ask inside their own
-transaction.
+"""Rules of budgets: room for a reservation, the amount a charge counts, the start of a day (E1). Pure: the ledgers call
+them inside their own transaction.
 
-A scope is a limit and what already counts against it. What other running attempts have set aside counts like what was
-spent, so that attempts in parallel cannot overrun together; but it comes free again, so such a refusal is `busy`: wait.
-Spending that nobody could price counts with what was set aside for it.
+A scope is a limit with the amounts that count against it. Reservations of other running attempts count like spending,
+so that attempts in parallel cannot overrun together; but they come free again, so such a refusal is `busy`: wait.
+Spending without a known price counts with its reservation.
 
 Days and months are those of the user's own calendar: `tz` None is the time zone of this computer.
 """
@@ -89,14 +89,13 @@ class Scope(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a ledger has on a scope."""
+    """Amounts in a ledger that count against a scope."""
 
     scope: Scope
     spent: Amount
-    """By attempts that have ended, those of unknown cost with what was set aside for them; and what those that still
-    run have used so far."""
+    """By ended attempts, with their reservation where the cost is unknown; and by running ones so far."""
     reserved: Amount
-    """By attempts that still run, beyond what they have used: it may come free again."""
+    """By running attempts, beyond their usage so far: it may come free again."""
 
 
 class ReservationRefused(NamedTuple):
@@ -117,9 +116,9 @@ class ReservationRefused(NamedTuple):
 
 
 def admit(want: Amount, scopes: Sequence[tuple[Scope, Amount, Amount]]) -> ReservationRefused | None:
-    """The first scope without room for `want`. Each comes with what was spent and what others have set aside.
+    """The first scope without room for `want`. Each comes with the amounts spent and reserved by others.
 
-    To want None of a unit is to spend nobody knows how much of it: refused where nothing at all is left.
+    None in `want` is an unknown amount: refused only where nothing is left.
     """
     for scope, spent, reserved in scopes:
         if scope.limit.usd is not None:
@@ -142,13 +141,13 @@ def _fits(used: float, wanted: float, limit: float) -> bool:
 
 
 def known_cost(usage: Usage) -> float | None:
-    """What an attempt cost, or None for unknown. A sum that cannot be one (negative, no number) says nothing."""
+    """The cost of an attempt; None if unknown, negative or not a finite number."""
     usd = usage.usd
     return usd if usd is not None and math.isfinite(usd) and usd >= 0 else None
 
 
 def known_part(usage: Usage) -> float:
-    """The dollars that are known of what an attempt cost: all of it, or what it cost at least."""
+    """The known dollars of an attempt: its cost, or the least that it cost."""
     usd = known_cost(usage)
     if usd is not None:
         return usd
@@ -156,11 +155,10 @@ def known_part(usage: Usage) -> float:
 
 
 def counted(usage: Usage, reserved: Amount) -> Amount:
-    """What an ended attempt counts against limits.
+    """The amount that an ended attempt counts against limits.
 
-    Where the cost is unknown, what had been set aside for it, and no less than its known part: the best guess there
-    is, and one that does not let unpriced attempts go round a limit. Tokens that were reported are known even where
-    their price is not.
+    An unknown cost counts with its reservation, and no less than its known part: the best guess there is, and one that
+    does not let unpriced attempts go round a limit. Reported tokens are known even without a price.
     """
     usd, tokens = known_cost(usage), usage.tokens_in + usage.tokens_out
     if usd is None:

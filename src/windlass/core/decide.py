@@ -1,8 +1,8 @@
-"""What to do next: `decide(state, now)` looks at a state and gives commands. It changes nothing.
+"""Decide the next commands: `decide(state, now)` reads a state and changes nothing.
 
 The driver turns every command into an event (and an act), applies it, and asks again until there is nothing
 left to do; so each rule here looks at one thing and need not foresee the others. The order of the rules is
-the order of their importance: what was lost, what failed, what a person asked for, what is due, what is ready.
+the order of their importance: lost attempts, failures, requests of people, timers, ready steps.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ def no_tool(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the settings say about waiting, and about agents that do not say it themselves."""
+    """Settings for waiting and approval, and the defaults for agents."""
 
     approval_expiry: float = 86400.0
     """Seconds a request for approval stays open."""
     pause_expiry: float | None = None
     """Seconds an execution may stay paused; None is for ever."""
     on_expiry: Literal["resume", "cancel"] = "cancel"
-    """What becomes of an execution that was paused for too long."""
+    """Action when a pause expires."""
     runtime: str = DEFAULT_RUNTIME
-    """What agents run on that name nothing else."""
+    """The runtime of agents that name none."""
     fallback: bool = True
-    """Whether another runtime of the family takes over, where nobody says."""
+    """Let another runtime of the family take over, unless the step or the plan says otherwise."""
     wait_for_quota: bool = True
     """Wait until a used-up quota comes back, instead of pausing."""
     ask_for: tuple[str, ...] = ()
-    """Tools that no step uses unasked, whatever its plan says; patterns like `message.*`."""
+    """Tools that every step asks for, even with `approve: never`; patterns like `message.*`."""
     sensitive: tuple[str, ...] = ()
     """Tools that a step with `approve: sensitive` asks for."""
     by_nature: Callable[[str], bool] = no_tool
-    """Whether a tool is sensitive by its own nature: asked about unless a plan says `never`."""
+    """True for a tool that is sensitive by itself: it is asked for unless a plan says `never`."""
 
     def asks(self, step: PreparedStep) -> bool:
-        """Whether a person is asked before the step: the stricter word of the plan and the settings holds (C6)."""
+        """True if a person is asked before the step: the stricter of plan and settings holds (C6)."""
         return step.approve is Approve.ALWAYS or self.asks_for(step.approve, step.tool)
 
     def asks_for(self, approve: Approve, tool: str) -> bool:
@@ -120,7 +120,7 @@ def decide(state: State, now: float, policy: Policy = _DEFAULT) -> list[Command]
 
 
 def _breaks(state: State, event: ev.Event) -> bool:
-    """Whether it is the failure of a critical step, beside which nothing more is started."""
+    """True for the failure of a critical step: nothing more is started beside it."""
     if not isinstance(event, ev.StepFailed):
         return False
     step = state.steps[event.step]
@@ -254,7 +254,7 @@ def _lacking(state: State) -> tuple[str, ...]:
 
 
 def _fill(state: State, now: float, policy: Policy, commands: list[Command]) -> None:
-    """Start what may start, up to the parallel limit. A retry after a resource failure runs alone."""
+    """Start steps up to the parallel limit. A retry after a resource failure runs alone."""
     # One that waits for a person's word does nothing meanwhile, takes nobody's place and keeps nobody waiting.
     busy: Collection[StepState] = state.active.values()
     if state.questions:
@@ -295,7 +295,7 @@ def _runs_alone(step: StepState) -> bool:
 
 
 def _next(state: State, step: StepState, now: float) -> Command | None:
-    """What a ready step needs before an attempt: a verdict on its needs, its condition, its items."""
+    """The command that a ready step needs before an attempt: its skip, its failure, its items; None to start it."""
     if step.skip_by:
         return Record(_skipped(step, now))
     if step.children is not None:
@@ -373,7 +373,7 @@ def _skipped(step: StepState, now: float) -> ev.StepSkipped:
 
 
 def _gather(step: StepState, now: float) -> ev.Event:
-    """A foreach whose items are all settled: its outputs in the items' order, and what failed."""
+    """The result of a foreach whose items are all settled: the outputs in the items' order, or a failure."""
     children = step.children or []
     failed = [child for child in children if child.status is not StepStatus.COMPLETED and not child.skip_by]
     outputs = [child.output if child.status is StepStatus.COMPLETED else None for child in children]
@@ -397,7 +397,7 @@ def _bad_template(step: StepState, problem: TemplateProblem) -> Failure:
 
 
 def _closed(step: StepState, now: float) -> ev.Event:
-    """Unanswered in time, it fails closed: the step, or what its agent wanted to do."""
+    """Close a question that nobody answered in time: deny the agent's request, or fail the step."""
     asked = step.approval
     if asked is not None and asked.attempt:
         return ev.ApprovalAnswered(now, step.id, asked.digest, False, "windlass", "nobody answered in time")

@@ -1,4 +1,4 @@
-"""Who does an agent step's work, what it is handed over, and who takes over (A6, A7, B2). Pure."""
+"""Delegation of an agent step: its runtime, the outputs handed to it, its fallback (A6, A7, B2). Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.runtimes import CLI
 __all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "last_word", "runtime_of", "successor"]
 
 DEFAULT_RUNTIME = CLI.name
-"""What agents run on when nobody says: it needs no other program."""
+"""The runtime of agents that name none: it needs no other program."""
 
 
 class _Preference(Protocol):
@@ -28,7 +28,7 @@ class _Preference(Protocol):
 
 
 def runtime_of(state: State, step: StepState, policy: _Preference) -> str:
-    """The runtime of the next attempt: what took over, else what a person, the step, the plan or the settings name."""
+    """The runtime of the next attempt: the fallback, else as the person, step, plan or settings name it."""
     instead = step.agent.instead if step.agent is not None else None
     return instead or step.runtime or step.spec.runtime or state.plan.runtime or policy.runtime
 
@@ -63,7 +63,7 @@ def last_word(step: StepState, failure: Failure) -> Failure:
 
 
 def handoff_of(state: State, step: StepState) -> list[dict[str, Any]]:
-    """What earlier steps leave to this one, in the plan's order."""
+    """Outputs of earlier steps that are handed to this one, in the plan's order."""
     wanted = step.spec.handoff
     if wanted is False:
         return []

@@ -1,4 +1,4 @@
-"""What a person changed of a step's arguments, put in place of the plan's (D10). Pure."""
+"""Edits of a step's arguments by a person, put in place of the plan's (D10). Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.plan.model import Step
 __all__ = ["edited", "misplaced"]
 
 AGENT_KEYS = ("prompt", "role", "skills", "files", "max_turns")
-"""What can be edited of an agent step. Its runtime and model have options of their own."""
+"""Arguments of an agent step that can be edited. Its runtime and model have options of their own."""
 
 
 def edited(step: StepState, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The journal's records: what happened, in the order it happened, and nothing else.
+"""The journal's records: facts in the order they happened, and nothing else.
 
 Every fact about an execution is one of these frozen values. `State` is their fold, every screen and API
 is a reader of them. They are encoded as JSON with a `type`; a field may be added with a default, and
@@ -70,7 +70,7 @@ class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a plan came from, so that a resume can see whether it changed since."""
+    """The origin of a plan, so that a resume can see if it changed since."""
 
     path: str | None = None
     digest: str | None = None
@@ -88,10 +88,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an agent's attempt used in all, so far or at its end."""
+    """Total usage of an agent's attempt, so far or at its end."""
 
     tokens_in: int = 0
-    """Everything the models read, what came from a cache or went into one included."""
+    """Everything the models read, including reads from a cache and writes to one."""
     tokens_out: int = 0
     cache_read: int = 0
     """Of `tokens_in`: read from a cache."""
@@ -100,11 +100,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     usd: float | None = None
     """None is unknown, which is not the same as nothing."""
     source: Literal["runtime", "prices", "unknown"] = "unknown"
-    """Who says what it cost: the runtime itself, or our prices."""
+    """Source of the cost: the runtime itself, or our prices."""
     model: str = ""
     """The model that did (most of) it, by its own name."""
     at_least: float = 0.0
-    """Where `usd` is None: the dollars that are known all the same, of the calls before the one nobody could count."""
+    """Known part of the dollars where `usd` is None: the calls before the one that could not be counted."""
 
 
 class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
@@ -116,7 +116,7 @@ class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
     origin: Origin | None = None
     format: int = FORMAT
     on_overrun: Literal["", "ask", "proceed"] = ""
-    """What happens at a limit of the budget, for this execution; empty is as the settings say."""
+    """Choice at a limit of the budget, for this execution; empty is as the settings say."""
     environment: dict[str, str] = {}
     """Versions that matter for going on: `windlass`, `python`, `quickjs`."""
 
@@ -153,13 +153,13 @@ class ExecutionFinished(_Event, frozen=True, tag="execution.finished"):
     status: Literal["completed", "partial", "failed", "cancelled"]
     error: Failure | None = None
     lacks: tuple[str, ...] = ()
-    """Steps whose result the execution does not have."""
+    """Steps without a result."""
 
 
 class ExecutionReopened(_Event, frozen=True, tag="execution.reopened"):
     """A person retries or skips a step of an execution that ended failed or partial: it goes on, paused at first.
 
-    What was skipped because of its end may run again.
+    Steps that were skipped because of its end may run again.
     """
 
     by: str = ""
@@ -183,7 +183,7 @@ class AttemptStarted(_Event, frozen=True, tag="attempt.started"):
     input: Any
     effect: str
     reduced: int = 0
-    """How many times usage was reduced after a resource failure."""
+    """Number of reductions of usage after resource failures."""
 
 
 class AttemptFinished(_Event, frozen=True, tag="attempt.finished"):
@@ -200,7 +200,7 @@ class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
     attempt: int
     failure: Failure
     output: Any = None
-    """What there was before it failed."""
+    """Output before the failure."""
     used: Resources | None = None
     queued: float = 0.0
 
@@ -209,10 +209,10 @@ class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
     reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget", "changed", "skipped"]
-    """`changed`: what a person had allowed is no longer what would be done. Nothing was done."""
+    """`changed`: the basis of the approval changed since it was given. Nothing was done."""
     used: Resources | None = None
     changes: tuple[str, ...] = ()
-    """What changed since the person was asked, a sentence each."""
+    """Changes since the person was asked, a sentence each."""
     queued: float = 0.0
 
 
@@ -222,18 +222,18 @@ class StepWaiting(_Event, frozen=True, tag="step.waiting"):
     until: float | None = None
     question: str = ""
     runtime: str = ""
-    """Whose quota is used up, where the account is not known."""
+    """The runtime with the used-up quota, if the account is not known."""
     scope: str = ""
-    """Which limit has no room: step, execution, day, month."""
+    """The limit without room: step, execution, day, month."""
     needed: float | None = None
-    """What that limit would have to be for it to go on."""
+    """The value of that limit at which it could go on."""
     unit: Literal["usd", "tokens"] = "usd"
     account: str = ""
-    """Provider and account whose quota is used up, where they are known."""
+    """Provider and account with the used-up quota, if known."""
 
 
 class StepCompleted(_Event, frozen=True, tag="step.completed"):
-    """A step completed without an attempt of its own: a foreach whose items are done."""
+    """A step completed without an attempt of its own: all items of a foreach are done."""
 
     step: str
     output: Any = None
@@ -261,7 +261,7 @@ class StepRetried(_Event, frozen=True, tag="step.retried"):
     edits: dict[str, Any] = {}
     """Arguments that replace those of the plan from here on."""
     runtime: str = ""
-    """What its agent runs on from here on, when that is to change."""
+    """The runtime of its agent from here on; empty for no change."""
     model: str = ""
 
 
@@ -286,9 +286,9 @@ class ApprovalAsked(_Event, frozen=True, tag="approval.asked"):
     attempt: int = 0
     """The running attempt that asks, for something its agent or program wants to do; 0 asks before an attempt."""
     question: str = ""
-    """What is asked, when it is more than whether this may be done."""
+    """The question's text, if it is more than "may this be done?"."""
     basis: dict[str, str] = {}
-    """What beside the input decides what will happen (`file NOTES.md`, `program report`), with its hash."""
+    """Everything else that decides the effect (`file NOTES.md`, `program report`), with its hash."""
 
 
 class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):
@@ -311,7 +311,7 @@ class AnswerRefused(_Event, frozen=True, tag="answer.refused"):
 
 
 class DecisionMade(_Event, frozen=True, tag="decision.made"):
-    """A person said what became of an attempt whose outcome nobody saw."""
+    """A person decided the unknown outcome of an attempt."""
 
     step: str
     choice: Literal["again", "done", "fail"]
@@ -332,7 +332,7 @@ class AgentBegan(_Event, frozen=True, tag="agent.began"):
     session: str | None = None
     """The conversation it goes on with; None is a new one."""
     notes: tuple[str, ...] = ()
-    """What was left out of the prompt, and why."""
+    """Parts left out of the prompt, each with the reason."""
     version: str = ""
     """The version of the runtime's program."""
 
@@ -357,7 +357,7 @@ class AgentActed(_Event, frozen=True, tag="agent.acted"):
 
 
 class UsageReported(_Event, frozen=True, tag="usage.reported"):
-    """What an attempt has used so far, in all."""
+    """Total usage of an attempt so far."""
 
     step: str
     attempt: int
@@ -376,7 +376,7 @@ class RuntimeFellBack(_Event, frozen=True, tag="runtime.fell_back"):
     final: bool = True
     """The step stays with the new one; False is for this attempt alone."""
     failure: Failure | None = None
-    """What the first one failed with, where it was tried."""
+    """The first runtime's failure, if it was tried."""
 
 
 class BudgetAnswered(_Event, frozen=True, tag="budget.answered"):
@@ -387,7 +387,7 @@ class BudgetAnswered(_Event, frozen=True, tag="budget.answered"):
     step: str = ""
     scope: str = "execution"
     usd: float | None = None
-    """What the limit is from here on, for this execution."""
+    """The limit from here on, for this execution."""
     tokens: int | None = None
     note: str = ""
 
@@ -427,7 +427,7 @@ class CallStarted(_Event, frozen=True, tag="call.started"):
     step: str
     attempt: int
     call: str
-    """Which one it is in the step: `3`, or `3.1` in a program that the third called."""
+    """Its number in the step: `3`, or `3.1` in a program that call 3 runs."""
     tool: str
     input: Any
     effect: str
@@ -447,17 +447,17 @@ class CallFailed(_Event, frozen=True, tag="call.failed"):
     call: str
     failure: Failure
     seen: str = ""
-    """What the program got to know of it, which is less."""
+    """The message that the program saw, which says less."""
     used: Resources | None = None
 
 
 class StepUndone(_Event, frozen=True, tag="step.undone"):
-    """What a step had changed was taken back, because a person wanted it; its result stays what it was."""
+    """A person had a step's changes undone; its result stays the same."""
 
     step: str
     by: str = ""
     changes: list[dict[str, str]] = []
-    """What was put back, newest first: each with `path`, and how it was undone."""
+    """Changes that were undone, newest first: each with `path`, and the way it was undone."""
 
 
 class OutputWritten(_Event, frozen=True, tag="output.written"):

@@ -1,4 +1,4 @@
-"""A use of a tool in one line, for people who watch."""
+"""A use of a tool in one line, for progress displays."""
 
 from __future__ import annotations
 

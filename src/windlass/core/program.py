@@ -1,4 +1,4 @@
-"""What the programs of a step did: their calls and what came of them, in the order in which it came (G1).
+"""Record of a step's programs: their calls and results, in the order in which the results came (G1).
 
 A program that is made again gets the same results in the same order, and so does the same again. Folded from the
 step's `program.began` and `call.*` events.
@@ -32,12 +32,12 @@ class CallRecord:
     attempt: int
     """The attempt that began it."""
     order: int | None = None
-    """Which one it was to end, of all of the step; None while nobody has seen its end."""
+    """Its place in the order in which the step's calls ended; None while its end is unknown."""
     ended_at: float = 0.0
     output: Any = None
     failure: Failure | None = None
     seen: str = ""
-    """What the program got to know of its failure."""
+    """The message that the program saw of its failure."""
 
     @property
     def ended(self) -> bool:
@@ -50,9 +50,9 @@ class ProgramLog:
 
     programs: dict[str, ProgramRecord] = field(default_factory=dict)
     calls: dict[str, CallRecord] = field(default_factory=dict)
-    """What is done again in exactly this way, by the names of the calls."""
+    """Calls that a replay makes again in exactly this way, by their names."""
     spare: list[tuple[str, CallRecord]] = field(default_factory=list)
-    """What worked on a way that was left, or was cut off there: whoever makes such a call takes that instead."""
+    """Results from an abandoned replay path, and calls cut off there; the same call reuses them."""
     ends: int = 0
     """Calls that ended so far."""
 
@@ -72,9 +72,9 @@ class ProgramLog:
                 self.spare.append((name, call))
 
     def at_hand(self, name: str, tool: str, input: Any, taken: Collection[int] = ()) -> CallRecord | None:
-        """What is known of such a call from a way that was left: of the same place, if it can be.
+        """Find the record of such a call on an abandoned path, preferably from the same place.
 
-        `taken` are those that are spoken for, by `id`. Each program of an agent is a thing of its own.
+        `taken` are the ids of records already in use. Programs of an agent do not share records.
         """
         root, program = _root(name), name.rpartition(".")[0]
         found = [
@@ -85,7 +85,7 @@ class ProgramLog:
         return self.spare[min(found)[2]][1] if found else None
 
     def begin(self, name: str, call: CallRecord) -> None:
-        """A call was begun, or its result taken from what is at hand."""
+        """Record the start of a call; a reusable record of it is used up."""
         took = self.at_hand(name, call.tool, call.input)
         self.spare = [(place, spare) for place, spare in self.spare if spare is not took]
         self.calls[name] = call
@@ -98,6 +98,6 @@ class ProgramLog:
 
 
 def _root(name: str) -> str:
-    """Which program of the step a call belongs to in the end: the step's own, or the use of an agent's."""
+    """The top-level program that a call belongs to: the step's own (empty), or the use by an agent."""
     first = name.partition(".")[0]
     return "" if first.isdigit() else first

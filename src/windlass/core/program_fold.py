@@ -1,4 +1,4 @@
-"""What the events of programs change in a state. Called by `State.apply` only."""
+"""Apply the events of programs to a state. Called by `State.apply` only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The questions of an execution that wait for an answer, as lists need them: found without folding its journal. Pure.
 
-A journal keeps them in an index, in the same commit as the events. `open_questions` is what the index holds for a
-state, `changes_of` what a commit adds to it and takes from it.
+A journal keeps them in an index, in the same commit as the events. `open_questions` gives the index entries of a state,
+`changes_of` the entries that a commit adds and removes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OpenQuestion(NamedTuple):
     id: str
     digest: str
     workdir: str
-    """Where the step would work."""
+    """The step's working directory."""
 
 
 class QuestionChanges(NamedTuple):
@@ -33,11 +33,11 @@ class QuestionChanges(NamedTuple):
 
     opened: tuple[OpenQuestion, ...] = ()
     closed: tuple[str, ...] = ()
-    """Steps whose question is no longer open."""
+    """Steps without an open question by now."""
 
 
 def question_id(execution: str, step: str, digest: str) -> str:
-    """Names one question of one execution, and exactly what it asks for."""
+    """The id of one question of one execution, for exactly this request."""
     return hashlib.sha256(f"{execution}\0{step}\0{digest}".encode()).hexdigest()[:32]
 
 
@@ -53,7 +53,7 @@ def open_questions(state: State) -> dict[str, OpenQuestion]:
 
 
 def changes_of(before: Mapping[str, OpenQuestion], now: Mapping[str, OpenQuestion]) -> QuestionChanges | None:
-    """What is to be changed in the index; None when nothing is."""
+    """Index entries to add and remove; None without a change."""
     opened = tuple(question for step, question in now.items() if before.get(step) != question)
     closed = tuple(step for step in before if step not in now)
     return QuestionChanges(opened, closed) if opened or closed else None

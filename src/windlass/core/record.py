@@ -1,4 +1,4 @@
-"""Folding what was read back from storage: whatever is wrong with it, `Damaged` names the event (D9)."""
+"""Fold events read back from storage; `Damaged` names the event that cannot be used (D9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a person may retry or skip a step, and what to do instead where not (D10). Pure."""
+"""Check if a person may retry or skip a step; the error names the command to use instead (D10). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What retrying and skipping a step changes in a state (D10). Called by `State.apply` only.
+"""Apply retries and skips of steps to a state (D10). Called by `State.apply` only.
 
 A settled step that is retried or skipped goes back to `pending`, and with it every step that was skipped because of it;
 `decide` then judges them anew. Completed steps never change, also where they took charge of the failure.
@@ -71,7 +71,7 @@ def _open_items(step: StepState) -> list[StepState]:
 
 
 def _put_back(state: State, step: StepState, at: float) -> None:
-    """Let the step run again, whatever it waits for and however it ended."""
+    """Let the step run again, from waiting, paused or settled."""
     if step.status is StepStatus.WAITING:
         state.set_aside(step)
     elif step.status is StepStatus.PAUSED:
@@ -133,7 +133,7 @@ def _reset_item(state: State, item: StepState) -> None:
 
 
 def _count_needs(state: State, step: StepState) -> None:
-    """What a step waits for has changed: count it anew."""
+    """Count the unmet prerequisites of a step anew."""
     needs = [state.steps[need] for need in state.prepared.graph.needs[step.id]]
     step.unmet = sum(not need.settled for need in needs)
     step.clouded = any(need.status in _REDONE for need in needs)

@@ -18,7 +18,7 @@ __all__ = ["replan"]
 
 
 def replan(state: State, event: ev.ExecutionReplanned) -> None:
-    """Take the new plan. What completed or is under way keeps its standing; what failed may try again."""
+    """Take the new plan. Completed and running steps keep their state; failed ones may try again."""
     old = state.steps
     agents = {id(step.agent): step.agent for step in old.values() if step.agent is not None}
     state.prepared = prepare(Plan.model_validate_json(bytes(event.plan)))

@@ -1,4 +1,4 @@
-"""What uses of tools take of the machine, in numbers that can be added up (H1)."""
+"""Machine resources used by tools, in numbers that can be added up (H1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ N = TypeVar("N", int, float)
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was used, as far as it could be measured: what a tool cannot know is None, and never 0."""
+    """Measured usage; a figure that a tool cannot know is None, and never 0."""
 
     cpu: float | None = None
     """Seconds of computing, of its processes or its thread."""

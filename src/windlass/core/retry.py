@@ -1,4 +1,4 @@
-"""Whether a failed attempt is tried again, and when (C3). Pure: chance comes from the attempt's own name.
+"""Decide if and when a failed attempt is tried again (C3). Pure: the jitter comes from the attempt's own name.
 
 | category | retries |
 |---|---|
@@ -7,7 +7,7 @@
 | resource | 2, each with reduced usage |
 | configuration, logic | none, unless the step's `retry.on` names them: then as transient |
 
-A failure that is `final` would be the same again: it is not retried, whatever its category.
+A failure that is `final` would be the same again: it is not retried in any category.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PERMISSION_RETRIES = 1
 
 
 def retry_at(failure: Failure, failures: dict[Category, int], policy: Retry, now: float, seed: str) -> float | None:
-    """When to try again, or None for not at all. `failures` counts this one already."""
+    """The time of the next try, or None for no retry. `failures` counts this one already."""
     count = failures.get(failure.category, 0)
     if failure.final or count > allowed(failure.category, policy):
         return None

@@ -1,4 +1,4 @@
-"""What a template can see: `inputs`, `steps`, `execution`, and in a foreach `item` and `index`."""
+"""Names that a template can use: `inputs`, `steps`, `execution`, and in a foreach `item` and `index`."""
 
 from __future__ import annotations
 

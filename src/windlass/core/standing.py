@@ -1,6 +1,6 @@
-"""When nothing can go on before a person answers, or a quota comes back; and what is then to be done. Pure.
+"""Detect that an execution can only go on after a person's answer or a quota's return, and pause it. Pure.
 
-`standing_still` says why, `leave` what a driver writes down that has nobody to ask. Every driver asks here.
+`standing_still` gives the reason, `leave` the event that a driver writes if nobody is there to answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DEFAULT = Policy()
 
 
 def leave(state: State, now: float, policy: Policy, *, hold: bool) -> ev.Event | None:
-    """What leaves the execution paused, or None: something goes on, or somebody is there to be asked (`hold`)."""
+    """The event that pauses the execution; None if something can go on, or somebody is there to answer (`hold`)."""
     still = standing_still(state, policy)
     if still is None or (hold and still != "quota") or state.wanted is not None:
         return None

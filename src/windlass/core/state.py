@@ -1,9 +1,9 @@
-"""Where an execution stands: the fold of its journal.
+"""State of an execution: the fold of its journal.
 
 `fold(entries)` starts from `execution.created` and applies each event; `State.apply` is the same for one
 more event. Both are pure in what they read (events only) and deterministic. The state also keeps the
-indexes that make `decide` cost the same for 100 steps and for 10,000: what is ready, what runs, what waits
-for a time. Nothing here starts, waits or writes anything.
+indexes that make `decide` cost the same for 100 steps and for 10,000: ready, running and waiting steps.
+Nothing here starts, waits or writes anything.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class State:
         self.error: Failure | None = None
         self.lacks: tuple[str, ...] = ()
         self.wanted: ev.ControlRequested | None = None
-        """What a person asked for and the driver has not brought about yet."""
+        """A person's request that the driver has not carried out yet."""
         self.broken_by: StepState | None = None
         """The critical step that failed."""
         self.worked_s = 0.0
@@ -66,13 +66,13 @@ class State:
         self.running_since: float | None = None
         self.steps: dict[str, StepState] = {}
         self.ready: dict[str, StepState] = {}
-        """Steps whose prerequisites are settled, in the order they became so."""
+        """Steps with all prerequisites settled, in the order they became so."""
         self.active: dict[str, StepState] = {}
         """Steps with an attempt in flight."""
         self.to_judge: dict[str, StepState] = {}
-        """Steps whose last attempt failed, before the verdict: retry or not."""
+        """Steps with a failed last attempt, before the verdict: retry or not."""
         self.in_doubt: dict[str, StepState] = {}
-        """Steps whose last attempt was cut off, so that nobody saw how it ended."""
+        """Steps with a last attempt that was cut off, so that its outcome is unknown."""
         self.to_skip: dict[str, StepState] = {}
         """Steps with an attempt in flight that a person does without."""
         self.questions: dict[str, StepState] = {}
@@ -80,7 +80,7 @@ class State:
         self.timers: list[tuple[float, str]] = []
         """A heap of when waiting steps are due; may hold stale entries."""
         self.quotas: dict[str, float] = {}
-        """Accounts of model providers whose quota is used up, with when it comes back; by runtime where unknown."""
+        """Used-up quotas, with the time each comes back: by the provider's account, or by runtime if unknown."""
         self.allowed: dict[str, Budget] = {}
         """Limits that a person has set since, by scope; a step's own as `step:ID`."""
         self.overruns: dict[tuple[str, str], ev.BudgetWarned] = {}
@@ -90,7 +90,7 @@ class State:
         self.refused: list[ev.AnswerRefused] = []
         """Answers that came from inside an attempt."""
         self.scope: dict[str, Any] = {}
-        """What every template of it can see; made when the first one looks (see `scope_of`)."""
+        """Names for its templates; made at the first use (see `scope_of`)."""
         self.unsettled = 0
         self.completed = 0
         self.expanded_items = 0
@@ -126,7 +126,7 @@ class State:
 
     @property
     def cost(self) -> Cost:
-        """What all agents of this execution used."""
+        """Cost of all agents of this execution."""
         return sum((s.agent.cost for s in self.steps.values() if s.agent is not None), self.spent_before)
 
     def top_level(self) -> Iterator[StepState]:
@@ -134,7 +134,7 @@ class State:
         return (self.steps[step_id] for step_id in self.prepared.graph.order)
 
     def next_timer(self, after: float = -math.inf) -> float | None:
-        """The next time that something waits for. What was due by `after` waits for room, not for a time."""
+        """The next time that a step waits for. Steps due by `after` wait for room, not for a time."""
         while self.timers and not self._holds(*self.timers[0]):
             heapq.heappop(self.timers)
         if not self.timers or self.timers[0][0] > after:
@@ -142,12 +142,12 @@ class State:
         return min((until for until, step in self.timers if until > after and self._holds(until, step)), default=None)
 
     def _holds(self, until: float, step_id: str) -> bool:
-        """Whether a timer still means something."""
+        """True if a timer is not stale."""
         step = self.steps.get(step_id)
         return step is not None and step.status is _WAITING and step.until == until
 
     def due(self, now: float) -> list[StepState]:
-        """Waiting steps whose time has come, earliest first."""
+        """Waiting steps that are due, earliest first."""
         if not self.timers or self.timers[0][0] > now:
             return []
         timers = sorted({timer for timer in self.timers if timer[0] <= now})
@@ -266,7 +266,7 @@ class State:
         self._look_for_room()  # there may be some by now: another day, another limit in the settings
 
     def _look_for_room(self) -> None:
-        """Who waits for budget asks for it anew."""
+        """Let steps that wait for budget ask for it again."""
         for step in [s for s in self.steps.values() if s.waiting_for == "budget"]:
             self.set_aside(step)
 

@@ -1,4 +1,4 @@
-"""Where one step of an execution stands. Changed by `State.apply` only."""
+"""State of one step of an execution. Changed by `State.apply` only."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Approval:
     by: str = ""
     note: str = ""
     attempt: int = 0
-    """The attempt whose agent asks; 0 is asked before an attempt."""
+    """The attempt that asks; 0 if the question comes before an attempt."""
     question: str = ""
-    """What is asked, when it is more than whether this may be done."""
+    """The question's text, if it is more than "may this be done?"."""
     basis: Mapping[str, str] = field(default_factory=dict)
-    """What beside the input decides what will happen, with its hash."""
+    """Everything else that decides the effect, with its hash."""
     seq: int = 0
     """The place of the question in the execution's journal."""
     untold: bool = False
-    """That attempt had been stopped when the answer came: the next one has to be told."""
+    """The answer came after that attempt had been stopped: the next one has to be told."""
 
 
 class StepState(msgspec.Struct, eq=False):
@@ -52,13 +52,13 @@ class StepState(msgspec.Struct, eq=False):
     unmet: int = 0
     """Prerequisites that are not settled yet."""
     clouded: bool = False
-    """A prerequisite settled without completing: whether this one may run is to be looked at."""
+    """A prerequisite settled without completing: `decide` checks if this one may run."""
     attempts: int = 0
     """Attempts ever started, across every restart."""
     failures: dict[Category, int] | None = None
     """Failed attempts by category, across every restart."""
     attempt_at: float | None = None
-    """When the current attempt started."""
+    """Start of the current attempt."""
     input: Any = None
     output: Any = None
     error: Failure | None = None
@@ -73,27 +73,27 @@ class StepState(msgspec.Struct, eq=False):
     until: float | None = None
     question: str = ""
     scope: str = ""
-    """Which limit has no room, when it waits for budget."""
+    """The limit without room, while it waits for budget."""
     unit: str = "usd"
-    """Of what it has none: `usd` or `tokens`."""
+    """Unit of that limit: `usd` or `tokens`."""
     needed: float | None = None
-    """What that limit would have to be for it to go on."""
+    """The value of that limit at which it could go on."""
     approval: Approval | None = None
     """The last question."""
     changes: tuple[str, ...] = ()
-    """What changed since a person allowed it, so that it is asked anew."""
+    """Changes since a person allowed it, so that it is asked anew."""
     answers: dict[str, Approval] | None = None
-    """Every answered one, by the digest of what was asked: the same is not asked twice."""
+    """Answered requests, by digest: the same is not asked twice."""
     agent: AgentState | None = None
     programs: ProgramLog | None = None
-    """What its programs did, if it has any."""
+    """Record of its programs, if it has any."""
     used: Resources | None = None
-    """What all its attempts have taken of the machine, as far as it is known."""
+    """Machine resources used by all its attempts, as far as known."""
     effect: str = Effect.REPEATABLE
     reduced: int = 0
     last_output: str = ""
     doubtful: bool = False
-    """Its last attempt may take effect only once and was cut off: whether it did, nobody has said yet."""
+    """Its last attempt may take effect only once and was cut off: its outcome is still unknown."""
     edits: dict[str, Any] | None = None
     """Arguments that a person gave it in place of the plan's."""
     runtime: str = ""
@@ -101,7 +101,7 @@ class StepState(msgspec.Struct, eq=False):
     model: str = ""
     """The model that a person chose for its agent."""
     skip_by: str = ""
-    """The person who does without it. Once it is skipped, dependents run with a null output."""
+    """The person that skipped it. Once it is skipped, dependents run with a null output."""
     queued: float = 0.0
     """Seconds that its attempts waited for a place, a rate, memory or a breaker before their work began."""
     waited: float = 0.0
@@ -111,7 +111,7 @@ class StepState(msgspec.Struct, eq=False):
     off_work: float = 0.0
     """Seconds that the current attempt waited for a person."""
     undone: bool = False
-    """A person had what it changed taken back after its end."""
+    """Its changes were undone by a person after its end."""
     parent: StepState | None = None
     index: int | None = None
     item: Any = None

@@ -1,4 +1,4 @@
-"""What taking a step back changes in a state. Called by `State.apply` only."""
+"""Apply the undoing of a step to a state. Called by `State.apply` only."""
 
 from __future__ import annotations
 

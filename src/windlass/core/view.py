@@ -1,4 +1,4 @@
-"""How a state looks from outside: the JSON contract of `status`, `run` and the API."""
+"""JSON view of a state: the contract of `status`, `run` and the API."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _seconds(step: StepState, name: str) -> float:
 
 
 def items_of(step: StepState) -> dict[str, int]:
-    """How many items of a foreach there are, by how they ended."""
+    """Count the items of a foreach, by status."""
     children = step.children or []
     count = Counter(child.status for child in children)
     return {
@@ -112,7 +112,7 @@ def items_of(step: StepState) -> dict[str, int]:
 
 
 def waits_for(step: StepState) -> str | None:
-    """`budget` also for an attempt that has begun and waits for what others have reserved."""
+    """The reason of a step's wait; `budget` also for a running attempt that waits for others' reservations."""
     if step.status is StepStatus.WAITING:
         return step.waiting_for
     return "budget" if waits_because(step) else None
@@ -165,7 +165,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def _resources(used: Resources | None) -> dict[str, Any] | None:
-    """What it took of the machine; null is what is not known."""
+    """Machine resources used; null is unknown."""
     if used is None:
         return None
     return {
@@ -177,7 +177,7 @@ def _resources(used: Resources | None) -> dict[str, Any] | None:
 
 
 def _agent(step: StepState) -> dict[str, Any] | None:
-    """Who worked on it, and on what."""
+    """The step's agent: role, runtime, model, conversation, cost."""
     agent = step.agent
     if agent is None or not agent.runtime:
         return None
@@ -191,7 +191,7 @@ def _agent(step: StepState) -> dict[str, Any] | None:
 
 
 def _delegation(state: State) -> list[dict[str, Any]]:
-    """The agents in the order of the work: who did what, and who was handed whose words (B2)."""
+    """The agents in the order of the work, with the steps that handed output to each (B2)."""
     order = state.prepared.graph.order
     agents = [state.steps[name] for name in order if state.steps[name].spec.is_agent]
     return [
@@ -208,7 +208,7 @@ def _delegation(state: State) -> list[dict[str, Any]]:
 
 
 def _question(step: StepState) -> dict[str, Any] | None:
-    """What a person is asked, while the step waits for it."""
+    """The open question of a waiting step."""
     if step.status is not StepStatus.WAITING or not step.asks:
         return None
     if step.waiting_for in ("outcome", "budget"):
