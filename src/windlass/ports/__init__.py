@@ -1,4 +1,4 @@
-"""The seams: what the engine needs of the world, as small protocols.
+"""The seams: small protocols for everything that the engine needs from outside.
 
 Adapters implement them, the engine knows nothing else of them, and one conformance suite each holds every
 adapter to the same promises.

@@ -12,7 +12,7 @@ __all__ = ["ComposedStore", "ComposedTool", "Uses"]
 
 @dataclass(frozen=True, slots=True)
 class ComposedTool:
-    """A program with a name, and what one needs to know to use it."""
+    """A saved program with a name, a description and schemas, usable as a tool."""
 
     name: str
     source: str

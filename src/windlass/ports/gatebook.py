@@ -1,4 +1,4 @@
-"""The seam towards what all executions of a home share about tools: how often, how well, and what is known already."""
+"""The seam towards the gates' shared state in a home: rates, circuit breakers and cached results of tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["GateStore"]
 
 
 class GateStore(Protocol):
-    """Every method is short: it is called on the way to each use of a tool. What is in it may be lost at any time."""
+    """Shared state of the gates, which may be lost at any time. Each use of a tool calls it: methods must be fast."""
 
     def take(self, name: str, rate: Rate, now: float) -> float:
         """Count one use, if there is room: 0. Else nothing is counted: the seconds until there is some."""

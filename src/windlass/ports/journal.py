@@ -16,7 +16,7 @@ OVER_BUDGET = "over budget"
 
 
 class Head(NamedTuple):
-    """One line about an execution: what lists and look-ups need without reading its events."""
+    """Summary of an execution, for lists and look-ups that do not read its events."""
 
     id: str
     name: str

@@ -1,7 +1,7 @@
-"""The seam towards money: what was set aside and what was spent, by every execution of a home (E1).
+"""The seam towards money: reservations and spending of every execution of a home (E1).
 
 An attempt reserves before it begins and settles after it ended. Reservations of all processes stand in one place, so
-that two executions cannot together pass a limit of the day. What was spent and could not be priced is kept as unknown.
+that two executions cannot together pass a limit of the day. Spending without a known price is kept as unknown.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Spending(NamedTuple):
     heading: str
     """A day, month, model, runtime or role, as asked for."""
     usd: float
-    """The part whose price is known."""
+    """The part with a known price."""
     unknown: int
-    """Attempts whose cost nobody knows."""
+    """Attempts of unknown cost."""
     tokens_in: int
     tokens_out: int
     attempts: int
@@ -49,27 +49,27 @@ class Ledger(Protocol):
     async def reserve(
         self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
     ) -> ReservationRefused | None:
-        """Set `want` aside for an attempt, or say which scope has no room. Asked again, it replaces the earlier one.
+        """Reserve `want` for an attempt, or give the scope without room. Called again, it replaces the earlier one.
 
-        What `charge` itself has set aside so far does not count against it. `used` is the part of `want` that is spent
-        already: it does not come free again, and nobody waits for it.
+        The earlier reservation of `charge` does not count against it. `used` is the part of `want` that is spent:
+        it does not come free again, so no attempt waits for it.
         """
         ...
 
     async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
-        """Replace the reservation by what was used. Called again, the last call counts."""
+        """Replace the reservation by the usage. Called again, the last call counts."""
         ...
 
     async def release(self, charge: Charge) -> None:
-        """Give up what an attempt has set aside and not settled: it never began, and cost nothing."""
+        """Release the open reservation of an attempt that never began and cost nothing."""
         ...
 
     async def abandon(self, execution: str, at: float) -> None:
-        """Its process is dead: what it has set aside and not settled counts as spent, at an unknown cost."""
+        """Count the open reservations of an execution with a dead process as spent, at an unknown cost."""
         ...
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
-        """Sum up what counts against each scope now."""
+        """Sum up the amounts that count against each scope now."""
         ...
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:

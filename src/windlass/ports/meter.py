@@ -1,4 +1,4 @@
-"""The meter of a use: a tool tells it what it takes of the machine, and it is written down with the end (H1)."""
+"""The meter of a use: a tool reports its machine resources to it, and the journal stores them with the end (H1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class Meter(msgspec.Struct, eq=False):
-    """What one use of a tool has taken so far. What is used inside counts for what it is inside of, too."""
+    """Resources that one use of a tool has taken so far. Uses inside it count for it, too."""
 
     _outer: Meter | None = None
     _cpu: float | None = None
@@ -32,7 +32,7 @@ class Meter(msgspec.Struct, eq=False):
         received: int | None = None,
         sent: int | None = None,
     ) -> None:
-        """More was used. Of memory the most counts, of everything else the sum; None is what is not known."""
+        """Add usage: memory as the maximum, everything else as a sum; None is unknown."""
         with _ONE_AT_A_TIME:  # functions tell it from threads of their own
             if cpu is not None:
                 self._cpu = (self._cpu or 0.0) + cpu

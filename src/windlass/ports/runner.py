@@ -1,8 +1,8 @@
 """The seam towards agents: a runtime that is given a task and works on it until it is done (A1).
 
-A runner is one file: `available`, `run`, `interrupt`. It is given an `AgentRequest` and a `Host`, tells the host what
-happens as it happens, and gives an `AgentResult`. It never raises for what a runtime can do wrong: that is a `Failure`
-in the result, together with everything there was before it. It decides nothing about retries, fallbacks or budgets.
+A runner is one file: `available`, `run`, `interrupt`. It is given an `AgentRequest` and a `Host`, reports progress to
+the host, and gives an `AgentResult`. It never raises for a fault of the runtime: that is a `Failure` in the result,
+with the output and usage before it. It decides nothing about retries, fallbacks or budgets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Part(NamedTuple):
-    """One marked part of what an agent is told."""
+    """One marked part of an agent's prompt."""
 
     kind: Literal["role", "skill", "rules", "file", "handoff", "task", "note"]
     name: str
@@ -52,17 +52,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What an agent is told, put together: `system` says who it is, `prompt` what it has and what to do."""
+    """The assembled prompts of an agent: `system` describes its role, `prompt` its material and its task."""
 
     system: str
     prompt: str
     parts: tuple[Part, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was left out or cut short, and why: the user is told."""
+    """Parts left out or cut short, each with the reason: shown to the user."""
 
 
 class Handoff(NamedTuple):
-    """What an earlier step leaves to this one."""
+    """Output that an earlier step hands to this one."""
 
     step: str
     role: str
@@ -72,10 +72,10 @@ class Handoff(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What an agent may do by itself."""
+    """Permissions of an agent."""
 
     mode: Literal["ask", "allow", "deny"] = "ask"
-    """What becomes of a request that no list decides: a person is asked, or it is allowed, or denied."""
+    """Verdict on a request that no list decides: ask a person, allow it, or deny it."""
     allow: tuple[str, ...] = ()
     """Tools that need no question, by the runtime's own names and patterns (`Read`, `Bash(git log:*)`, `files.*`)."""
     deny: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class ToolSpec(NamedTuple):
 
 
 class ToolReturn(NamedTuple):
-    """What came of a use of an engine's tool."""
+    """The result of a use of an engine's tool."""
 
     value: Any
     failure: Failure | None = None
@@ -119,9 +119,9 @@ class AgentRequest:
     files: tuple[str, ...] = ()
     handoff: tuple[Handoff, ...] = ()
     budget: Amount = field(default_factory=Amount)
-    """What may be spent at most, as far as the runtime can hold itself to it. The engine watches too."""
+    """Limit of spending, as far as the runtime can hold itself to it. The engine watches too."""
     session: str | None = None
-    """Go on with this conversation; `brief.prompt` is then what to say next in it."""
+    """Go on with this conversation; `brief.prompt` is then the next message in it."""
     permissions: Permissions = field(default_factory=Permissions)
     max_turns: int | None = None
     temperature: float | None = None
@@ -135,7 +135,7 @@ class AgentRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """What came of it. `output` and `usage` are what there was, whether it succeeded or not."""
+    """The result of a run. `output` and `usage` are given after a failure, too."""
 
     output: str = ""
     failure: Failure | None = None
@@ -146,7 +146,7 @@ class AgentResult:
     interrupted: bool = False
     """It ended because `interrupt` asked it to."""
     adjustments: tuple[str, ...] = ()
-    """What was done otherwise than asked: another model, a tool that was denied, a setting that was left out."""
+    """Deviations from the request: another model, a tool that was denied, a setting that was left out."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """More facts of the runtime's own: turns, the model it used, its version."""
 
@@ -156,15 +156,14 @@ class AgentResult:
 
 
 class Host(Protocol):
-    """The engine's side of a running attempt: the runner tells it what happens. Everything here returns at once
-    but `afford`, `ask` and `use`."""
+    """The engine's side of a running attempt: the runner reports to it. Only `afford`, `ask` and `use` wait."""
 
     def session(self, session: str) -> None:
         """The conversation's name, as soon as it is known: a resume goes on with it."""
         ...
 
     def text(self, text: str) -> None:
-        """A piece of what the agent says, as it comes."""
+        """A piece of the agent's text, as it comes."""
         ...
 
     def acted(self, tool: str, summary: str, input: Any = None) -> None:
@@ -172,12 +171,12 @@ class Host(Protocol):
         ...
 
     def usage(self, usage: Usage) -> None:
-        """What this attempt has used so far, in all. Told as often as it is known."""
+        """Total usage of this attempt so far. Reported as often as it is known."""
         ...
 
     async def afford(self, prompt: int) -> bool:
-        """Before each call of the model, by runtimes that make their calls themselves: there is budget for a call with
-        a prompt of so many tokens. Waits for room if need be. False: end the turn, with what there is."""
+        """Reserve budget before a call of the model with a prompt of so many tokens, for runtimes that make their calls
+        themselves. Waits for room if need be. False: end the turn, with the output so far."""
         ...
 
     def note(self, text: str) -> None:
@@ -193,7 +192,7 @@ class Host(Protocol):
         ...
 
     def effect(self, tool: str, arguments: Mapping[str, Any]) -> Effect:
-        """What a repetition of this use would do."""
+        """The effect of this use, which decides if it may be repeated."""
         ...
 
     async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
@@ -210,7 +209,7 @@ def account_name(provider: str, *secrets: str | None) -> str:
 
 
 class Runner(Protocol):
-    """A runtime for agents. `RunnerHooks` has what a runner may do besides."""
+    """A runtime for agents. `RunnerHooks` has the optional methods."""
 
     @property
     def name(self) -> str:
@@ -218,7 +217,7 @@ class Runner(Protocol):
         ...
 
     async def available(self) -> Health:
-        """Whether it can be used here, found out for real; the detail names the program and its version."""
+        """Check for real if it can be used here; the detail names the program and its version."""
         ...
 
     def call_cost(self, model: str | None, prompt: int) -> Amount:
@@ -231,11 +230,11 @@ class Runner(Protocol):
         ...
 
     async def interrupt(self, request: str) -> None:
-        """Ask that run to end its turn now; `run` then returns what there was. Unknown ids are ignored."""
+        """Ask that run to end its turn now; `run` then returns the output so far. Unknown ids are ignored."""
         ...
 
     async def close(self) -> None:
-        """Let go of what was kept warm."""
+        """Release warm processes and connections."""
         ...
 
 
@@ -252,7 +251,7 @@ class RunnerHooks:
         return ""
 
     def prepare(self, model: str | None) -> None:
-        """Begin in the background what the first run would have to wait for: a step is about to need it."""
+        """Load in the background everything that the first run would wait for: a step is about to need it."""
 
 
 def hooks_of(runner: Runner) -> RunnerHooks:

@@ -1,9 +1,9 @@
 """The seam towards the sandbox: a place where a program runs that can do nothing but compute and ask (G1, G2).
 
 A program is the body of an async JavaScript function. It sees `tools`, the data it is given, `console.log`, a `Date`
-and `Math.random` that say the same each time. It runs until it needs the result of a call; whoever opened the run makes
-the calls and hands the results in, in an order of his own choosing: the same results in the same order always lead to
-the same calls and the same end. So a run can be let go of at any time and be made again from what was handed in.
+and `Math.random` that give the same each time. It runs until it needs the result of a call; the opener of the run makes
+the calls and delivers the results in any order: the same results in the same order always lead to the same calls and
+the same end. So a run can be dropped at any time and be made again from the delivered results.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ Trouble = Literal[
     "lost",
     "diverged",
 ]
-"""How a program can end without a result: it is no program; it threw; a promise was rejected and nobody looked; it
-waits for nothing; a limit; its value cannot be passed on; its worker died under it; it did not do the same again."""
+"""Ways a program can end without a result: it is no program; it threw; a rejected promise was not handled; it waits for
+nothing; a limit; its value cannot be passed on; its worker died; its replay took another path."""
 
 
 class ProgramError(Exception):
-    """A program ended without a result. `message` may hold what the program itself says, and nothing of the host's."""
+    """A program ended without a result. `message` may hold text of the program itself, and nothing of the host's."""
 
     def __init__(self, trouble: Trouble, message: str, *, call: int | None = None, log: str = "") -> None:
         super().__init__(message)
         self.trouble: Trouble = trouble
         self.message = message
         self.call = call
-        """The number of the call whose failure it did not catch."""
+        """The number of the failed call that it did not catch."""
         self.log = log
         """Its log since the last turn."""
 
@@ -75,7 +75,7 @@ class ProgramLimits:
     output: int = 1024 * 1024
     """Bytes of its result, and of the arguments of each call, as JSON."""
     log: int = 256 * 1024
-    """Bytes of what it logs."""
+    """Bytes of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Program:
     source: str
     """The body of an async function."""
     tools: tuple[str, ...] = ()
-    """Names of what it may call: `files.read` is `tools.files.read`."""
+    """Names of the tools that it may call: `files.read` is `tools.files.read`."""
     data: Mapping[str, Any] | None = None
     """Further names that it sees, with their values: `inputs`, `steps`, `args`."""
     seed: str = ""
@@ -116,7 +116,7 @@ class Delivery(NamedTuple):
 
     number: int
     at: float
-    """When; what `Date` says from here on."""
+    """Time of the outcome; `Date` gives it from here on."""
     value: Any = None
     error: GuestError | None = None
 
@@ -143,11 +143,11 @@ class ProgramRun(Protocol):
     async def begin(self) -> ProgramTurn: ...
 
     async def deliver(self, results: Sequence[Delivery]) -> ProgramTurn:
-        """Hand in what came of calls. Each result is taken in before the next one is looked at."""
+        """Deliver results of calls. Each is processed before the next one is looked at."""
         ...
 
     def park(self) -> None:
-        """Nothing comes for a while: what it holds may be let go of until then."""
+        """Allow its resources to be released: no result comes for a while."""
         ...
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """The terms on which a tool is used, and its estimate of a use (H1, C8).
 
 A tool without terms is used at once, for as long as it takes and as often as it is asked for. The user's settings come
-before what a tool says.
+before the tool's own terms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Rate(NamedTuple):
         return cls(int(found[1]), float(found[2] or 1) * _UNITS[found[3]])
 
     def next(self, due: float, now: float) -> tuple[float, float]:
-        """When everything taken will have drained, with one more use; and how long that one has to wait, if it has to.
+        """The time when all uses, with one more, will have drained; and the seconds that this one has to wait.
 
         This is the generic cell rate algorithm: one number is all there is to keep. A clock that was set back must not
         close the gate for longer than one period.
@@ -57,7 +57,7 @@ class Terms:
     concurrent: int | None = None
     """Uses at the same time, by all executions of a home together."""
     cache: float | None = None
-    """Seconds for which a result is good; only for what has no effect."""
+    """Seconds for which a result may be reused; only for uses without an effect."""
     fallback: str | None = None
     """The tool that takes its place when it cannot be used. It must take the same arguments."""
     sensitive: bool = False

@@ -1,4 +1,4 @@
-"""The seam towards tools: what a step or an agent can use, and what it is given to work with."""
+"""The seam towards tools: their interface, and the context that a use of one is given."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ class Contact(Protocol):
         ...
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
-        """Use a tool through its gates: whoever may use it, its breaker, its rate and its time hold for all."""
+        """Use a tool through its gates: its breaker, rate and timeout hold for every caller."""
         ...
 
     async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
-        """A person's word on a use of a tool with exactly this input.
+        """Ask a person about a use of a tool with exactly this input.
 
-        The same is not asked twice; `use` tells uses apart that are to be asked about one by one. `question` is what
-        is asked, when it is more than whether it may be done.
+        The same is not asked twice; `use` tells uses apart that are to be asked about one by one. `question` is its
+        text, if it is more than "may this be done?".
         """
         ...
 
@@ -114,7 +114,7 @@ def _silent(stream: str, text: str) -> None:
 
 
 class Call(msgspec.Struct, kw_only=True, eq=False):
-    """One attempt as the tool sees it: who asks, where, and what it may use."""
+    """One attempt as the tool sees it: its step, its folders, its means."""
 
     execution: str
     step: str
@@ -128,19 +128,19 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     timeout: float | None = None
     """Seconds this attempt may take; the engine enforces it."""
     reduced: int = 0
-    """Number of resource failures that asked for reduced usage: halve what you use each time."""
+    """Number of resource failures so far that asked for reduced usage: halve yours each time."""
     env: Mapping[str, str] = MappingProxyType({})
     """The environment that children get: an allow-list, never the engine's own."""
     output: Callable[[str, str], None] = _silent
-    """`output(stream, text)`: what the user sees live and finds in the logs."""
+    """`output(stream, text)` shows text to the user live and stores it in the logs."""
     grace: float = 5.0
     """Seconds between the polite signal and the kill."""
     contact: Contact | None = None
     """The line to the execution: there for every attempt that the engine drives."""
     origin: object = None
-    """On whose behalf it is, when not the step's own: what the engine's tools hand on to each other."""
+    """The program or agent that makes the call, when not the step itself: passed on between the engine's tools."""
     meter: Meter = msgspec.field(default_factory=Meter)
-    """The meter for what it takes of the machine."""
+    """The meter for its use of machine resources."""
     approved: Mapping[str, str] | None = None
     """The basis of the person's answer (`core.approval.Basis`); None when nobody was asked."""
     pool: MemoryPool | None = None
@@ -158,7 +158,7 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     ) -> Call:
         """The same for one use of a tool inside this attempt: with a scratch and an effect id of its own.
 
-        Without a `line` to the execution it asks nobody itself: whoever uses it has passed the gates.
+        Without a `line` to the execution it asks nobody itself: its caller has passed the gates.
         """
         return Call(
             execution=self.execution,
@@ -208,7 +208,7 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of a child of this attempt: the allow-list, and who it works for."""
+        """The environment of a child of this attempt: the allow-list, and the names of execution, step and attempt."""
         return {
             **self.env,
             "WINDLASS_EXECUTION": self.execution,
@@ -220,9 +220,9 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Tool(ABC):
-    """Something a step, an agent or a program can use. Derive from it, and override what applies.
+    """Something a step, an agent or a program can use. Derive from it, and override the hooks that apply.
 
-    `name`, `description` and `execute` are needed. Everything else is a hook, whose default does nothing or is safe.
+    `name`, `description` and `execute` are needed. Everything else is a hook; its default does nothing or is safe.
     `schema` and `returns` may be attributes of the class or of the instance, too.
     """
 
@@ -232,9 +232,9 @@ class Tool(ABC):
     terms: Terms = Terms()
     """Time limit, rate, cache and the like; the user's settings come first."""
     stateful: bool = False
-    """True if a result depends on what was done before: it is never taken from a cache."""
+    """True if a result depends on earlier uses: it is never taken from a cache."""
     is_program: bool = False
-    """True if it runs a program, whose calls pass the gates one by one."""
+    """True if it runs a program: the program's calls pass the gates one by one."""
     composed: ComposedTool | None = None
     """The saved program that it runs, if it is one."""
     compares_files: bool = False
@@ -266,7 +266,7 @@ class Tool(ABC):
         return misfits(self.schema, dict(arguments))
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
-        """The effect of a use with these arguments, which says what recovery may repeat."""
+        """The effect of a use with these arguments, which decides if recovery may repeat it."""
         from windlass.plan.model import Effect
 
         return Effect.ONCE
@@ -274,7 +274,7 @@ class Tool(ABC):
     def circuit(self, arguments: Mapping[str, Any]) -> str | None:
         """The circuit breaker that a failure counts for: the tool's own, or one for each host or server.
 
-        None for a tool whose failures say nothing about the next use, such as one that runs any command.
+        None for a tool whose failures do not predict the next use, such as one that runs any command.
         """
         return self.name
 
@@ -283,7 +283,7 @@ class Tool(ABC):
         return Estimate()
 
     def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
-        """Hashes of everything besides arguments and files that decides what will happen: a program, a role."""
+        """Hashes of everything besides arguments and files that decides the effect: a program, a role."""
         return {}
 
     def take_back(self, folder: Path, steps: Collection[str], workdir: Path) -> list[dict[str, str]]:
@@ -294,7 +294,7 @@ class Tool(ABC):
         return []
 
     async def health(self) -> Health | None:
-        """The state of whatever it depends on; None if it depends on nothing."""
+        """The state of its dependencies; None if it has none."""
         return None
 
     async def refresh(self) -> None:  # noqa: B027 - a hook
@@ -313,7 +313,7 @@ async def health_of(tool: Tool) -> Health | None:
 
 
 class ToolLike(Protocol):
-    """A tool whose class does not derive from `Tool`: the members that it must have. See `as_tool`."""
+    """A tool with a class that does not derive from `Tool`: the members that it must have. See `as_tool`."""
 
     @property
     def name(self) -> str: ...
@@ -332,7 +332,7 @@ class ToolLike(Protocol):
 
 
 def as_tool(tool: Tool | ToolLike) -> Tool:
-    """The tool itself, or a `Tool` that does the same as an object whose class does not derive from it."""
+    """The tool itself, or a `Tool` that wraps an object of another class."""
     return tool if isinstance(tool, Tool) else _Adapted(tool)
 
 
