@@ -1,1 +1,1 @@
-"""What is to be done: plans, how they are read, checked, ordered and templated."""
+"""Plans: read, check, order and template them."""

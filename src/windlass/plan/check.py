@@ -1,8 +1,8 @@
-"""Everything wrong with a plan, found at once and said in the plan's own words.
+"""Find every problem of a plan in one pass, worded in the plan's own terms.
 
-- `check_data` takes what a file says: first its shape (see `schema.explain`), then its meaning.
-- `check_steps` takes a `Plan` that Python code built, whose shape is right already.
-- The meaning is ids, needs, cycles, what templates and programs look at, and with a `ToolCatalog` the tools.
+- `check_data` checks the data of a plan file: first its shape (see `schema.explain`), then its meaning.
+- `check_steps` checks a `Plan` that Python code built, whose shape is right already.
+- The meaning: ids, needs, cycles, names in templates and programs, and with a `ToolCatalog` the tools.
 
 One root cause gives one problem: a step with a bad field is checked further without that field, and
 a step whose id cannot be read silences complaints about unknown ids. Nothing is rendered or run here.
@@ -32,34 +32,34 @@ _STEP_FIELDS = ("output", "status", "error", "errors", "id")
 _EXECUTION_FIELDS = ("id", "workdir", "plan")
 _ROOTS = ("steps", "inputs", "item", "index", "execution")
 _OF_JINJA = ("range", "loop", "caller", "varargs", "kwargs", "self")
-"""Names that are there without a plan's doing: a function, and what blocks of a template bring."""
+"""Names that Jinja2 itself defines: a function, and the variables of its blocks."""
 _DICT_METHODS = ("get", "items", "keys", "values")
 _HYPHENATED = re.compile(r"\b(steps|inputs)\.([A-Za-z_]\w*(?:-\w+)+)")
 _MOST_CYCLES = 20
 
 
 class ToolCatalog(Protocol):
-    """What the checks need to know of tools."""
+    """The tools, as far as the checks need them."""
 
     def names(self) -> list[str]: ...
 
     def knows(self, name: str) -> bool:
-        """Whether there is such a tool, listed or not."""
+        """Return True if there is such a tool, listed or not."""
         ...
 
     def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        """Everything wrong with a known tool's arguments."""
+        """Return every problem of a known tool's arguments."""
         ...
 
     def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
-        """What is wrong with the arguments' names alone: all that can be told while values are templates."""
+        """Return the problems of the arguments' names alone, for arguments whose values are still templates."""
         ...
 
 
 def check_data(
     data: Any, *, file: str = "", locate: Locate | None = None, tools: ToolCatalog | None = None
 ) -> Findings:
-    """Check what a plan file says."""
+    """Check the data of a plan file."""
     report = Report(file, locate)
     if not isinstance(data, dict):
         report.problem(f"a plan is a mapping with `steps`, but this is {kind_of(data)}", ())
@@ -118,9 +118,9 @@ class _Meaning:
         self._report = report
         self._tools = tools
         self._flawed = flawed
-        """Indexes of steps that lack some of what the plan says of them."""
+        """Indexes of steps that are checked without their invalid fields."""
         self._waits: dict[str, Sequence[str]] = {}
-        """Which others each step waits for."""
+        """The steps that each step waits for."""
 
     @classmethod
     def of_plan(cls, plan: Plan, report: Report, tools: ToolCatalog | None) -> _Meaning:
@@ -130,7 +130,7 @@ class _Meaning:
     def of_flawed(
         cls, data: dict[str, Any], error: ValidationError, report: Report, tools: ToolCatalog | None
     ) -> _Meaning:
-        """What is left to check of a plan whose shape is wrong somewhere."""
+        """Make the checks for the valid rest of a plan that failed validation."""
         flaws: dict[int, set[str]] = {}
         for entry in error.errors(include_url=False, include_context=False, include_input=False):
             match entry["loc"]:
@@ -194,7 +194,7 @@ class _Meaning:
             self._waits[name] = tuple(waits)
 
     def _check_templates(self, index: int, step: Step) -> Set[str]:
-        """Check every template of a step. Returns the other steps that they look at."""
+        """Check every template of a step. Returns the other steps that they refer to."""
         others: set[str] = set()
         for where, text, expression in templates_of(step):
             path = _parts(where)
@@ -214,7 +214,7 @@ class _Meaning:
         return others
 
     def _check_program(self, index: int, step: Step) -> Set[str]:
-        """Check what a program plainly reads, each name once. Returns the other steps among it."""
+        """Check the names that a program reads, each once. Returns the other steps among them."""
         others: set[str] = set()
         told: set[Reference] = set()
         for read in program_reads(step.code or ""):
@@ -234,7 +234,7 @@ class _Meaning:
         return others
 
     def _minus_or_hyphen(self, text: str, seen: Set[Reference]) -> str:
-        """How to write a name with a hyphen, where a template means one and Jinja2 subtracts."""
+        """Return a hint to quote a name with a hyphen, which Jinja2 reads as a subtraction."""
         for root, name in _HYPHENATED.findall(text):
             known = self._known if root == "steps" else self._inputs or frozenset()
             cut = name.partition("-")[0]
@@ -243,7 +243,7 @@ class _Meaning:
         return ""
 
     def _wrong_name(self, seen: Reference, index: int, step: Step, field: str | int) -> tuple[str, str] | None:
-        """What is wrong with one thing that a template looks at, and a hint."""
+        """Return the problem of one reference in a template, with a hint; None if it is fine."""
         mean = self._report.did_you_mean
         match seen:
             case Reference("steps", str(name)) if name == self._ids[index]:
@@ -309,7 +309,7 @@ class _Meaning:
                 self._problem(index, message, (field,))
 
     def _check_agent(self, index: int, step: Step) -> None:
-        """The role, skills and runtime of an agent. What it is to do may be known only later."""
+        """Check the role, skills and runtime of an agent. Its prompt may be a template, so it is left out."""
         assert self._tools is not None
         if self._tools.knows(AGENT) and index not in self._flawed:
             told = {name: step.arguments[name] for name in _KNOWN_BEFORE if name in step.arguments}
@@ -318,7 +318,7 @@ class _Meaning:
                 self._problem(index, message, ("agent" if field == "role" else field,))
 
     def _check_code(self, index: int, step: Step) -> None:
-        """A program, as far as its tool can tell. Its `args` may be known only later."""
+        """Check a program with its tool, without `args` where they hold templates."""
         assert self._tools is not None
         if not self._tools.knows(CODE):
             self._problem(index, "code steps need the sandbox: pip install 'windlass[code]'", ("code",))
@@ -329,7 +329,7 @@ class _Meaning:
                 self._problem(index, message, ("code",))
 
     def _check_grants(self, index: int, step: Step) -> None:
-        """Tools that a program may call are tools that there are."""
+        """Check that the tools granted to a program exist."""
         if self._tools is None:
             return
         for position, grant in enumerate(step.grants or ()):
@@ -374,13 +374,13 @@ _KNOWN_BEFORE = ("role", "runtime", "model", "skills", "max_turns", "permissions
 
 
 def _holds_template(step: Step) -> bool:
-    """Whether the arguments are known only once templates are filled in."""
+    """Return True if the step's arguments hold a template."""
     texts = (text for where, text, _ in templates_of(step) if where not in ("when", "foreach"))
     return any(mark in text for text in texts for mark in ("{{", "{%", "{#"))
 
 
 def _parts(where: str) -> Path:
-    """`with.names[0]` as a path. A key with dots in it comes apart; then its parent is located."""
+    """Split `with.names[0]` into a path. A key with dots is split too; then its parent is located."""
     return tuple(int(i) if i else key for key, i in re.findall(r"([^.\[\]]+)|\[(\d+)\]", where))
 
 

@@ -1,6 +1,6 @@
-"""The order in a plan: who waits for whom, computed once and shared by every execution of the plan.
+"""The dependency graph of a plan's steps, computed once and shared by every execution of the plan.
 
-A step waits for what its `needs` name and for every step that its templates look at or its program reads.
+A step waits for the steps in its `needs` and for every step that its templates or its program read.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["Graph", "find_cycle", "step_references", "templates_of"]
 @dataclass(frozen=True, slots=True)
 class Graph:
     needs: dict[str, tuple[str, ...]]
-    """What each step waits for."""
+    """The steps that each step waits for."""
     dependents: dict[str, tuple[str, ...]]
-    """Which steps wait for each step."""
+    """The steps that wait for each step."""
     in_charge: dict[str, frozenset[str]]
     """Steps whose failing or being skipped a step handles itself: its `when` reads `steps.X.status`."""
     order: tuple[str, ...]
@@ -110,7 +110,7 @@ def _texts(where: str, value: Any) -> Iterator[tuple[str, str, bool]]:
 
 
 def step_references(step: Step) -> set[Reference]:
-    """What a step's templates look at, and the steps that its program reads."""
+    """Return the references in a step's templates, and the steps that its program reads."""
     found: set[Reference] = set()
     for _where, text, expression in templates_of(step):
         found |= references(text, expression=expression)

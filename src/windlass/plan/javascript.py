@@ -76,7 +76,7 @@ class _Cutter:
             last = "" if kind == "text" else text
 
     def _tricky(self, at: int, mark: str, value: bool, last: str) -> tuple[int, str, str, bool]:
-        """What a character of several meanings begins: its end, its kind and text, and if it ends a value."""
+        """Read a token that begins with an ambiguous character: its end, kind and text, and if it ends a value."""
         if mark == "`" or (mark == "}" and self._open and self._open[-1][0] == "${"):
             return self._literal(at, begins=mark == "`")
         if mark == "/":
@@ -103,7 +103,7 @@ class _Cutter:
         return (end + 1, "text", found[0], True) if begins else (end + 1, "mark", "`", True)
 
     def _pattern_end(self, at: int) -> int | None:
-        """Where a regular expression ends. A line on which one did not end is not searched again."""
+        """Find the end of a regular expression. A line without one is not searched again."""
         if at < self._no_pattern_before:
             return None
         if found := _PATTERN.match(self._source, at):

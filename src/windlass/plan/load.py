@@ -5,7 +5,7 @@
 - `peek_tools` says which tool files a plan names, so that its tools are at hand when it is checked.
 - `parse_input` reads one `--input key=value`; `bind_inputs` lays given values over a plan's defaults.
 
-What cannot be opened is a `UsageError`: no plan was there to have problems.
+A file that cannot be opened is a `UsageError`.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Loaded:
     digest: str
     """SHA-256 of the file's bytes."""
     warnings: tuple[Problem, ...] = ()
-    """What is probably not meant, though it can run."""
+    """Probable mistakes in a plan that can run all the same."""
 
 
 class Written(NamedTuple):
-    """An input as it was typed: what it means depends on the type of the input's default."""
+    """An input as it was typed; the type of the input's default decides how to read it."""
 
     text: str
     verbatim: bool = False
-    """It came from a file: where the default does not ask for another type, it stays text."""
+    """True for text from a file: it stays text unless the default has another type."""
 
 
 def load_plan(path: Path, *, tools: ToolCatalog | None = None) -> Loaded:
@@ -88,7 +88,7 @@ def check_plan(plan: Plan, tools: ToolCatalog | None = None) -> list[Problem]:
 def _load(data: bytes, file: str, path: Path | None, tools: ToolCatalog | None) -> Loaded:
     document = _read(data, file)
     found = check_data(document.data, file=file, locate=document.locate, tools=tools)
-    # What the text says wrongly may look wrong a second time by its meaning: one problem a line will do.
+    # A mistake in the text often causes a second problem in the checks: report one problem a line.
     lines = {problem.line for problem in document.problems}
     problems = [*document.problems, *(p for p in found.problems if p.line not in lines)]
     if problems or found.plan is None:

@@ -1,7 +1,7 @@
 """Values in a prompt are marked as data, so that an agent does not take them for orders.
 
-What a plan prints into a prompt from an earlier step (`{{ steps.log.output }}`) was made by a tool or another agent and
-may hold anything. It is put between `<data from="…">` and `</data>`. What the user says (`inputs`) stands as it is.
+An earlier step's output that a plan prints into a prompt (`{{ steps.log.output }}`) was made by a tool or another agent
+and may hold anything. It is put between `<data from="…">` and `</data>`. The user's own `inputs` are not marked.
 """
 
 from __future__ import annotations
@@ -71,5 +71,5 @@ _MARK = re.compile(r"\(((?:(?!\) \| as_data\().)*)\) \| as_data\('[^']*'\) ?", r
 
 
 def unmarked(text: str) -> str:
-    """What somebody wrote, for a message about it."""
+    """Remove the marks from a template, for a message about it."""
     return _MARK.sub(r"\1 ", text)

@@ -1,7 +1,7 @@
-"""What is to be done: a `Plan` of `Step`s, as values.
+"""Immutable models of a `Plan` and its `Step`s.
 
-Everything here is frozen and knows nothing of files, clocks or executions. `load.py` makes plans from
-YAML and JSON, Python code makes them directly; both pass the same checks in `check.py`.
+They know nothing of files, clocks or executions. `load.py` makes plans from YAML and JSON, Python code
+makes them directly; both pass the same checks in `check.py`.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Step(_Value):
         return self
 
     def _misfit(self, limits: StepLimits, commands: bool) -> str | None:
-        """What is wrong with its limits for this kind of step."""
+        """Return the problem of limits that do not fit this kind of step."""
         told = limits.model_dump(exclude_none=True)
         if not commands:
             if "processes" in told:
@@ -287,7 +287,7 @@ class Step(_Value):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the tool is given, before templates are filled in."""
+        """The tool's arguments, before templates are filled in."""
         if self.is_agent:
             return self._for_agent()
         if self.is_code:
@@ -320,7 +320,7 @@ class Step(_Value):
         return {name: value for name, value in told.items() if value not in (None, [])}
 
     def _for_code(self) -> dict[str, Any]:
-        """`source` is no template: whoever fills in the rest leaves it as it is (see `prepare`)."""
+        """Return the arguments of a code step. `source` is no template (see `prepare`)."""
         told: dict[str, Any] = {"source": self.code}
         if self.with_:
             told["args"] = self.with_
@@ -359,7 +359,7 @@ class Plan(_Value):
 
     @cached_property
     def encoded(self) -> bytes:
-        """The plan as canonical JSON: what is journalled and hashed."""
+        """The plan as canonical JSON, which is journalled and hashed."""
         return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
 
     @cached_property

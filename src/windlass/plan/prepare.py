@@ -61,7 +61,7 @@ class Prepared:
         return step.when is not False
 
     def items(self, step: Step, scope: Mapping[str, Any]) -> list[Any]:
-        """What a foreach step runs over."""
+        """Return the items that a foreach step runs over."""
         if isinstance(step.foreach, str):
             found = compile_expression(step.foreach)(scope)
         else:

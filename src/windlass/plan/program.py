@@ -23,7 +23,7 @@ _ROOTS = ("steps", "inputs")
 _DECLARES = frozenset(("const", "let", "var", "function", "class"))
 _HAVE_CONDITION = frozenset(("if", "while", "for", "switch", "with"))
 _DEEPEST_PARAMETER = 10
-"""Brackets around a parameter that are looked at: nobody takes a thing apart deeper."""
+"""Nested brackets that are searched around a parameter."""
 _OF_EVERY_OBJECT = frozenset(("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable")) | frozenset(
     ("__proto__", "toLocaleString", "toString", "valueOf")
 )
@@ -37,18 +37,18 @@ class ReadName(NamedTuple):
     """`steps` or `inputs`."""
     name: str
     field: str | None
-    """What it reads of it: `output` in `steps.log.output`."""
+    """The field that is read: `output` in `steps.log.output`."""
     line: int
     column: int
-    """Where in the program, counted from 1."""
+    """Position in the program, counted from 1."""
     sure: bool
-    """False where the program also gives the root's name to something of its own."""
+    """False where the program also defines the root's name itself."""
     rest: str
     """`-b` in `steps.a-b`, which subtracts: probably a name with a hyphen was meant."""
 
 
 def source_problem(source: str) -> str | None:
-    """Why a text cannot be a program, whatever it says."""
+    """Return why a text cannot be a program (empty or too long), or None."""
     if not source.strip():
         return "is empty"
     size = len(source.encode("utf-8", "surrogatepass"))
@@ -97,7 +97,7 @@ class _ProgramReader:
             yield ReadName(root, name, field, line, start - line_start + 1, sure, self._rest(after))
 
     def _members(self) -> Iterator[tuple[int, int, str, int]]:
-        """Where each member is read, the root's token, the member's name, and the token after it (0: none)."""
+        """Yield each member that is read: its offset, the root's token, its name, and the token after it (0: none)."""
         for at in self._roots:
             name, after = self._member(at + 1)
             if name is not None:
@@ -119,7 +119,7 @@ class _ProgramReader:
         return None, at
 
     def _keys(self, closing: int) -> Iterator[int]:
-        """The names that `{a, b: c}` takes out of what stands on the right."""
+        """Yield the names that the pattern `{a, b: c}` destructures."""
         at = self._around.get(closing, closing)
         while (at := at + 1) < closing:
             if self._kind(at) in ("name", "text") and self._mark(at - 1) in ("{", ","):
@@ -127,7 +127,7 @@ class _ProgramReader:
             at = self._closing.get(at, at)  # what stands in further brackets are members of members
 
     def _is_declared(self, at: int) -> bool:
-        """Whether a root's name is given to something else here: a variable, a parameter, a part taken out."""
+        """Return True if a root's name is redefined here: by a variable, a parameter or destructuring."""
         if self._word(at - 1) in _DECLARES or self._mark(at + 1) in ("=", "=>"):
             return True
         opening = self._around.get(at)
@@ -144,7 +144,7 @@ class _ProgramReader:
         return False
 
     def _rest(self, after: int) -> str:
-        """What follows `steps.name` directly, if it looks like the rest of a name."""
+        """Return the text after `steps.name` if it looks like the rest of a hyphenated name."""
         name = self._tokens[after - 1]
         found = _HYPHENS.match(self._source, name.start + len(name.text)) if after and name.kind == "name" else None
         return found[0] if found else ""
@@ -160,7 +160,7 @@ class _ProgramReader:
 
 
 def _brackets(found: Sequence[Token]) -> tuple[dict[int, int], dict[int, int]]:
-    """Where each bracket is closed, and in which bracket each token stands (a closing one: in the one it closes)."""
+    """Map each bracket to its closing one, and each token to the bracket around it (a closing one: to its opener)."""
     closing: dict[int, int] = {}
     around: dict[int, int] = {}
     stack: list[int] = []

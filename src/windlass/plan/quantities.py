@@ -175,7 +175,7 @@ class CommandLimits(_Bounds):
 
 
 class ProgramBounds(_Bounds):
-    """What a program may use, with everything that it calls, as far as the sandbox can hold it to that."""
+    """Limits of a program and everything that it calls, as far as the sandbox can enforce them."""
 
     memory: Annotated[Size, within(8 * MB, GB)] | None = None
     """Bytes of its machine, all included."""
@@ -208,7 +208,7 @@ OF_COMMANDS = frozenset(CommandLimits.model_fields)
 
 
 def misfit(bounds: type[BaseModel], told: Mapping[str, Any]) -> str | None:
-    """What is wrong with limits for this kind of step, at its place: `limits.memory`: must be at most 1gb, not 2gb."""
+    """Return the problem of limits for this kind of step, as in "`limits.memory`: must be at most 1gb, not 2gb"."""
     try:
         bounds.model_validate(dict(told))
     except ValidationError as error:

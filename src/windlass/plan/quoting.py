@@ -2,7 +2,7 @@
 
 `| quote` makes one word of a value for the shell that reads the line. It does not hold inside other quotes, nor for a
 program that evaluates that word once more: `sh -c`, `eval`, `ssh`, `python -c`, `| sh`. A list needs no quoting, with
-the same exception. Doubt is a warning: what is not recognised as safe is named, with a way to write it.
+the same exception. Every value that is not recognised as safe gets a warning, with a way to write it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _in_line(line: str) -> UnsafeValue | None:
 
 
 class _Line(NamedTuple):
-    """What a command may have of the rest of its line."""
+    """Values and files of the rest of the line that may reach a command."""
 
     value: Value
     """The first value that the line prints."""
@@ -295,7 +295,7 @@ def _name(word: Word) -> str:
 
 
 def _is_variable(word: Word, kind: str) -> bool:
-    """`-v name=value` of awk, and what stands behind `-v`."""
+    """Return True for awk's `-v name=value`, and for the word after `-v`."""
     return kind == "awk" and (word.text.startswith("-v") or bool(_ASSIGNMENT.match(word.text)))
 
 

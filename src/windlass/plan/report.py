@@ -19,12 +19,12 @@ _MOST_COMPARISONS = 100_000
 
 class Locate(Protocol):
     def __call__(self, path: Path, inside: FilePosition | None = None) -> FilePosition | None:
-        """Where a path of the plan stands in its file, or a place inside the text that is its value."""
+        """Find the position of a plan's path in its file, or of a place inside the text that is its value."""
         ...
 
 
 class Findings(NamedTuple):
-    """What the checks found. The plan is there when there is no problem."""
+    """Result of the checks. The plan is set if there is no problem."""
 
     plan: Plan | None
     problems: tuple[Problem, ...]
@@ -85,7 +85,7 @@ def salvaged(raw: Any, flaws: Set[str]) -> Step | None:
     """A step without its flawed fields, with stand-ins for what no step can be without."""
     if not isinstance(raw, dict):
         return None
-    # What limits are good for depends on the rest of the step, and nothing else depends on them.
+    # Limits are valid or not depending on the rest of the step, and nothing else depends on them.
     kept = {key: value for key, value in raw.items() if key not in flaws and key != "limits"}
     kept.setdefault("id", STAND_IN)
     kept |= {"tool": kept.get("tool") or STAND_IN}

@@ -94,7 +94,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, as a person would say it."""
+    """Describe a value in a person's words."""
     match value:
         case None:
             return "nothing"
@@ -139,7 +139,7 @@ def explain(data: Mapping[str, Any], error: ValidationError) -> Iterator[Complai
 
 
 class _Entry:
-    """What validation found at one path."""
+    """Pydantic's errors at one path."""
 
     def __init__(self, data: Mapping[str, Any], path: Path, entries: list[Any]) -> None:
         self._data = data

@@ -1,7 +1,7 @@
 """Take a shell line with templates in it apart: commands, their words, and the values that a template prints there.
 
 `parse_line` and `parse_list` give `ShellCommand`s for `plan.quoting`, which judges them. The grammar is that of a POSIX
-shell, read loosely: whatever has a meaning of its own (quotes, substitutions, here-documents, comments, arithmetic) is
+shell, read loosely: every special construct (quotes, substitutions, here-documents, comments, arithmetic) is
 a `context` of the values in it; compound commands fall apart into their simple commands. Nothing is run or filled in.
 """
 

@@ -52,7 +52,7 @@ RESTRUCTURES = (
 _WORDS = re.compile(rf"\b(?:{'|'.join(RESTRUCTURES)})", re.IGNORECASE)
 _POINTS = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
 _KEYS = {"task": "prompt", "role": "agent", "depends_on": "needs"}
-"""How a task file may call what a step has another name for."""
+"""Other names that a task file may use for a step's fields."""
 
 
 def restructures(task: str) -> bool:

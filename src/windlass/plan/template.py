@@ -42,7 +42,7 @@ _RESERVED = frozenset({"true", "false", "none", "True", "False", "None", "not"})
 _SOLE = re.compile(r"\A(?:\s*\{\{-|\{\{\+?)(?P<expr>(?:(?!\}\}|\{\{).)*?)(?:-\}\}\s*|\+?\}\})\Z", re.DOTALL)
 # `{{ path }}` or `{{ path | filter }}` inside text. An opening brace before it would belong to it.
 _PRINTED_PATH = re.compile(r"(?<!\{)\{\{\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*((?:\|\s*[a-z_]+\s*)*)\}\}")
-# How Jinja2, and Python beneath it, may give up on a template.
+# Exceptions by which Jinja2, or Python beneath it, rejects a template.
 _UNREADABLE = (TemplateSyntaxError, SyntaxError, RecursionError, ValueError, OverflowError, MemoryError)
 
 
@@ -84,12 +84,12 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 _UNSEEN = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*+"
-"""White space, and what cannot be seen: a model reads past both."""
+"""White space and invisible characters, which a model ignores."""
 _DATA_MARK = re.compile(rf"<(?={_UNSEEN}/?{_UNSEEN}data(?![\w-]))", re.IGNORECASE)
 
 
 def as_data(value: Any, source: str) -> str:
-    """A value between marks that it cannot close itself: how data stands in a prompt (see `marking`)."""
+    """Put a value between marks that it cannot close itself, as data in a prompt (see `marking`)."""
     body = _DATA_MARK.sub("&lt;", str(as_text(value)))
     return f'<data from="{source}">\n{body}\n</data>'
 
@@ -99,7 +99,7 @@ def _quote(value: Any) -> str:
 
 
 def as_text(value: Any) -> Any:
-    """How a value looks inside text: data as JSON, so that no Python spelling leaks out."""
+    """Format a value for use inside text: data as JSON, never in Python's notation."""
     if isinstance(value, str | Undefined):
         return value
     if value is None:
@@ -116,7 +116,7 @@ def _finalize(_context: Any, value: Any) -> Any:
 
 def _environment() -> _Environment:
     # Unoptimized, and with a finalizer that asks for a context, nothing is computed while a template is only
-    # checked: `{{ "%999999999d" % 1 }}` would take the memory of whoever looks at the plan.
+    # checked: `{{ "%999999999d" % 1 }}` would use up the memory of the checking process.
     env = _Environment(
         undefined=StrictUndefined,
         autoescape=False,
@@ -130,7 +130,7 @@ def _environment() -> _Environment:
     env.filters["as_data"] = as_data
     env.filters["basename"] = lambda value: str(value).rsplit("/", 1)[-1]
     for impure in ("random", "urlize", "xmlattr", "safe", "escape", "e", "forceescape"):
-        # The same plan must always ask for the same; and what is made for HTML has no place in arguments.
+        # The same plan must always render the same; and filters for HTML have no place in arguments.
         env.filters.pop(impure, None)
     env.filters["tojson"] = env.filters["json"]
     env.globals.clear()
@@ -178,7 +178,7 @@ def compile_value(value: Any) -> Compiled:
 
 @lru_cache(maxsize=512)
 def _compile_text(text: str) -> Compiled:
-    """Text with a template somewhere in it; what is only a path was dealt with before."""
+    """Compile a text with a template in it; the caller handles plain paths."""
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return Compiled(lambda _scope: text, True)
     if sole := _SOLE.match(text):
@@ -268,7 +268,7 @@ def _guarded(render: Callable[[], Any], text: str) -> Any:
 
 
 def syntax_problem(text: str, *, expression: bool = False) -> str | None:
-    """What is wrong with the template's grammar, or None."""
+    """Return the syntax error of a template, or None."""
     if _printed_paths(text, expression) is not None:
         return None
     try:

@@ -4,7 +4,7 @@
 - YAML comes from PyYAML's parse events, which need no tree of nodes: a plan of 10,000 steps costs little more than its
   data. The standard library vouches for the syntax of JSON.
 
-Whatever is wrong is told to a `Complaints`; `yamlread` puts the tokens together to data.
+Problems are reported to a `Complaints`; `yamlread` builds data from the tokens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FilePosition(NamedTuple):
 
 
 class Complaints(Protocol):
-    """Takes what is wrong with a text."""
+    """Collects the problems of a text."""
 
     def complain(self, message: str, place: FilePosition | None = None, *, hint: str = "") -> None:
         """Note a problem that does not end the reading."""
@@ -90,7 +90,7 @@ class YamlToken(NamedTuple):
     place: FilePosition
     anchor: str | None = None
     block: FilePosition | None = None
-    """Where the first line of a text begins that is written line by line, as a `|` block."""
+    """Start of the first line of a text that is written as a `|` block."""
 
 
 def yaml_tokens(text: str, complaints: Complaints) -> Iterator[YamlToken]:
@@ -127,7 +127,7 @@ def yaml_tokens(text: str, complaints: Complaints) -> Iterator[YamlToken]:
 
 
 def _block_place(event: Any, text: str) -> FilePosition:
-    """Where the text of a `|` block begins: on the line after its mark, less what its first words are indented by."""
+    """Find the start of a `|` block's text: the line after its mark, at the block's indentation."""
     begins = text.find("\n", event.start_mark.index) + 1
     in_file, in_value = _BLOCK_INDENT.match(text, begins), _BLOCK_INDENT.match(event.value)
     indent = len(in_file[1]) - len(in_value[1]) if begins and in_file and in_value else 0
@@ -178,7 +178,7 @@ def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, complaints: Complaint
     said = f"{error.context or ''} {error.problem or ''}".strip()
     hint = next((hint for words, hint in _SYNTAX_HINTS if words in said), "")
     mark = error.problem_mark
-    # What is never closed is noticed at the end of the file, and mended where it opens.
+    # An unclosed bracket or quote is noticed at the end of the file, but fixed where it opens.
     if error.context_mark is not None and "never closed" in hint:
         mark = error.context_mark
     if mark is None:
@@ -190,8 +190,8 @@ def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, complaints: Complaint
 
 
 def json_tokens(text: str, complaints: Complaints) -> Iterator[YamlToken]:
-    # The standard library vouches for the syntax; cutting valid JSON into tokens is then easy. Where it
-    # runs out of stack, the complaints comes to refuse the depth itself, and knows the line.
+    # The standard library checks the syntax; cutting valid JSON into tokens is then easy. Where it
+    # runs out of stack, the builder refuses the depth itself, and knows the line.
     if not text.strip():
         return
     with contextlib.suppress(RecursionError):

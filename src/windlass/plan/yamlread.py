@@ -1,12 +1,12 @@
-"""Plan text to plain Python data: strict, bounded, and able to say where each value stands.
+"""Read plan text into plain Python data: strict, bounded, and with the position of each value on request.
 
 - `read` makes a `Document` of a text, YAML or JSON. Both languages become the same few tokens (`yaml_tokens`), and one
   `_Builder` turns tokens into data, so that depth, size, duplicate keys and places are handled once.
 - Places are not kept while reading. `Document.locate` reads the text a second time to find them, which only a plan
   with something to say about it pays for.
 
-Everything wrong ends in a `Problem`: what ends the reading is raised in `PlanInvalid`, the rest is
-collected in `Document.problems`. Nothing here knows what a plan means; `check.py` does.
+Every error becomes a `Problem`: one that ends the reading is raised in `PlanInvalid`, the others are
+collected in `Document.problems`. The meaning of a plan is checked in `check.py`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from windlass.plan.yaml_tokens import UNQUOTED_TEMPLATE, FilePosition, YamlToken
 __all__ = ["MAX_DEPTH", "MAX_WEIGHT", "Document", "FilePosition", "Path", "plain", "read"]
 
 MAX_DEPTH = 50
-"""How deep lists and mappings may stand in each other."""
+"""Deepest nesting of lists and mappings."""
 MAX_WEIGHT = 1_000_000
 """Values a document may hold, aliases written out; text counts once more per 100 characters."""
 
 Path = tuple[str | int, ...]
-"""Where a value stands: the keys and indexes that lead to it."""
+"""The keys and indexes that lead to a value."""
 
 _BLOCK = "|"
 """Stands in a path for the first line of a text that is written as a block."""
@@ -48,9 +48,9 @@ class Document:
         self._places: dict[Path, FilePosition] | None = None
 
     def locate(self, path: Path, inside: FilePosition | None = None) -> FilePosition | None:
-        """Where a key or list item stands, or the nearest thing around it that has a place.
+        """Find the position of a key or list item, or of the nearest thing around it that has one.
 
-        `inside` is a place in the text that is its value: where that is in the file can be told of a `|` block alone.
+        `inside` is a position within the text that is its value; it can be located in a `|` block only.
         """
         if self._places is None:
             self._places = self._find_places()
@@ -100,12 +100,12 @@ class _Open:
         self.key: str | None = None
         """The key that waits for its value."""
         self.lines: dict[str, int] = {}
-        """On which line each key stands."""
+        """The line of each key."""
         self.merges = False
 
 
 class _Anchored(NamedTuple):
-    """What an alias may repeat."""
+    """A value that an alias may repeat."""
 
     value: Any
     weight: int
