@@ -1,7 +1,7 @@
 """QuickJS compiled for this processor: a second of work, done once and kept in a folder of the user's own.
 
-What is kept is machine code that a worker then runs, so it is believed only if nobody else could have written it: the
-file and its folder belong to this user and to nobody else's group. Its name says what it was made from.
+The cached file is machine code that a worker runs, so it is used only if nobody else could have written it: the file
+and its folder must belong to this user and to nobody else's group. Its name says what it was made from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["load"]
 
 
 def load(cache: Path) -> tuple[wasmtime.Engine, wasmtime.Module]:
-    """The module, from `cache` if it is there, else compiled and left there for the next one."""
+    """Load the module from `cache`; if it is not there, compile it and save it there."""
     engine = configured()
     file = cache / f"quickjs-{_made_from()}.cwasm"
     if _ours(cache) and _ours(file):
@@ -50,7 +50,7 @@ def _ours(path: Path) -> bool:
 
 
 def _keep(file: Path, content: bytes) -> None:
-    """Nothing depends on it: a folder that cannot be written costs a second each time."""
+    """Write the cached file. A folder that cannot be written is no error: it costs a second each time."""
     draft = file.with_suffix(f".{os.getpid()}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

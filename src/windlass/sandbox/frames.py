@@ -1,7 +1,6 @@
-"""What the engine and a worker say to each other: one request, one answer, each a length and that many bytes.
+"""Messages between the engine and a worker: one request, one answer, each a length and that many bytes.
 
-The engine believes nothing of what a worker says: a frame that is too long or does not read as an answer is the end of
-that worker.
+The engine does not trust a worker: a frame that is too long or cannot be read as an answer ends that worker.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ HEADER = 4
 LARGEST = 48 * 1024 * 1024
 """Bytes that one frame may have."""
 ROOM_FOR_AN_ERROR = 1024 * 1024
-"""Bytes of memory that a program has left when an end without words is put down to it having no more."""
+"""Less free memory than this, in bytes, and a program's end without a message counts as out of memory."""
 
 
 class OpenRun(msgspec.Struct, frozen=True, array_like=True, tag="open"):
@@ -69,7 +68,7 @@ class Check(msgspec.Struct, frozen=True, array_like=True, tag="check"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """A worker's first word: it is locked in and waits."""
+    """First message of a worker: it is locked in and waits for requests."""
 
     layers: tuple[str, ...]
 
@@ -81,14 +80,14 @@ class Turned(msgspec.Struct, frozen=True, array_like=True, tag="turned"):
     result: bytes | None
     """JSON of the result, once there is one."""
     unhandled: int
-    """Rejected promises that nobody handles."""
+    """Rejected promises without a handler."""
     cpu: float
     memory: int
-    """Bytes that it holds from now on."""
+    """Bytes of memory that the program holds after this turn."""
 
 
 class Broke(msgspec.Struct, frozen=True, array_like=True, tag="broke"):
-    """It ended without a result, and is gone."""
+    """The program ended without a result and was removed."""
 
     run: int
     trouble: Trouble
@@ -116,7 +115,7 @@ read_answer = _answers.decode
 
 
 def fits(answer: Answer, request: Request) -> bool:
-    """Whether it is an answer to that."""
+    """Return True if this kind of answer belongs to the request."""
     match request:
         case OpenRun(run) | Deliver(run):
             return isinstance(answer, Turned | Broke) and answer.run == run

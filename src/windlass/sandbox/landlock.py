@@ -1,6 +1,6 @@
 """Landlock: the kernel refuses this thread every file, every TCP port, and every other process's sockets and signals.
 
-A ruleset that handles a right and has no rule for it refuses that right everywhere. What is open already stays usable.
+A ruleset that handles a right and has no rule for it refuses that right everywhere. Open files stay usable.
 Called by `lockdown`, once, after no_new_privs is set.
 """
 
@@ -31,7 +31,7 @@ class _Rules(ctypes.Structure):
 
 
 def restrict() -> bool:
-    """Whether this thread (and with a new kernel the whole process) is restricted from now on."""
+    """Restrict this thread, with a new kernel the whole process. Returns False if the kernel cannot."""
     try:
         version = call("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
         ruleset = _create(_Rules(_known("files"), _known("network"), _known("scoped")))

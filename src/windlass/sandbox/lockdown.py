@@ -1,9 +1,9 @@
-"""How a worker locks itself in: from then on it can compute, read and write what is open, and end.
+"""Lock a worker in: from then on it can compute, read and write open files, and end.
 
-The guest is confined by WebAssembly already. This is for the day when that wall has a hole: what gets out finds a
+The guest is confined by WebAssembly already. This is the second wall: code that escapes from WebAssembly finds a
 process that may do nothing. `lock_down` is called once, when all is loaded, compiled and started; there is no way back.
 That means threads, too, and one instance of each module: wasmtime makes the image of a module's memory with the first.
-It takes what the platform has and says what that is; whether it is enough is for others to decide.
+It applies every layer that the platform has and returns their names; the caller decides if they are enough.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def _lowest_free_descriptor() -> int:
-    """Where the next one would be: with this as the limit there is no next one. Those above it stay usable."""
+    """Return the lowest free descriptor. As the limit it allows no new ones; open ones above it stay usable."""
     reading, writing = os.pipe()
     os.close(reading)
     os.close(writing)

@@ -1,8 +1,8 @@
 """QuickJS in WebAssembly: one `Machine` for each worker process, one `Guest` for each run of a program.
 
 A machine sets up an interpreter once, with the prelude in it, and keeps an image of its memory; a guest begins as a
-copy of that image, which takes a fraction of a millisecond and gives every program the same start. What a guest can
-reach of us is nothing: the few functions that the interpreter imports return constants.
+copy of that image, which takes a fraction of a millisecond and gives every program the same start. A guest cannot
+reach the worker: the few functions that the interpreter imports return constants.
 
 wasmtime's Python classes look up and check the type of a function at each call, and list all 300 exports of an instance
 to find one. Here its C API is called directly, as those classes do.
@@ -62,18 +62,18 @@ class Machine:
     def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module) -> None:
         self.engine = engine
         self.unhandled: Callable[[bool], None] = lambda handled: None
-        """Told of a rejected promise that nobody handles, and of one that somebody then does."""
+        """Called with False for a rejected promise without a handler, and with True when it gets one after all."""
         linker = wasmtime.Linker(engine)
         for wanted in module.imports:
             assert isinstance(wanted.type, wasmtime.FuncType)
             linker.define_func(wanted.module, str(wanted.name), wanted.type, self._import(str(wanted.name)))
         self._prepared = linker.instantiate_pre(module)
         self.nothing = 0
-        """Names `undefined` in every guest."""
+        """The number of `undefined` in every guest."""
         self._image, self._length, self.hooks = self._warm_up()
 
     def guest(self, memory: int) -> Guest:
-        """A fresh one, which may have that many bytes. MemoryError: it cannot even begin with so few."""
+        """Make a new guest with at most `memory` bytes. Raises MemoryError if it cannot begin with so few."""
         if memory < self._length:
             raise MemoryError
         guest = Guest(self, self._instance(memory))
@@ -85,7 +85,7 @@ class Machine:
         return guest
 
     def _import(self, name: str) -> Callable[..., int | None]:
-        """What the interpreter needs of the outside: nothing that does anything."""
+        """Return an import of the interpreter: a function that does nothing, but for the note of rejected promises."""
         if name == "host_promise_rejection":
 
             def rejected(promise: int, reason: int, handled: int) -> None:
@@ -142,7 +142,7 @@ class Guest:
         self._memory = ctypes.byref(self._export("memory").memory)
 
     def close(self) -> None:
-        """Gives its memory back at once, not when somebody gets round to it."""
+        """Free the guest's memory at once, without waiting for garbage collection."""
         self._store.close()
 
     # -- WebAssembly -----------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Guest:
         values = self._values
         for index, value in enumerate(given):
             values[index].i32 = value
-        # A delivered result makes half a dozen of these calls: what can be made once is made once.
+        # A delivered result makes half a dozen of these calls, so their objects are made once and reused.
         error = _call(self._context, function, values, len(given) or 1, ctypes.byref(self._trap))
         if error:
             raise wasmtime.WasmtimeError._from_ptr(error)
@@ -173,7 +173,7 @@ class Guest:
         return int(values[0].i32) & 0xFFFFFFFF
 
     def allow_one_epoch(self) -> None:
-        """From now on, the next tick of the engine's epoch ends it."""
+        """Let the next tick of the engine's epoch end the guest."""
         self._store.set_epoch_deadline(1)
 
     @property

@@ -21,7 +21,7 @@ __all__ = ["HALF", "Nonsense", "Said", "delivering", "opening", "portions", "res
 
 
 AT_ONCE = 256 * 1024
-"""Bytes of results that a program which is made again takes at a time: it had them one by one, and room for no more."""
+"""Bytes of results given at a time to a program that is replayed: it may not have memory for more."""
 HALF = "the program's text holds half a character (a lone surrogate), which no file can hold: write it as an escape"
 
 MOST_EXACT = 2**53 - 1
@@ -63,7 +63,7 @@ def delivering(run: int, results: Sequence[bytes]) -> frames.Deliver:
 
 
 def portions(results: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """All of them, in their order, not too many at a time."""
+    """Split results into lists of at most `AT_ONCE` bytes, in their order."""
     portion: list[bytes] = []
     size = 0
     for result in results:
@@ -77,7 +77,7 @@ def portions(results: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def whole(text: str) -> bool:
-    """Whether it can be written down at all."""
+    """Return True if the text can be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -93,7 +93,7 @@ def _json(value: Any, what: str) -> bytes:
 
 
 def _large(value: Any) -> Iterator[tuple[list[str | int], str]]:
-    """Where whole numbers stand that a number of JavaScript cannot hold, and their digits."""
+    """Yield the path and the digits of each integer that a JavaScript number cannot hold."""
     left: list[tuple[list[str | int], Any]] = [([], value)]
     while left:
         place, one = left.pop()
@@ -115,7 +115,7 @@ DEEPEST = 70
 
 
 class Nonsense(Exception):
-    """No worker that is in order says this, whatever program is in it."""
+    """An answer that no intact worker gives, whatever program runs in it."""
 
 
 class Said(NamedTuple):
@@ -169,7 +169,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw) -> An
 
 
 def _flat(value: Any) -> bool:
-    """Whether it has a bottom within reach. Level by level: this must not be what runs out of stack."""
+    """Return True if a value has at most `DEEPEST` levels. Iterative, so that it cannot overflow the stack."""
     level = [value]
     for _ in range(DEEPEST):
         inner = [one for one in level if isinstance(one, dict | list)]

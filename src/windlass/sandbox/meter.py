@@ -1,4 +1,4 @@
-"""How long a guest computes: measured on the thread's own clock, so that a busy computer takes nothing from it.
+"""CPU time of a guest, measured on the thread's own clock, so that a busy computer takes nothing from it.
 
 A second thread looks at that clock while a guest runs, and moves the engine's epoch on when the time is used up. That
 ends the guest wherever it is, in the middle of one long native operation, too.
@@ -31,7 +31,7 @@ class CpuMeter:
         self._engine = engine
         main = threading.main_thread().ident
         assert main is not None
-        # Where there is no clock of a thread, a guest is measured by the one on the wall.
+        # On a platform without clocks for threads, a guest is measured in wall time.
         self._clock = time.pthread_getcpuclockid(main) if hasattr(time, "pthread_getcpuclockid") else None
         self._lock = threading.Lock()
         self._ends: float | None = None

@@ -1,7 +1,7 @@
 """Programs as the engine uses them: `ports.Sandbox` on a pool of workers.
 
 A run keeps everything that was handed in to it. Its worker may die, or be needed for others while the run waits: then
-the program is made again in another worker from what was handed in, which leads to the same calls, and nobody notices.
+the program is replayed in another worker with the same results, which leads to the same calls.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["Run", "WasmSandbox"]
 
 CHECK_CPU = 2.0
 TRIES = 2
-"""New workers that a turn may take with it into the grave before it is called its fault."""
+"""New workers that may die in one turn before the program gets the blame."""
 LONGEST_MESSAGE = 16 * 1024
 _NONE_YET: Any = object()
 
 
 class WasmSandbox:
-    """Where programs run. Close it."""
+    """Runs programs in a pool of worker processes. Close it after use."""
 
     version = VERSION
 
@@ -66,7 +66,7 @@ class WasmSandbox:
 
     @property
     def workers(self) -> list[int]:
-        """The processes that there are now."""
+        """Process ids of the current workers."""
         return [worker.pid for worker in self._pool.workers]
 
 
@@ -119,7 +119,7 @@ class Run:
                 self.park()
 
     async def _tried(self, results: Sequence[bytes]) -> ProgramTurn:
-        # Those that were there before may have died while nobody looked: only new ones count.
+        # Workers from before may have died while idle: only new ones count.
         before, lost = set(self._pool.workers), 0
         while True:
             own = self._worker
@@ -156,7 +156,7 @@ class Run:
         return turn
 
     async def _make(self, worker: WorkerProcess) -> frames.Answer:
-        """The program in a worker, as far as it was when it was let go of."""
+        """Replay the program in a worker, up to the point where it lost its last one."""
         answer = await worker.ask(opening(self._number, self._program), self._program.limits.cpu)
         if not self._begun:
             return answer
@@ -169,7 +169,7 @@ class Run:
         return answer
 
     def _made_again(self, answer: frames.Answer, issued: int) -> int:
-        """How many calls it has made by now."""
+        """Return the number of calls that the replayed program has made so far."""
         match answer:
             case frames.Turned():
                 return issued + len(said(answer, self._program, issued).calls)
@@ -187,7 +187,7 @@ class Run:
         return ProgramError(broke.trouble, broke.message[:LONGEST_MESSAGE], call=call, log=log)
 
     def _understood(self, answer: frames.Answer, delivered: int) -> ProgramTurn:
-        """How far it came. Nothing is noted before all of it is understood: it may have to be made again."""
+        """Read an answer into a turn. State changes only once all of it is valid: the turn may have to be replayed."""
         if not isinstance(answer, frames.Turned):
             assert isinstance(answer, frames.Broke), "see frames.fits"
             raise self._ended(answer)

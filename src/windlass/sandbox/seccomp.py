@@ -1,7 +1,7 @@
-"""seccomp: the kernel lets the worker compute, read and write what is open, and end; nothing else.
+"""seccomp: the kernel lets the worker compute, read and write open files, and end; nothing else.
 
 A call that a library may try by habit fails with EPERM, and computing goes on. A call that no worker has a reason to
-make ends the process: whoever makes it has taken the worker over. The filter is made here as a classic BPF program, two
+make ends the process, as a sign that the worker was taken over. The filter is made here as a classic BPF program, two
 instructions for a call, and holds for all threads at once. Called by `lockdown`, last of all.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["ALLOWED", "FATAL", "NUMBERS", "Instruction", "call", "machine", "num
 
 
 ALLOWED: Final = (
-    # what is open already
+    # open files
     *("read", "write", "readv", "writev", "close", "lseek", "fstat", "poll", "ppoll"),
     # memory; see `_NEVER_EXECUTABLE` for mmap and mprotect
     *("munmap", "mremap", "madvise", "brk"),
@@ -79,7 +79,7 @@ class _Instruction(ctypes.Structure):
 
 
 def restrict() -> bool:
-    """Whether every thread of this process is restricted from now on."""
+    """Restrict every thread of this process. Returns False if the kernel cannot."""
     here = machine()
     if here is None:
         return False
@@ -234,7 +234,7 @@ _MACHINES: Final = ("x86_64", "aarch64")
 
 
 def machine() -> str | None:
-    """Whose numbers hold for this process: `x86_64`, `aarch64`, or None where ours do not."""
+    """Return the machine whose system call numbers hold here: `x86_64`, `aarch64`, or None for any other."""
     name = os.uname().machine
     return name if name in _MACHINES and struct.calcsize("P") == 8 else None  # a 32-bit Python has other numbers
 

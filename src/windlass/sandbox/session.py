@@ -18,9 +18,9 @@ MOST_AT_ONCE = 16 * 1024 * 1024
 """Bytes of the calls and the log of one turn."""
 LONGEST_MESSAGE = 16 * 1024
 FUNCTION = "(async () => {", "\n})"
-"""Around a program. What comes before it is on its first line, so that lines have the numbers that the author sees."""
+"""Text around a program. The part before it is on its first line, so that line numbers are those of the author."""
 METHOD = "({async program() {", "\n}})"
-"""The same again in other words: a text that ends the function around it cannot end both, and so is no program."""
+"""A second form: a text that closes the function around it early cannot close both, and is refused as no program."""
 
 
 class Ended(Exception):
@@ -31,14 +31,14 @@ class Ended(Exception):
         self.trouble: Trouble = trouble
         self.message, self.call = message, call
         self.log = ""
-        """What it logged last."""
+        """The program's log of its last turn."""
 
     def told(self, run: int) -> Broke:
         return Broke(run, self.trouble, self.message[:LONGEST_MESSAGE], self.call, self.log)
 
 
 class _PreludeState(msgspec.Struct):
-    """What of the prelude's state matters here; the calls are passed on as they are."""
+    """The part of the prelude's state that is used here; the calls are passed on as they are."""
 
     breach: str
     finished: str
@@ -52,10 +52,10 @@ _BREACHES: dict[str, Trouble] = {"calls": "calls", "log": "log", "output": "outp
 """Limits that the prelude counts. One that was crossed ends the program, whether it caught the error or not."""
 _ENDS: dict[str, Trouble] = {"thrown": "thrown", "marshal": "marshal", **_BREACHES}
 _OUT_OF_MEMORY = ("InternalError: out of memory", "InternalError: Invalid error message")
-"""The second is what QuickJS says when it has no room to write down an error's text."""
+"""QuickJS gives the second one when it has no memory for an error's text."""
 _OUT_OF_STACK = "RangeError: Maximum call stack size exceeded"
 _NOTHING = ("it threw null", "it threw something that cannot be looked at")
-"""What the prelude makes of an error for which there was no room any more: QuickJS throws null then."""
+"""The prelude's messages for an error that found no memory: QuickJS throws null then."""
 _SAID: dict[Trouble, str] = {
     "calls": "it made more calls than it may",
     "log": "it logged more than it may",
@@ -103,7 +103,7 @@ class GuestSession:
             self._guest = None
 
     def _slice(self, work: Callable[[Guest], None]) -> Turned:
-        """Run until it waits. Whatever ends it ends the guest, too."""
+        """Run the program until it waits. An error ends the guest, too."""
         guest = self._guest
         if guest is None:
             raise Ended("lost", "it has ended already")
@@ -124,7 +124,7 @@ class GuestSession:
         return Turned(self._opened.run, state, result, self._unhandled, spent, guest.size)
 
     def _told(self, guest: Guest) -> tuple[bytes, bytes | None]:
-        """What it asks for and logged, and its result if it is done."""
+        """Return the program's new calls and log, and its result if it is done."""
         drained = self._call(guest, "drain")
         state = guest.bytes_of(drained, MOST_AT_ONCE)
         if state is None:
@@ -196,7 +196,7 @@ class GuestSession:
 
 
 def compiled(guest: Guest, source: str, name: str) -> int:
-    """The program as a function."""
+    """Compile a program to a function."""
     _read(guest, METHOD, source, name, run=False)
     return _read(guest, FUNCTION, source, name, run=True)
 
@@ -216,7 +216,7 @@ def _read(guest: Guest, around: tuple[str, str], source: str, name: str, *, run:
 
 
 def problem_of(machine: Machine, meter: CpuMeter, source: str, name: str, memory: int, cpu: float) -> str | None:
-    """What is wrong with a program's text, of which nothing is run."""
+    """Return the syntax error of a program, or None. Nothing of it is run."""
     guest = machine.guest(memory)
     meter.begin(guest, cpu)
     try:

@@ -60,7 +60,7 @@ class Worker:
 
 
 def serve(worker: Worker, source: int, sink: int) -> None:
-    """Until the engine closes its end."""
+    """Answer requests until the engine closes its end."""
     while (header := _exactly(source, frames.HEADER)) is not None:
         body = _exactly(source, int.from_bytes(header))
         if body is None:
@@ -69,7 +69,7 @@ def serve(worker: Worker, source: int, sink: int) -> None:
 
 
 def _exactly(source: int, length: int) -> bytes | None:
-    """That many bytes; None at the end of the input."""
+    """Read exactly `length` bytes; None at the end of the input."""
     pieces: list[bytes] = []
     while length:
         piece = os.read(source, min(length, 1 << 20))
@@ -89,7 +89,7 @@ def _all_of(sink: int, data: bytes) -> None:
 def main(cache: str) -> None:
     engine, module = load(Path(cache))
     worker = Worker(Machine(engine, module), CpuMeter(engine))
-    # What is loaded late would be loaded after the doors are shut: run one program of every kind first.
+    # Nothing can be loaded after the lockdown: run one program of every kind first.
     for source in ("return 1", "throw 1", "throw new Error('x')", "}", "tools.a({}); return {}"):
         opened = frames.OpenRun(0, source, "warm.js", WARM, 8 << 20, 5.0, 1 << 10)
         frames.packed(worker.answer(opened))

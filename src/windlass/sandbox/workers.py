@@ -27,7 +27,7 @@ __all__ = ["WorkerLost", "WorkerPool", "WorkerProcess", "attended", "start"]
 
 
 IMPATIENCE = 0.05
-"""Seconds that somebody waits before another worker is started for them."""
+"""Seconds that a program waits before another worker is started for it."""
 IDLE = 60.0
 """Seconds without anything in it, after which a worker is ended."""
 
@@ -43,9 +43,9 @@ class WorkerPool:
         self._starting: set[asyncio.Task[Any] | None] = set()
         self._apart_tasks: set[asyncio.Task[None]] = set()
         self._anyone: deque[asyncio.Future[WorkerProcess]] = deque()
-        """Those who can use any worker."""
+        """Waiters that can use any worker."""
         self._pinned: dict[WorkerProcess, deque[asyncio.Future[WorkerProcess]]] = {}
-        """Those whose program is in this one."""
+        """Waiters whose program is in this worker."""
         self._reaper: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -76,7 +76,7 @@ class WorkerPool:
         if self._apart_tasks:
             await asyncio.wait(self._apart_tasks)
 
-    # -- who gets which --------------------------------------------------------------------------
+    # -- assigning workers -----------------------------------------------------------------------
 
     async def _get(self, worker: WorkerProcess | None) -> WorkerProcess:
         if self._closed:
@@ -97,7 +97,7 @@ class WorkerPool:
             return await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._give_back(turn.result())  # it came in the very moment that nobody wanted it any more
+                self._give_back(turn.result())  # granted in the moment of the cancellation
             raise
 
     def _free(self) -> WorkerProcess | None:
@@ -129,7 +129,7 @@ class WorkerPool:
         self._look_later()
 
     async def _clear_away(self, worker: WorkerProcess) -> None:
-        with suppress(WorkerLost):  # with it, everything that was in it is gone
+        with suppress(WorkerLost):  # its programs are gone with it
             async with self.lease(worker):
                 await worker.clear_away()
 
@@ -156,7 +156,7 @@ class WorkerPool:
                     turn.set_exception(error)
             waiting.clear()
 
-    # -- how many there are ----------------------------------------------------------------------
+    # -- starting and ending workers -------------------------------------------------------------
 
     def _grow(self, *, at_once: bool) -> None:
         if at_once:
@@ -202,8 +202,7 @@ READY_WITHIN = 60.0
 LOOK = 0.2
 """Seconds after which a worker is looked at that has not answered yet, and between two looks."""
 PATIENCE = 20.0
-"""Seconds on the wall for each second of computing, after which nobody waits any longer for a worker that computes
-nothing at all."""
+"""Seconds of wall time for each second of computing, after which a worker that computes nothing at all is given up."""
 LONGEST_COMPLAINT = 2000
 MOST_RUNS = 128
 """Programs that one worker holds. The one that has waited longest makes room for the next, and is made again later."""
@@ -212,12 +211,12 @@ MOST_MEMORY = 512 * 1024 * 1024
 
 
 class WorkerLost(Exception):
-    """The worker is gone. What was in it can be made again elsewhere."""
+    """The worker is gone. Its programs can be replayed in another."""
 
     def __init__(self, message: str, worker: WorkerProcess | None = None) -> None:
         super().__init__(message)
         self.worker = worker
-        """Which one, once it is known."""
+        """The lost worker, once it is known."""
 
 
 class WorkerProcess:
@@ -226,15 +225,15 @@ class WorkerProcess:
     def __init__(self, process: Process, layers: tuple[str, ...]) -> None:
         self._process = process
         self.layers = layers
-        """What holds it, besides WebAssembly itself."""
+        """Active layers of its lockdown, besides WebAssembly itself."""
         self.busy = False
-        """Somebody has the right to ask it: see `pool`."""
+        """It is leased: see `WorkerPool.lease`."""
         self.runs: dict[int, Callable[[], None]] = {}
-        """Programs that are in it, the one that has waited longest first, each with what tells it that it is gone."""
+        """Programs in it, the one that has waited longest first, each with a callback for its removal."""
         self._sizes: dict[int, int] = {}
-        """Bytes that they hold, as it says itself."""
+        """Bytes that they hold, by the worker's own account."""
         self.gone: list[int] = []
-        """Programs that are of no more use, and still in it."""
+        """Dropped programs that are still in it."""
         self._ended = False
         self.idle_since = asyncio.get_running_loop().time()
 
@@ -244,28 +243,28 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Nobody has ended it, and its output goes on."""
+        """True until it is ended or its output is closed."""
         return not self._ended and not self._process.stdout.at_eof()
 
     def hold(self, run: int, tell: Callable[[], None]) -> None:
-        """It is in here, and the last one to have been asked for."""
+        """Note that a program is in this worker, as the last one used."""
         self.runs.pop(run, None)
         self.runs[run] = tell
 
     @property
     def crowded(self) -> bool:
-        """Whether one has to go. A single one may be as large as it is allowed to be."""
+        """True if a program must be removed. A single one may use its whole allowance."""
         full = len(self.runs) > MOST_RUNS or sum(self._sizes.values()) > MOST_MEMORY
         return full and len(self.runs) > 1
 
     def drop(self, run: int) -> None:
-        """It is of no more use; the next who asks something takes it away."""
+        """Mark a program as unused; the next request removes it."""
         self._sizes.pop(run, None)
         if self.runs.pop(run, None) is not None and self.alive:
             self.gone.append(run)
 
     async def ask(self, request: frames.Request, cpu: float) -> frames.Answer:
-        """The answer, for which the guest may compute for `cpu` seconds."""
+        """Send a request and return its answer, for which the guest may compute for `cpu` seconds."""
         await self.clear_away()
         return await self._asked(request, cpu)
 
@@ -332,7 +331,7 @@ class _Watch:
             self._before = now
         used = waited if now is None or self._before is None else now - self._before
         if used >= self._cpu + LOOK or waited > (self._cpu + LOOK) * PATIENCE:
-            self._ending = self._loop.create_task(self._worker.end())  # then who reads finds the end of its output
+            self._ending = self._loop.create_task(self._worker.end())  # the reader then finds the end of its output
         else:
             self._timer = self._loop.call_later(LOOK, self._look)
 
@@ -345,16 +344,16 @@ async def _answer(process: Process) -> frames.Answer:
 
 
 async def start(supervisor: Supervisor, cache: Path) -> WorkerProcess:
-    """A worker that is locked in. Raises WorkerLost with what it said if it cannot be had."""
+    """Start a worker that locks itself in. Raises WorkerLost with its last words if it does not start."""
     if find_spec("wasmtime") is None:
         raise WorkerLost("the sandbox needs wasmtime, which is not installed: pip install 'windlass[code]'")
-    # -P and -E: neither the folder it starts in nor the environment says what is imported.
+    # -P and -E: imports depend neither on the working directory nor on the environment.
     argv = [sys.executable, "-P", "-E", "-s", "-m", "windlass.sandbox.worker", str(cache)]
     return await attended(supervisor, argv)
 
 
 async def attended(supervisor: Supervisor, argv: Sequence[str]) -> WorkerProcess:
-    """A process that has said that it is ready."""
+    """Start a worker process and wait until it is ready."""
     try:
         process = await supervisor.spawn(argv, cwd="/", env={"LANG": "C.UTF-8"}, stdin=PIPE)
     except (SpawnError, RuntimeError) as error:  # RuntimeError: nothing is started any more
@@ -375,7 +374,7 @@ async def attended(supervisor: Supervisor, argv: Sequence[str]) -> WorkerProcess
 
 
 def _computed(pid: int) -> float | None:
-    """Seconds that a process has computed; None where nobody tells."""
+    """Return the CPU seconds of a process; None on a platform that does not report them."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
