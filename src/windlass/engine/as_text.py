@@ -1,7 +1,7 @@
 """Numbers, true and false from a lone template, as text where a tool takes nothing but text (B5).
 
-`content: "{{ steps.sum.output }}"` keeps the type of what it finds, and a tool that writes text refuses a number. Only
-what a template printed is converted: a number that stands in the plan itself stays a mistake that `plan check` names.
+`content: "{{ steps.sum.output }}"` keeps the type of the value, and a tool that writes text refuses a number. Only
+values from a template are converted: a number in the plan itself stays a mistake that `plan check` names.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _MOST_LEVELS = 32
 
 
 def with_texts(schema: Mapping[str, Any], written: Any, given: Any) -> Any:
-    """The arguments with every scalar of a template as text that the schema takes as text alone.
+    """The arguments, with scalars from templates turned into text where the schema takes only text.
 
-    `written` is what the plan says, with its templates; `given` the same with them filled in.
+    `written` are the plan's arguments, with its templates; `given` the same with them filled in.
     """
     return _converted(_Schema(schema), schema, written, given, 0)
 
 
 def nulls_for_text(schema: Mapping[str, Any], written: Any, given: Any) -> list[str]:
-    """Complaints about top-level arguments that need text and whose template gave null."""
+    """Complaints about top-level arguments that need text and got null from their template."""
     root = _Schema(schema)
     found = []
     for name, value in given.items() if isinstance(given, dict) else ():

@@ -1,8 +1,8 @@
-"""Everything beside the arguments that decides what a use of a tool will do, as hashes: what an approval rests on (C6).
+"""The basis of an approval: hashes of everything beside the arguments that decides the effect of a use (C6).
 
-`basis_of` is asked when a person is asked, and again in the moment of acting; `outdated` compares the two. Tools tell
-what they know of themselves (`Tool.basis`). Beside that the shapes of arguments are read, ours and the runtimes':
-paths of files, and the words of a command that name a file in the working directory.
+`basis_of` is called when a person is asked, and again right before the act; `compare` compares the two. Tools add
+their own part (`Tool.basis`). Beside that the shapes of arguments are read, ours and the runtimes': paths of files, and
+the words of a command that name a file in the working directory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 def basis_of(
     tool: Tool | None, arguments: Any, workdir: Path, tools: Toolbox, *, step: Step | None = None, substitute: str = ""
 ) -> dict[str, str]:
-    """What this use rests on. `tool` is None for a runtime's own; `step` is given when its approval is asked."""
+    """The basis of this use. `tool` is None for a runtime's own; `step` is given when its approval is asked."""
     basis: dict[str, str] = {}
     if step is not None:
         basis[f"step {step.id}"] = step_hash(step)
@@ -62,7 +62,7 @@ def step_hash(step: Step) -> str:
 
 
 def definition(tool: Tool) -> str:
-    """The hash of what a tool says it is."""
+    """The hash of a tool's description and schema."""
     return hash_of([tool.description, tool.schema])
 
 
@@ -93,7 +93,7 @@ def _scripts(given: Mapping[str, Any], base: Path) -> Iterator[str]:
     """The files of a command that are run: `./deploy.sh`, `sh deploy.sh`, `sudo -u web ./deploy.sh`.
 
     A file that is only read or written (`tail app.log`) may change. That is as far as a command can be read without
-    running it: what a script itself starts is not seen.
+    running it: programs that a script itself starts are not seen.
     """
     argv = given.get("argv")
     commands = [[str(word) for word in argv]] if isinstance(argv, list) else []
@@ -116,7 +116,7 @@ def _words(command: str) -> list[str]:
 
 
 def _fingerprint(base: Path, name: str, workdir: Path) -> str | None:
-    """The hash of a file of the working directory; None for what is none."""
+    """The hash of a file of the working directory; None for anything else."""
     try:
         place = (base / name).resolve()
         if not place.is_relative_to(workdir.resolve()):

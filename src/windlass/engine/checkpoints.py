@@ -50,12 +50,12 @@ class CheckpointWriter:
     """Writes the checkpoint files of executions."""
 
     def __init__(self, drivers: LocalDrivers, archive: Archive, when: Literal["step", "stop", "off"]) -> None:
-        """`when` says after what an automatic file is brought up to date."""
+        """`when` names the moment at which an automatic file is brought up to date."""
         self._drivers = drivers
         self._archive = archive
         self._clock = drivers.clock
         self._behind: dict[str, None] = {}
-        """Executions whose automatic file lacks something, in the order in which they are to be written."""
+        """Executions with an automatic file that lacks events, in the order in which they are to be written."""
         self._fresh: dict[str, _Fresh] = {}
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
@@ -98,7 +98,7 @@ class CheckpointWriter:
         self._archive.remove(execution)
 
     async def close(self) -> None:
-        """Write what is still to be written."""
+        """Write all pending files."""
         if self._task is not None:
             self._hurry.set()
             await asyncio.wait({self._task})

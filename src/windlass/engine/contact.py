@@ -1,4 +1,4 @@
-"""One attempt's line to its driver: what happened goes in, a person's answer comes back."""
+"""One attempt's line to its driver: events go in, a person's answer comes back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 
 _AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned, ev.BudgetWaited)
-"""What must not be lost or is waited for; the rest may wait a moment for company."""
+"""Events to write at once: they must not be lost, or somebody waits for them. The rest is batched."""
 
 
 class AttemptOutput(OutputCap):
@@ -61,7 +61,7 @@ class AttemptOutput(OutputCap):
 
 
 class AttemptContact:
-    """What `ports.Contact` promises, for one attempt."""
+    """Implements `ports.Contact` for one attempt."""
 
     __slots__ = ("_driver", "_gates", "_one_at_a_time", "limit", "step", "tools")
 
@@ -72,7 +72,7 @@ class AttemptContact:
         self._one_at_a_time: asyncio.Lock | None = None
         self.step = step
         self.limit: asyncio.Timeout | None = None
-        """What ends the attempt when its time is over."""
+        """The timeout of the attempt."""
 
     @property
     def state(self) -> State:
@@ -116,7 +116,7 @@ class AttemptContact:
         return self._gates.basis(self.tools.get(tool), input, Path(self.state.workdir), self.tools)
 
     def _asked_before(self, named: str, tool: str, input: Any) -> Basis | None:
-        """What the same question rested on when it was put before, if something it rests on changed since."""
+        """The basis of the last answer to the same question."""
         for answer in reversed((self.step.answers or {}).values()):
             if answer.attempt and answer.digest == digest_of(named, tool, input, answer.basis):
                 return answer.basis

@@ -3,8 +3,8 @@
 A request goes to the driver: directly if it is here, through the journal's inbox if it is elsewhere. An execution that
 no process drives is taken up just long enough to write the request down and obey it.
 
-To undo a step is the tools' business: one that can take back what it changed overrides `Tool.take_back`, as the file
-tools do. The files come first and the event second: killed in between, the same request finds it done, and writes it.
+Undoing a step is up to the tools: one that can take its changes back overrides `Tool.take_back`, as the file tools do.
+The files come first and the event second: killed in between, the same request finds it done, and writes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Control", "take_back"]
 
 
 class Control:
-    """Carries out what people ask of executions."""
+    """Carries out people's requests to executions."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Control:
         note: str = "",
         digest: str | None = None,
     ) -> None:
-        """Answer a request for approval. `digest` binds the answer to what the person has seen."""
+        """Answer a request for approval. `digest` binds the answer to the request that the person has seen."""
 
         async def ask() -> None:
             state = await self._observer.state(execution)
@@ -115,7 +115,7 @@ class Control:
         by: str = "",
         output: Any = None,
     ) -> None:
-        """Say what became of an attempt whose outcome is not known."""
+        """Decide the unknown outcome of an attempt."""
         body = {"kind": "decide", "step": step, "choice": choice, "by": by, "output": output}
 
         async def ask() -> None:
@@ -197,7 +197,7 @@ class Control:
         return await persist(ask)
 
     async def undo(self, execution: str, step: str, *, by: str = "") -> list[dict[str, str]]:
-        """Undo what a finished step changed in files: returns what was put back, newest first (H2).
+        """Undo a finished step's changes of files: returns the undone changes, newest first (H2).
 
         Refused while a process drives the execution, and where a file was changed since: then nothing is touched.
         """
@@ -270,7 +270,7 @@ class Control:
 async def take_back(
     state: State, step: StepState, *, driven: bool, tools: Toolbox, folder: Path, now: float, by: str
 ) -> ev.StepUndone:
-    """Take back what the step and its items changed: the event that says so, to be written down."""
+    """Undo the changes of the step and its items; returns the event to write."""
     _refuse_untimely(state, step, driven)
     names = [step.id, *(child.id for child in step.children or ())]
     changes: list[dict[str, str]] = []

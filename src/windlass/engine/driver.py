@@ -1,11 +1,11 @@
-"""The local driver: carries out what `decide` wants for one execution, and writes down what comes of it.
+"""The local driver: carries out the commands of `decide` for one execution, and writes down the results.
 
-    decide → append (one commit) → launch → wait → take in what happened → decide …
+    decide → append (one commit) → launch → wait → take in events → decide …
 
 Journal, act, journal: an attempt is launched only after its `attempt.started` is on disk, and nothing that
 follows from an outcome happens before the outcome is. An outcome and the next attempt's start share a commit.
 If the journal refuses (`Conflict`: another process took over; or the disk is full), everything in flight is
-stopped, nothing more is written, and whoever resumes finds a true journal.
+stopped, nothing more is written, and the next driver finds a true journal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ABANDON_AFTER = 5.0
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What every driver of an engine shares."""
+    """Services that all drivers of an engine share."""
 
     journal: Journal
     clock: Clock
@@ -82,7 +82,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._context = contextvars.copy_context()
-        """Every attempt begins in a copy of it, whoever has ended just before."""
+        """Every attempt begins in a copy of it, unaffected by earlier ones."""
         self.acknowledged: asyncio.Future[None] = self._loop.create_future()
         """Done when the first commit is on disk."""
         self._world = world
@@ -99,9 +99,9 @@ class Driver:
         self._stopping: dict[str, Stop] = {}
         self._ended: list[_Ended] = []
         self._heard: list[ev.Event] = []
-        """What attempts told since the last turn, in its order."""
+        """Events from attempts since the last turn, in order."""
         self._witnesses: list[asyncio.Future[None]] = []
-        """Those who wait until what they told is on disk."""
+        """Callers that wait until their events are on disk."""
         self._answers: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         """Agents that wait for a person's word, by step and digest."""
         self._mail: list[Message] = []
@@ -109,14 +109,14 @@ class Driver:
         """Messages that were taken care of at the start, should they be delivered once more."""
         self._decided_at = 0.0
         self._trouble: Exception | None = None
-        """What a turn at an attempt's end failed with."""
+        """The error of a turn at an attempt's end."""
         self._over = False
         """`run` has ended: nothing more is launched."""
         self._waker: asyncio.Future[None] | None = None
         self._woken = False
         """Something happened while nobody waited for it (during a commit): it is not waited for again."""
         self._open = open_questions(state)
-        """What the journal's index of open questions has of this execution."""
+        """Entries of this execution in the journal's index of open questions."""
         self._flush_timer: asyncio.TimerHandle | None = None
 
     async def run(self, *opening: ev.Event) -> None:
@@ -143,14 +143,14 @@ class Driver:
             await self._let_go()
 
     def _leave(self) -> ev.Event | None:
-        """What is written down when nothing goes on before a person answers and nobody is here to be asked."""
+        """The event that pauses the execution when only a person can go on and nobody is here to answer."""
         state = self.state
         if state.active and not state.questions:
             return None  # somebody is at work
         return leave(state, self._world.clock.now(), self._world.policy, hold=self._hold)
 
     async def _turn(self) -> None:
-        """Decide what follows from what happened, write it down, and launch what is to start."""
+        """Decide, write down the events, and launch the attempts that start."""
         self._decide()
         # What they told is in this batch; what is told during the commit is in the next.
         witnesses, self._witnesses = self._witnesses, []
@@ -254,7 +254,7 @@ class Driver:
         self._world.committed(state.id, batch, self._written)
 
     def _question_changes(self) -> QuestionChanges | None:
-        """What this commit changes in the index of open questions."""
+        """Changes of this commit to the index of open questions."""
         before, self._open = self._open, open_questions(self.state)
         return changes_of(before, self._open)
 
@@ -312,7 +312,7 @@ class Driver:
             self._wake()
 
     def show(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
-        """Output of an attempt. A function in a thread may show what it does, too; what it says belongs to the loop."""
+        """Show output of an attempt. Calls from other threads are passed on to the loop."""
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.show, started, stream, str(text))
         elif plain := str(text).encode("utf-8", "replace").decode():
@@ -320,7 +320,7 @@ class Driver:
             self.hear(ev.OutputWritten(now, started.step, started.attempt, stream, plain), soon=False)
 
     def hear(self, event: ev.Event, *, soon: bool = True) -> None:
-        """What an attempt tells. Unless it is to be `soon`, it may wait a moment for company."""
+        """Queue an attempt's event; unless `soon`, batch it for up to 0.1 s."""
         if getattr(event, "step", None) not in self._tasks:
             return
         self._heard.append(event)
@@ -336,7 +336,7 @@ class Driver:
         return witness
 
     def asked(self, step: str, digest: str) -> asyncio.Future[Answer]:
-        """A person's word on what an agent of this step wants to do, when it comes."""
+        """A person's answer to a request of this step's agent, when it comes."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._answers[step, digest] = answer
         return answer

@@ -35,7 +35,7 @@ class LocalDrivers(Drivers):
     """One driver for each execution that goes on in this process."""
 
     def __init__(self, journal: Journal, clock: Clock, label: str = "") -> None:
-        """`label` is part of the drivers' name: what a server drove, the next server knows by it."""
+        """`label` is part of the drivers' name: the next server finds the executions of the last one by it."""
         super().__init__(journal)
         self.clock = clock
         self._label = label
@@ -88,7 +88,7 @@ class LocalDrivers(Drivers):
         self._drivers[execution].post(Message(0, execution, self.clock.now(), body))
 
     async def deliver(self, execution: str, body: dict[str, Any]) -> bool:
-        """Give a driver here a message and wait until what it made of it is on disk; False if it paused before."""
+        """Give a driver here a message and wait until its effect is on disk; False if it paused before."""
         driver, task = self._drivers[execution], self._tasks[execution]
         driver.post(Message(0, execution, self.clock.now(), body))
         written = driver.written()
@@ -154,7 +154,7 @@ class LocalDrivers(Drivers):
 
 
 def _log_failure(execution: str, task: asyncio.Task[State]) -> None:
-    """Log why a driver failed: those who wait for it get the error, but there may be none."""
+    """Log the error of a driver: its waiters get it, but there may be none."""
     if not task.cancelled() and (error := task.exception()) is not None:
         trace = None if isinstance(error, WindlassError) else error
         _log.warning("the driver of %s stopped: %s", execution, error, exc_info=trace)

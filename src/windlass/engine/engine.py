@@ -2,7 +2,7 @@
 
 An `Engine` belongs to one home. It drives the executions that were started or resumed through it, as tasks of the
 running event loop, and reaches those of other processes through the journal's inbox. Each of its methods is one of a
-part with one job; this module makes the parts and says which method is whose.
+part with one job; this module makes the parts and assigns the methods to them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Engine:
         self.journal = drivers.journal
         self.clock = drivers.clock
         self.commits = drivers.commits
-        """Tells subscribers what the drivers of this process write."""
+        """Tells subscribers of the events that drivers of this process write."""
         self.performer = performer
         self.ledger = ledger
         self.agents = agents
@@ -158,7 +158,7 @@ class Engine:
 
     @property
     def checkpoint_failures(self) -> Mapping[str, str]:
-        """Executions whose automatic checkpoint could not be written, with the reason."""
+        """Executions with an automatic checkpoint that could not be written, with the reason."""
         return self._checkpoints.failures
 
     async def __aenter__(self) -> Engine:
@@ -170,9 +170,9 @@ class Engine:
         await self.close()
 
     async def close(self, reason: str = "") -> None:
-        """Interrupt what runs here and release everything. What is unfinished can be resumed.
+        """Interrupt running executions and release everything. Unfinished ones can be resumed.
 
-        `reason` is what the executions are then paused for, when that is not an interruption: `restart`.
+        `reason` is the reason of their pause, when that is not an interruption: `restart`.
         """
         await self._drivers.close(reason)
         await self._checkpoints.close()

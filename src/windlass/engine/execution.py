@@ -1,4 +1,4 @@
-"""A handle on one execution, whoever drives it."""
+"""A handle on one execution, driven here or by another process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Execution:
             yield entry.event
 
     async def wait(self) -> State:
-        """Its state when it has finished or stands still. Raises what its driver could not deal with."""
+        """Its state when it has finished or stands still. Raises the error of its driver."""
         task = self._task
         if task is not None and (not task.done() or task.exception() is not None):
             return await asyncio.shield(task)

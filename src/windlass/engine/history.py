@@ -1,4 +1,4 @@
-"""Estimates of the time that a plan takes, from earlier runs and from what tools say of themselves.
+"""Estimates of the time that a plan takes, from earlier runs and from the tools' own estimates.
 
 A first, plain form: the median time of each step's earlier completed attempts (same plan name and step id,
 else the same tool, else the tool's own `estimate`), laid along the plan's graph with its parallel limit. The band comes
@@ -109,7 +109,7 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 
 def _makespan(graph: Graph, plan: Plan, times: dict[str, float]) -> float:
-    """When the last step ends if each takes its time and no more than `parallel` run at once."""
+    """The time at which the last step ends, with no more than `parallel` at once."""
     unmet = {step: len(needs) for step, needs in graph.needs.items()}
     ready = [step for step, count in unmet.items() if count == 0]
     running: list[tuple[float, str]] = []

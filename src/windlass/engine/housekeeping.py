@@ -79,7 +79,7 @@ class Housekeeping:
         )
 
     async def _take_over_charges(self, state: State, events: Sequence[ev.Event]) -> None:
-        """Count what it spent on another machine, so that its own limit goes on where it was."""
+        """Count its spending on another machine, so that its own limit goes on from there."""
         for event in events:
             if isinstance(event, ev.UsageReported):
                 model = event.usage.model
@@ -123,7 +123,7 @@ class Housekeeping:
 
 
 async def release_dead_reservations(drivers: LocalDrivers, ledger: Ledger) -> None:
-    """Count what executions of dead processes have reserved as spent, so that no attempt waits for it."""
+    """Count reservations of dead processes' executions as spent, so that no attempt waits for them."""
     for row in await ledger.spent("execution"):
         if row.reserved_usd or row.reserved_tokens:
             heads = await drivers.journal.heads(prefix=row.heading)

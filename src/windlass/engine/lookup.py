@@ -1,4 +1,4 @@
-"""Finding executions and steps by what people type: a whole id, or the beginning or end of one."""
+"""Find executions and steps by a whole id, or the beginning or end of one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 8
 
 
 async def find_head(journal: Journal, name: str) -> Head:
-    """The one execution whose id is, or begins with, `name`."""
+    """The one execution with an id that is, or begins with, `name`."""
     wanted = name.strip().lower()
     if wanted:
         found = await journal.heads(prefix=wanted, limit=_SHOWN + 1)

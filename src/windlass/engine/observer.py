@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["POLL", "Commits", "Drivers", "Observer", "Subscriber"]
 
 POLL = 0.1
-"""Seconds between looks at what other processes did."""
+"""Seconds between looks at the events of other processes."""
 STARTING = 20.0
 """Seconds that a driver may take to begin a pending execution; after that, none will."""
 
@@ -121,7 +121,7 @@ class Observer:
     async def verify(self, execution: str) -> None:
         """Compare every event of an execution, by its full id, with its checksum, and remember the damage.
 
-        Cheaper than `record`: what is stored as it was written is not compared with the rules of events.
+        Cheaper than `record`: intact events are not compared with the rules of events.
         """
         with suppress(NotFound):
             try:

@@ -1,7 +1,7 @@
 """One attempt: the single path by which anything with an effect happens.
 
-`Performer.perform` finds the tool, checks the arguments, sets the limits, runs it, and turns whatever comes
-back into an `Outcome`. It never raises but for cancellation, and never writes to the journal.
+`Performer.perform` finds the tool, checks the arguments, sets the limits, runs it, and turns every result or error into
+an `Outcome`. It never raises but for cancellation, and never writes to the journal.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Held(Exception):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How an attempt ended: a value, or a Failure with what there was before it."""
+    """The end of an attempt: a value, or a Failure with the output before it."""
 
     value: Any = None
     failure: Failure | None = None
@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True):
     held: Held | None = None
     """It stands before a closed gate."""
     outdated: tuple[str, ...] = ()
-    """What changed since a person allowed it: nothing was done, and it is asked anew."""
+    """Changes since a person allowed it: nothing was done, and it is asked anew."""
 
     @classmethod
     def done(cls, value: Any) -> Outcome:
@@ -96,7 +96,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AttemptFolders:
-    """Where an execution's attempts happen."""
+    """Folders and memory pool of an execution's attempts."""
 
     execution: str
     workdir: Path
@@ -111,26 +111,26 @@ class Performer:
     env: Mapping[str, str]
     """The allow-listed environment for children."""
     folder: Path
-    """Where executions keep folders of their own."""
+    """The folder that holds a folder for each execution."""
     grace: float = 5.0
     gates: Gates = field(default_factory=Gates)
     intake: Admission = field(default_factory=Admission)
 
     def place(self, execution: str, workdir: str, memory: int | None = None) -> AttemptFolders:
-        """`memory` is what the processes of the execution may use together."""
+        """`memory` is the limit that the processes of the execution share."""
         folder = self.folder / execution
         pool = MemoryPool(execution, memory, str(folder / "memory")) if memory is not None else None
         return AttemptFolders(execution, Path(workdir), folder, pool)
 
     def effect(self, step: StepState, arguments: Mapping[str, Any]) -> str:
-        """What recovery may repeat: the step's own word, else the tool's."""
+        """The effect, which decides if recovery may repeat the step: the step's own declaration, else the tool's."""
         if step.prepared.effect is not None:
             return step.prepared.effect
         tool = self.tools.get(step.prepared.tool)
         return tool.effect(arguments) if tool is not None else "none"
 
     def grounded(self, asked: ApprovalAsked, step: StepState, workdir: str) -> ApprovalAsked:
-        """The question with what it rests on, and the digest of both."""
+        """The question with its basis, and the digest of both."""
         tool = self.tools.get(asked.tool)
         arguments = asked.input if tool is None else _checked(tool, step, asked.input)[0]
         basis = self.gates.basis(tool, arguments, Path(workdir), self.tools, step.spec)
@@ -273,7 +273,7 @@ def storable(value: Any, tool: str) -> Outcome:
 
 
 def _not_finite(value: Any, place: str = "") -> str | None:
-    """Where NaN or an infinity stands in it; None if there is none."""
+    """The path of NaN or an infinity in the value; None if there is none."""
     if isinstance(value, float):
         return None if math.isfinite(value) else place
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Plans before anything of them runs: read, checked, and compared with what is installed here.
+"""Plans before they run: read, checked, and compared with the installed tools and programs.
 
-Everything that is missing is found and told at once, with what to install. Nothing is started for it: a program is
-looked for on the PATH that steps get, a runtime says what it knows without running. Unknown tools, roles, runtimes and
+All missing things are found and reported at once, with advice. Nothing is started for it: a program is looked for on
+the PATH that steps get, a runtime is only asked if it is installed. Unknown tools, roles, runtimes and
 unreadable programs are problems of the plan, and are refused with it.
 """
 
@@ -107,7 +107,7 @@ class Plans:
     async def prerequisites(
         self, plan: Plan | LoadedPlan, workdir: Path | str | None = None, *, anyway: bool = False
     ) -> list[str]:
-        """Look for the programs and runtimes that a plan needs. Returns warnings; raises what is missing (D5).
+        """Look for the programs and runtimes that a plan needs. Returns warnings; raises for missing ones (D5).
 
         With `anyway` that is a warning, too: the step will fail or fall back in its turn.
         """
@@ -148,7 +148,7 @@ class _Lack(NamedTuple):
 def find_missing(
     plan: Plan, workdir: str, env: Mapping[str, str], runners: Mapping[str, Runner], policy: Policy
 ) -> Prerequisites:
-    """Find what the steps of a plan need and is not there."""
+    """Find missing programs and runtimes of a plan's steps."""
     missing: list[str] = []
     doubtful: list[str] = []
     advice: dict[str, None] = {}

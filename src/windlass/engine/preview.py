@@ -1,4 +1,4 @@
-"""Shows what a person is asked about as a difference to what is there now: for tools that write or edit one file.
+"""Show a question as a difference to the current file: for tools that write or edit one file.
 
 It knows the arguments' shapes, ours and the runtimes' (`files.write`, Claude Code's `Edit`, OpenCode's `write`), not
 the tools. It only looks, only inside the working directory, and says None where it has nothing true to show.
@@ -36,7 +36,7 @@ def rests_on(basis: Mapping[str, str]) -> str:
 
 
 def difference(input: Any, workdir: str | Path, basis: Mapping[str, str] = _NO_BASIS) -> str | None:
-    """A unified diff of what would change, or None for what is no change of one text file.
+    """A unified diff of the change, or None if it is no change of one text file.
 
     With the `basis` of a question, it is the difference that was asked about, or a sentence that it is no longer true.
     """
@@ -93,7 +93,7 @@ def _first(data: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _read(path: str, workdir: Path) -> str | None:
-    """The file's text; empty for one that is not there yet; None for what is no text file of the working directory."""
+    """The file's text; empty for one that is not there yet; None if it is no text file of the working directory."""
     root = workdir.resolve()
     try:
         place = (root / path).resolve()

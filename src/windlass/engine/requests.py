@@ -1,6 +1,6 @@
-"""Puts requests to executions: to the driver in this process, to another process's inbox, or into the journal itself.
+"""Sends requests to executions: to the driver in this process, to another process's inbox, or into the journal itself.
 
-An execution that no process drives gets what was asked written into its journal (D10 for retry and skip).
+The request is written into the journal of an execution that no process drives (D10 for retry and skip).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Requests:
             await self._journal.append(state.id, after, [event], questions=changed)
 
     async def refuse_attempts(self, state: State, what: str, step: str = "") -> None:
-        """Refuse an answer that comes from inside an attempt, of whatever execution, and write that down."""
+        """Refuse an answer that comes from inside an attempt of any execution, and write that down."""
         source = await asyncio.to_thread(attempt_behind) if peer.get() is not None else attempt_behind()
         if source is None:
             return

@@ -1,7 +1,7 @@
 """One request to run something, for every surface: command line, HTTP, MCP and Python have these fields by these names.
 
-A surface translates what it is given into a `RunRequest` and decides nothing: which plan it means, what its agents run
-on and what they may spend is settled here.
+A surface translates its input into a `RunRequest` and decides nothing: the plan, the runtime of its agents and their
+budget are settled here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_TASKS = ("strategy", "role", "chain", "files", "skills")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What to run, and how: exactly one of `plan`, `plan_text`, `plan_file`, `task` and `tasks`."""
+    """A plan or tasks to run, with options: exactly one of `plan`, `plan_text`, `plan_file`, `task` and `tasks`."""
 
     plan: Plan | Mapping[str, Any] | None = None
     """A plan, or its data."""
@@ -51,7 +51,7 @@ class RunRequest:
     tasks_file: str = ""
     """The file that the tasks were read from, for the problems in it."""
     strategy: Strategy | None = None
-    """How tasks become a plan; None is by the tasks."""
+    """The strategy that turns tasks into a plan; None is by the tasks."""
     role: str | None = None
     """The role of the tasks' agent."""
     chain: Sequence[str] | None = None
@@ -61,11 +61,11 @@ class RunRequest:
     skills: Sequence[str] = ()
     """Skills that the tasks' agents are given."""
     runtime: str | None = None
-    """The runtime of all agents, over what the plan says."""
+    """The runtime of all agents, in place of the plan's."""
     model: str | None = None
-    """The model of all agents, over what the plan says."""
+    """The model of all agents, in place of the plan's."""
     fallback: bool | None = None
-    """Whether another runtime takes over when one cannot, over what the plan says."""
+    """Let another runtime take over when one cannot be used, in place of the plan's choice."""
     parallel: int | None = None
     """Steps at a time, over the plan's own limit."""
     allow: Sequence[str] = ()
@@ -164,7 +164,7 @@ class RunRequest:
         return found.plan
 
     def _applied(self, loaded: LoadedPlan) -> LoadedPlan:
-        """The plan with what the request says about its agents, which is stronger than what the plan says."""
+        """The plan with the request's options for its agents, which override the plan's own."""
         plan = loaded.plan
         changes: dict[str, Any] = {}
         if self.runtime is not None or self.model is not None or self.fallback is not None or self.allow:
@@ -200,7 +200,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _is_json(text: str) -> bool:
-    """YAML knows nearly all of JSON, but says what is wrong in its own words."""
+    """True for a JSON object: YAML reads nearly all JSON, but its messages speak of YAML."""
     try:
         return isinstance(msgspec.json.decode(text), dict)
     except (msgspec.DecodeError, RecursionError, ValueError):

@@ -1,6 +1,6 @@
 """One use of a tool, or one program, as a plan of one step: so it is durable, gated and on record like any other.
 
-Plans fill in templates, and here there are none: what somebody hands in is passed on as it is, braces and all.
+Plans fill in templates, and here there are none: the given values are passed on as they are, braces and all.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _plan(name: str, step: dict[str, Any]) -> Plan:
 
 
 def _literal(value: Any) -> Any:
-    """What a plan fills in as exactly this value: text that looks like a template becomes one that gives that text."""
+    """Plan data that gives exactly this value: text that looks like a template becomes one that gives that text."""
     match value:
         case str() if any(mark in value for mark in _MARKS):
             return f'{{{{ "{value.translate(_ESCAPED)}" }}}}'

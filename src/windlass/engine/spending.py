@@ -1,7 +1,7 @@
-"""Limits, spending and what is left of the budget (E1), for every surface the same. Reads the ledger, never changes it.
+"""Limits, spending and the rest of the budget (E1), for every surface the same. Reads the ledger, never changes it.
 
-`look_up` gathers, `as_json` shows it to programs. An unknown cost is named beside the known ones, and what is left is
-what the ledger would still admit: unknown costs count there with what was set aside for them.
+`look_up` gathers, `as_json` shows it to programs. An unknown cost is named beside the known ones; the rest is the
+amount that the ledger would still admit, where unknown costs count with their reservations.
 """
 
 from __future__ import annotations
@@ -145,5 +145,5 @@ def row_json(row: Spending) -> dict[str, Any]:
 
 
 def _exact(usd: float) -> float:
-    """Without what adding up floats leaves behind the ninth place."""
+    """Round away the errors of adding up floats."""
     return round(usd, 9)

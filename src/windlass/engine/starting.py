@@ -1,4 +1,4 @@
-"""Makes new executions: of a plan, or as a fork of an earlier one that keeps what it completed (D8)."""
+"""Makes new executions: of a plan, or as a fork of an earlier one that keeps its completed steps (D8)."""
 
 from __future__ import annotations
 
@@ -77,10 +77,9 @@ class Starter:
     ) -> Execution:
         """Start a plan. Returns when the start is on disk; the execution goes on in the background.
 
-        With `hold`, it stays while only a person can go on; without, it is then paused. `on_overrun` says for this
-        execution alone what happens at a limit of the budget. A program or runtime that is missing is refused, unless
-        it is to start `anyway`. `id` is one of `new_id` that was kept for it: there can be only one execution of an
-        id, however often it is asked for.
+        With `hold`, it stays while only a person can go on; without, it is then paused. `on_overrun` is its
+        choice at a limit of the budget. A missing program or runtime is refused, unless `anyway`. `id` is one of
+        `new_id` that was kept for it: a second start with the same id makes no second execution.
         """
         loaded = self._plans.read(plan, workdir) if isinstance(plan, Path | str) else LoadedPlan.of(plan)
         created = await self._created(loaded, inputs, workdir, on_overrun, anyway, id)
@@ -97,7 +96,7 @@ class Starter:
         plan: Plan | LoadedPlan | None = None,
         id: str | None = None,
     ) -> str:
-        """Make a new execution that keeps what this one completed before `from_step`. `id` is as for `start`."""
+        """Make a new execution that keeps this one's steps completed before `from_step`. `id` is as for `start`."""
         origin = await self._observer.state(execution)
         loaded = LoadedPlan(origin.plan, origin.source) if plan is None else LoadedPlan.of(plan)
         chosen = loaded.plan
@@ -170,8 +169,8 @@ def fork_events(
 ) -> list[ev.Event]:
     """The journal that the fork begins with.
 
-    Without `from_step`, everything completed is kept and the rest runs again. With it, that step and all that
-    waits for it run again, and the rest of what completed is kept.
+    Without `from_step`, everything completed is kept and the rest runs again. With it, that step and its
+    dependents run again, and all other completed steps are kept.
     """
     graph = prepare(plan).graph
     again: set[str] = set()

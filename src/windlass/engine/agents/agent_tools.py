@@ -19,7 +19,7 @@ __all__ = ["AgentTools"]
 
 
 class AgentTools:
-    """What one agent may use of the engine's tools: by itself, and from programs that it writes (`code.Caller`)."""
+    """The engine's tools for one agent: for its own use, and for programs that it writes (`code.Caller`)."""
 
     def __init__(self, tools: Toolbox, call: Call, contact: Contact, permissions: Permissions) -> None:
         self._tools = tools
@@ -33,7 +33,7 @@ class AgentTools:
         return [ToolSpec(name, self._described(tool), tool.schema) for name, tool in found if tool is not None]
 
     def _described(self, tool: Tool) -> str:
-        """What a model is told of a tool. Of code it is told what there is to call from it."""
+        """Describe a tool for the model; the description of `code` lists the tools that a program can call."""
         if not isinstance(tool, CodeTool):
             return tool.description
         return tool.briefed(found for name in self.names() if (found := self._tools.get(name)) is not None)
@@ -45,8 +45,8 @@ class AgentTools:
         return self._tools.get(name) if name in self._known else None
 
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect:
-        """What a repetition would do. Nobody wrote down that an agent's command may be repeated, as a plan's author
-        can: the agent is told that it was cut off, and looks."""
+        """The effect of a use. A shell command of an agent is never repeated, as no author declared that it may be: the
+        agent is told that it was cut off, and looks."""
         tool = self._tools.get(name)
         if tool is None:
             return Effect.NONE
@@ -85,7 +85,7 @@ class AgentTools:
         return verdict(self._permissions, name, arguments) is None
 
     async def allow(self, name: str, arguments: Mapping[str, Any], use: str = "", question: str = "") -> Permit:
-        """Whether it is allowed. A tool that only looks is not asked about: only a list can deny it."""
+        """Check the permissions; ask a person if need be. A use that only reads is not asked about."""
         if not offers(self._permissions, name, arguments):
             return Permit(f"the role may use {name} only for: {', '.join(self._permissions.tools or ())}")
         if not question and self._only_looks(name, arguments):

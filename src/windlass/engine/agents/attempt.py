@@ -1,7 +1,7 @@
-"""One attempt of one agent step: choose a runtime, brief it, set budget aside, run it, settle, say what came of it.
+"""One attempt of one agent step: choose a runtime, brief it, reserve budget, run it, settle, report the outcome.
 
-A conversation that broke off is gone on with, where the runtime still has it. Whatever happens, what the agent used
-is settled and told before the attempt ends.
+A conversation that broke off is continued if the runtime still has it. In every case the usage is settled and reported
+before the attempt ends.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from windlass.runtimes import RUNTIMES
 __all__ = ["AgentAttempt"]
 
 LONGEST_WAIT = 366 * 86400.0
-"""Seconds after which a quota may come back; what is further away is no time that anybody meant."""
+"""Longest plausible time until a quota comes back, in seconds; a later date is taken for a mistake."""
 
 KEEP_CONVERSATION = frozenset({Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE})
-"""Failures that are not about what was said: a further attempt goes on where the conversation broke off."""
+"""Failures that are not about the conversation: a further attempt goes on where it broke off."""
 
 
 class AgentAttempt:
@@ -109,14 +109,14 @@ class AgentAttempt:
         return chosen
 
     def _check_quota(self, runtime: str) -> None:
-        """Another step may have found out already that it is used up; who falls back here is told it here."""
+        """Hold the attempt if another step found the quota used up: `decide` does not know the account or fallback."""
         until = self._contact.state.quotas.get(self._account or runtime, 0.0)
         if until > self._deps.clock.now():
             whose = self._account or runtime
             raise Held("quota", f"the quota of {whose} is used up", until=until, runtime=runtime, account=self._account)
 
     def _model(self, runtime: str, role: RoleFacts) -> tuple[str | None, list[str]]:
-        """The model by the first who names one, if the name means something to this runtime."""
+        """The model as the person, step, plan, role or settings name it, if the name fits this runtime."""
         state, step = self._contact.state, self._contact.step
         if step.model:
             return step.model, []  # a person chose it for this step
@@ -268,7 +268,7 @@ class AgentAttempt:
         )
 
     async def _see_through(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:
-        """Run it. Told to stop, the agent ends its turn politely, so that what it used is known."""
+        """Run the agent. On a stop, it ends its turn politely, so that its usage is known."""
         loop = asyncio.get_running_loop()
         run = loop.create_task(runner.run(request, host))
         try:
@@ -287,7 +287,7 @@ class AgentAttempt:
             raise
 
     async def _settle(self, reservation: BudgetReservation, host: EngineHost) -> None:
-        """What was used is known to the ledger and the journal before the attempt ends."""
+        """Report the usage to the ledger and the journal before the attempt ends."""
         self._contact.tell(host.reported())
         host.over.set()
         await host.watched()
@@ -330,5 +330,5 @@ def _text(prompt: Any) -> str:
 
 
 def _comes_back(resets_at: float | None, now: float) -> bool:
-    """Whether that is a time to wait for. One that is over would be waited for at once, again and again."""
+    """True for a time worth waiting for: one in the past would be retried at once, again and again."""
     return resets_at is not None and now < resets_at < now + LONGEST_WAIT

@@ -15,7 +15,7 @@ __all__ = ["AgentDeps", "BriefingSource", "RoleFacts"]
 
 
 class RoleFacts(Protocol):
-    """What the engine needs to know of a role."""
+    """The engine's view of a role."""
 
     @property
     def name(self) -> str: ...
@@ -31,7 +31,7 @@ class RoleFacts(Protocol):
 
 
 class BriefingSource(Protocol):
-    """Where roles and skills are found, and prompts put together."""
+    """Finds roles and skills, and assembles prompts."""
 
     def role(self, name: str, workdir: Path) -> RoleFacts: ...
 
@@ -58,7 +58,7 @@ class BriefingSource(Protocol):
 
 
 class AgentDeps(Protocol):
-    """Where an attempt finds what it needs."""
+    """Services that an attempt of an agent needs."""
 
     @property
     def runners(self) -> Mapping[str, Runner]: ...

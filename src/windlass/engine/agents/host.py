@@ -1,4 +1,4 @@
-"""The engine's side of a running agent: what it tells becomes events, what it asks becomes an approval."""
+"""The engine's side of a running agent: its reports become events, its questions become approvals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAST_REPLY = 0.3
 
 
 class EngineHost:
-    """What `ports.Host` promises, for one attempt."""
+    """Implements `ports.Host` for one attempt."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class EngineHost:
         self._tools = tools
         self._stop = stop
         self.meter = call.meter
-        """Where a runner says what its processes took of the machine, if it can tell."""
+        """The meter for the runner's processes, if it can measure them."""
         self._watching: asyncio.Task[None] | None = None
         self.used = Usage()
-        """The last word on what the attempt used."""
+        """The last report of the attempt's usage."""
         self.told_text = False
         self.over = asyncio.Event()
         """The runtime's turn is over."""
@@ -85,7 +85,7 @@ class EngineHost:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def ended(self, usage: Usage) -> None:
-        """The runtime's last word. What it knew before and cannot count any more was spent all the same."""
+        """Take the runtime's last report. Costs reported before stay known, even if this one has none."""
         known = max(known_part(self.used), known_part(usage))
         self.used = usage if usage.usd is not None else msgspec.structs.replace(usage, at_least=known)
 

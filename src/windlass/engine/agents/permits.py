@@ -1,11 +1,11 @@
-"""What an agent may do unasked (C6): the settings' word, made stricter by its role, and then the step's.
+"""Permissions of an agent (C6): the settings' rules, made stricter by its role, and then the step's.
 
 Names are the runtime's own (`Bash`, `Write`), with patterns: `Bash(git log:*)`, `mcp__github__*`, `files.*`. Deny is
 stronger than allow, and both are stronger than the mode.
 
 A pattern for a command allows that command alone: one that goes on with another, or writes to a file, is asked about.
-It denies the command wherever it stands in a line. That catches slips, not cunning (`sh -c`, a variable): what must not
-happen at all needs `mode = "deny"` or a role without the tool.
+It denies the command anywhere in a line. That catches slips, not cunning (`sh -c`, a variable): to rule something out
+for good, use `mode = "deny"` or a role without the tool.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["listed", "offers", "permitted", "verdict"]
 _COMMANDS = ("command", "line")
 _OTHERS = ("file_path", "filePath", "notebook_path", "path", "url", "pattern")
 _GOES_ON = re.compile(r"[;&|`<>()\r\n]")
-"""What a line has that is more than one command, or writes to a file."""
+"""Characters of a line with more than one command, or a write to a file."""
 _JOINTS = re.compile(r"[;&|`<>(){}\r\n]")
-"""Where in a line a command may begin."""
+"""Characters after which a command may begin."""
 
 
 def permitted(settings: PermissionSettings, role: str, step: Mapping[str, Any] | None) -> Permissions:
@@ -54,7 +54,7 @@ def verdict(permissions: Permissions, tool: str, input: Any) -> bool | None:
 
 
 def listed(permissions: Permissions, tool: str, input: Any) -> bool | None:
-    """What the lists alone say."""
+    """The verdict of the lists alone; None if they have none."""
     use = _use(input)
     if any(_speaks_of(pattern, tool, use.parts) for pattern in permissions.deny):
         return False
@@ -64,17 +64,17 @@ def listed(permissions: Permissions, tool: str, input: Any) -> bool | None:
 
 
 def offers(permissions: Permissions, tool: str, input: Any) -> bool:
-    """Whether this use of a tool is among the only ones there are."""
+    """True if a list of the only tools there are, if any, includes this use."""
     use = _use(input)
     only = permissions.tools
     return only is None or any(_speaks_of(pattern, tool, (use.whole,), exactly=use.more) for pattern in only)
 
 
 class _Use(NamedTuple):
-    """What patterns speak of in a use of a tool."""
+    """The texts of a use that patterns are matched with."""
 
     whole: str | None
-    """None where something beside it decides what it does: no pattern allows that."""
+    """The command, path or address; None if other arguments change its meaning: no pattern allows that."""
     more: bool
     """It is, or may be, more than it begins with: nothing but its very words allows it."""
     parts: tuple[str, ...]

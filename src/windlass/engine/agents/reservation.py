@@ -1,12 +1,12 @@
 """Holds one attempt to the budget: reserves before each call of a model, settles at the end (E1).
 
-A reservation is what is used so far and the most that the next call can cost. `open` makes it before the attempt
+A reservation covers the usage so far and the most that the next call can cost. `open` makes it before the attempt
 begins, `afford` before each call of a runtime that asks first, `cover` after each report of one that does not. So
-agents in parallel pass a limit by no more than the call each is in, and `settle` says it when they did.
+agents in parallel pass a limit by no more than the call each is in, and `settle` reports it when they did.
 
-Room that others hold comes free again: it is waited for, and the wait is said. What is spent does not: then a person
-is asked, or it goes on with a warning where the settings say so (E3). An attempt beside which nobody holds anything
-may begin a call with whatever is left, or a limit below the price of one call would let nothing begin.
+Room that others hold comes free again: the attempt waits for it, and reports the wait. Spent money does not: then a
+person is asked, or it goes on with a warning if the settings allow that (E3). An attempt may begin a call with less
+room than it needs if no other holds any; otherwise a limit below the price of one call would let nothing begin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LOOK_AGAIN = 0.5
 LOOK_LATER = 60.0
 """The same when one of them waits for a person."""
 LOOKS_FOR_THE_DEAD = 20
-"""Every so many looks, those who died are looked for: that reads the whole ledger."""
+"""Looks between two searches for reservations of dead processes: each reads the whole ledger."""
 
 
 @dataclass(slots=True)
@@ -64,23 +64,23 @@ class BudgetReservation:
     """The most that one call can use, by the tokens of its prompt; `usd` None: no price is known."""
     note: Callable[[str], None]
     held: Amount = field(default_factory=Amount)
-    """What is set aside."""
+    """The reserved amount."""
     used: Usage = field(default_factory=lambda: Usage(usd=0.0))
     """The last report."""
     assumed: Amount = NOTHING
-    """What calls count with that nobody measured: as much as was reserved for them."""
+    """Amount counted for calls without a measured usage: as much as was reserved for them."""
     prompt: int = 0
     """Tokens of the longest prompt so far."""
     dearest: float = 0.0
     """Dollars of the dearest call so far."""
     by_call: bool = False
-    """The runtime asks before each call: between two calls nothing but what is used is set aside."""
+    """The runtime asks before each call: between two calls only the usage so far is reserved."""
     warned: bool = False
     noted: bool = False
 
     @property
     def _proceeds(self) -> bool:
-        """The one who started the execution may have said so; else the settings do."""
+        """True to go on at a limit, as the execution's start says, else the settings."""
         return (self.contact.state.on_overrun or self.limits.on_overrun) == "proceed"
 
     @property
@@ -105,7 +105,7 @@ class BudgetReservation:
     # -- before ----------------------------------------------------------------------------------
 
     async def open(self, prompt: int) -> Amount:
-        """Reserve the first call, with a prompt of so many tokens; gives what the attempt may spend. Raises `Held`."""
+        """Reserve the first call, with a prompt of so many tokens; gives the attempt's limit. Raises `Held`."""
         self.used, self.assumed = Usage(usd=0.0), NOTHING
         scopes = self.scopes()
         if not scopes:
@@ -128,7 +128,7 @@ class BudgetReservation:
         return None
 
     async def _next_call(self, prompt: int, scopes: Sequence[Scope]) -> Amount:
-        """The most that the next call can cost, by what the runtime says and by what the calls so far did cost."""
+        """The most that the next call can cost, by the runtime's estimate and by the calls so far."""
         # In a thread: the first look at the price lists imports them, which holds up other steps for a while.
         usd, tokens = await asyncio.to_thread(self.call_cost, max(prompt, self.prompt))
         if usd is None:
@@ -140,7 +140,7 @@ class BudgetReservation:
         return Amount(max(usd, self.dearest * MARGIN), tokens)
 
     def _no_price(self, scopes: Sequence[Scope]) -> None:
-        """A limit in dollars cannot be held for a model whose price nobody knows: refuse, or say so and go on."""
+        """Refuse a limit in dollars for a model of unknown price, or warn and go on: it cannot be held."""
         model = self.used.model or self.charge.model or "the model"
         text = f"no price is known for {model}, so the limit of {_of(scopes[0], 'usd')} cannot be held"
         if self._proceeds:
@@ -184,9 +184,9 @@ class BudgetReservation:
             self._tell_wait("")
 
     async def _take(self, call: Amount, scopes: Sequence[Scope], *, beside: bool = False) -> ReservationRefused | None:
-        """Reserve what is used and one more call; less than a call where nobody else holds anything.
+        """Reserve the usage so far and one more call; less than a call if no other attempt holds anything.
 
-        With `beside`, less also where others hold room: the call cannot be kept from being made.
+        With `beside`, less also if others hold room: the call cannot be prevented.
         """
         used = self._spent
         want = _plus(used, call)
@@ -210,9 +210,9 @@ class BudgetReservation:
         await self.ledger.reserve(self.charge, self.clock.now(), self.held, (), used)
 
     def _held_by_who_asks(self, refusal: ReservationRefused) -> float | None:
-        """Until when to wait for room when all others here wait for a person's word, who need not be there.
+        """The time until which to wait if all other attempts here wait for a person, who may be away; else None.
 
-        In a day's limit other executions have a share: what they hold comes free without that person.
+        Other executions share a day's limit: their reservations come free without that person.
         """
         others = [step for step in self.contact.state.active.values() if step.id != self.charge.step]
         if not others or not all(step.asks_in_attempt for step in others):
@@ -222,7 +222,7 @@ class BudgetReservation:
         return min(closing) if own else self.clock.now() + LOOK_LATER
 
     def _left(self, scope: Scope) -> Amount:
-        """What this execution's own spending leaves of a limit; a day's or month's is watched in the ledger alone."""
+        """Room that this execution's own spending leaves in a limit; only the ledger watches a day's or month's."""
         step = self.contact.step
         match scope.name:
             case "step":
@@ -237,7 +237,7 @@ class BudgetReservation:
     # -- while it runs ---------------------------------------------------------------------------
 
     async def cover(self, usage: Usage) -> Held | ToolError | None:
-        """Reserve what is used by now and the next call. What is returned says why the attempt must stop."""
+        """Reserve the usage so far and the next call. Returns the reason if the attempt must stop."""
         self._see(usage)
         scopes = self.scopes()
         if not scopes:
@@ -276,7 +276,7 @@ class BudgetReservation:
     # -- after -----------------------------------------------------------------------------------
 
     async def put_back(self) -> None:
-        """The attempt never began: give up what was set aside for it, also what was only asked for by then."""
+        """Release the reservation of an attempt that never began, also one that was only requested by then."""
         if self.scopes():
             await self.ledger.release(self.charge)
 

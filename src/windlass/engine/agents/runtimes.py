@@ -34,7 +34,7 @@ __all__ = ["Chosen", "GuardedRunner", "choose"]
 
 
 class GuardedRunner(RunnerHooks):
-    """The runner itself, with what is known of its failures, by all executions of a home."""
+    """A runner behind its circuit breakers, which all executions of a home share."""
 
     def __init__(self, runner: Runner, book: GateStore, clock: Clock) -> None:
         self._runner, self._book, self._clock = runner, book, clock
@@ -115,7 +115,7 @@ class Chosen(NamedTuple):
 
 
 def any_account(runner: Runner) -> str:
-    """For who does not know yet which model is to be called."""
+    """The empty account, for callers that do not know the model yet."""
     return ""
 
 
@@ -127,7 +127,7 @@ async def choose(
     given_up: tuple[str, ...] = (),
     account: Callable[[Runner], str] = any_account,
 ) -> Chosen:
-    """The runner for an attempt. Nobody who can take over is said at once, with what to do.
+    """Choose the runner for an attempt. Raises at once, with advice, if none can be used.
 
     `account` names the account of a model provider that a runner would use: its breaker may be open.
     """

@@ -1,6 +1,6 @@
 """An agent step's work, as a tool named `agent` (A1–A8): it passes the gates that every tool passes.
 
-What can be said about its arguments before anything runs is said here; `attempt` is what happens then.
+It checks the arguments before anything runs; `attempt` does the work.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AgentTool(Tool):
     policy: Policy
     trusted: Callable[[Path], bool]
     release_dead: Callable[[], Awaitable[None]]
-    """Gives up what dead processes have set aside, so that nobody waits for it."""
+    """Settles the reservations of dead processes, so that no attempt waits for them."""
     name: str = AGENT
     description: str = "An agent works on a task."
     schema = _SCHEMA
@@ -72,7 +72,7 @@ class AgentTool(Tool):
         return Effect.REPEATABLE
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Whether the runtime is known. Roles and skills are those of the working directory: see `misfits`."""
+        """Check that the runtime is known. Roles and skills are those of the working directory: see `misfits`."""
         runtime = arguments.get("runtime")
         if runtime is not None and not isinstance(runtime, str):
             return [f"`runtime`: expected text, found {kind_of(runtime)}"]
@@ -83,7 +83,7 @@ class AgentTool(Tool):
         return [f"`runtime`: there is no runtime {runtime!r}; {hint}"]
 
     def strange_runtimes(self, plan: Plan) -> list[str]:
-        """Runtimes that its agents would run on and that nobody knows, whoever names them: step, plan or settings."""
+        """Unknown runtimes that its agents would run on, as named by steps, plan or settings."""
         named = {step.runtime or plan.runtime or self.policy.runtime for step in plan.steps if step.is_agent}
         return [problem for runtime in sorted(named) for problem in self.validate({"runtime": runtime})]
 
@@ -93,14 +93,14 @@ class AgentTool(Tool):
         return [*named, *self.validate(arguments)]
 
     def basis(self, arguments: Mapping[str, Any], workdir: Path, tools: Toolbox) -> dict[str, str]:
-        """Who the agent is, and the skills it is told."""
+        """Hashes of the agent's role and skills."""
         return self.briefing.basis(workdir, str(arguments.get("role", "")), arguments.get("skills", ()))
 
     def circuit(self, arguments: Mapping[str, Any]) -> None:
         """Runtimes have breakers, each its own."""
 
     def prepare(self, state: State) -> None:
-        """Let the runtimes of unfinished steps load in the background what their first run would wait for."""
+        """Let the runtimes of unfinished steps load everything for their first run in the background."""
         agents = (step for step in state.top_level() if step.spec.is_agent and not step.settled)
         needed = {(runtime_of(state, step, self.policy), step.spec.model or state.plan.model) for step in agents}
         for name, model in needed:
@@ -108,7 +108,7 @@ class AgentTool(Tool):
                 hooks_of(runner).prepare(model)
 
     async def missing(self, state: State) -> list[str]:
-        """Runtimes that unfinished steps need and that cannot be used here, with what to do about it (D5)."""
+        """Runtimes that unfinished steps need and that cannot be used here, with advice (D5)."""
         found: dict[str, str] = {}
         for step in state.top_level():
             if step.spec.is_agent and not step.settled:
@@ -138,7 +138,7 @@ class AgentTool(Tool):
         return found
 
     async def close(self) -> None:
-        """Let go of what runtimes keep warm."""
+        """Release the runtimes' warm processes and connections."""
         if isinstance(self.runners, Closable):
             await self.runners.close()
 

@@ -1,4 +1,4 @@
-"""On whose behalf a program runs: which tools it has, and who is asked before it uses them (G2)."""
+"""Callers of a program: the tools that it has, and the approval that they need (G2)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Caller", "Permit", "ProgramOrigin", "StepCaller", "Tree", "callable_
 
 
 class Permit(NamedTuple):
-    """Whether a use of a tool is allowed."""
+    """Permission for a use of a tool, or its refusal."""
 
     denied: str | None = None
     """Why it is not; None when it is."""
     basis: Basis | None = None
-    """What a person's answer rests on; None where nobody was asked."""
+    """The basis of a person's answer; None if nobody was asked."""
 
     @classmethod
     def of(cls, answer: PersonAnswer) -> Permit:
@@ -33,7 +33,7 @@ class Permit(NamedTuple):
 
 
 class Caller(Protocol):
-    """A step, or an agent: whoever's tools a program uses."""
+    """A step or an agent, with the tools that its programs use."""
 
     def names(self) -> list[str]:
         """Tools that it has for its programs."""
@@ -44,14 +44,14 @@ class Caller(Protocol):
     def effect(self, name: str, arguments: Mapping[str, Any]) -> Effect: ...
 
     def asks(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a person is asked before this."""
+        """True if a person is asked before this use."""
         ...
 
     async def allow(self, name: str, arguments: Mapping[str, Any], use: str, question: str = "") -> Permit: ...
 
 
 def callable_names(names: list[str]) -> list[str]:
-    """What a program can call of these: not an agent, whose work is a step of its own, and not a program's text."""
+    """The tools that a program can call: no agents, whose work is a step of its own, and no program text."""
     return [name for name in names if name not in (AGENT, CODE)]
 
 
@@ -83,7 +83,7 @@ class StepCaller:
 
 @dataclass(slots=True)
 class Tree:
-    """What a program and everything that it calls use together, and how they keep out of each other's way."""
+    """Limits and locks shared by a program and everything that it calls."""
 
     limits: ProgramLimits
     wall: asyncio.Timeout | None = None
@@ -97,7 +97,7 @@ class Tree:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def left(self) -> ProgramLimits:
-        """What a further program may use."""
+        """Limits for a further program."""
         limits = self.limits
         return ProgramLimits(
             limits.memory,
@@ -160,17 +160,17 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOrigin:
-    """Where a program comes from; handed on in `Call.origin`."""
+    """The origin of a program; handed on in `Call.origin`."""
 
     caller: Caller
     path: str = ""
-    """Which program of the step it is: empty for the step's own, else the call or the use that it is."""
+    """The program's name in the step: empty for the step's own, else its call or its use."""
     tree: Tree | None = None
     """None for the first of a tree."""
     chain: tuple[str, ...] = ()
     """Composed tools that are under way around it."""
     granted: frozenset[str] | None = None
-    """What the program that called it may call: it has no more. None for the first of a tree."""
+    """Tools of the calling program: it has no more. None for the first of a tree."""
 
     def names(self) -> list[str]:
         """Tools that there are for it."""

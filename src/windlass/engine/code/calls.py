@@ -1,9 +1,8 @@
 """One call of a program, through the gates that a step passes: arguments, approval, journal, act, journal (G2).
 
-A call that changes something is on disk as begun before it begins, together with every result that came before it; a
-result is told to the journal before the program sees it. What only looks is not waited for: lost with a crash, it is
-looked at again. So whatever happened in the world, the journal knows of it, and the journal is what a program is made
-again from.
+A call that changes something is on disk as begun before it begins, together with every earlier result; a result is sent
+to the journal before the program sees it. Calls that only read are not waited for: lost with a crash, they are made
+again. So the journal knows of every effect, and a program can be made again from it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ UNKNOWN = (
 
 @dataclass(slots=True)
 class _CallRefused(Exception):
-    """It is not done, or counts for nothing. `seen` is what the program gets to know, if it is more than that."""
+    """The call is not made, or its result is refused. `seen` is the message for the program, if it has its own."""
 
     failure: Failure
     seen: str = ""
@@ -55,14 +54,14 @@ class Calls:
     granted: frozenset[str]
     run: ProgramRun
     failures: dict[int, Failure]
-    """How calls failed, by their numbers."""
+    """Failures of calls, by their numbers."""
     promises: dict[str, Callable[[Any], list[str]]] = field(default_factory=dict)
 
     def name(self, number: int) -> str:
         return f"{self.origin.path}.{number}" if self.origin.path else str(number)
 
     async def make(self, asked: GuestCall, before: CallRecord | None) -> Delivery:
-        """Make it. `before` is what is known of it from before a stop, which came before its end."""
+        """Make the call. `before` is its record from before a stop, if it had begun and not ended."""
         meter = self.call.meter.inner()
         try:
             value, effect = await self._through_the_gates(asked, before, meter)
@@ -87,7 +86,7 @@ class Calls:
         return Delivery(asked.number, at, before.output)
 
     def _failed(self, asked: GuestCall, failure: Failure, seen: str = "", used: Resources | None = None) -> Delivery:
-        """A program sees a class of error, never the host's words: those may hold paths, and whatever a tool met."""
+        """Record a failure. The program sees only its category: the host's message may hold paths or secrets."""
         at, located = self.clock.now(), failure.located(asked.tool)
         seen = seen or f"{asked.tool} failed ({failure.category})"
         self.failures[asked.number] = located
@@ -123,7 +122,7 @@ class Calls:
         return tool
 
     async def _approved(self, asked: GuestCall, effect: Effect, before: CallRecord | None) -> Basis | None:
-        """What a person's answer rests on, if one was asked."""
+        """Ask for permission; returns the basis of a person's answer, if one was asked."""
         caller = self.origin.caller
         doubtful = before if before is not None and before.effect == Effect.ONCE else None
         if doubtful is None and not caller.asks(asked.tool, asked.arguments):
@@ -159,7 +158,7 @@ class Calls:
         return outcome.value
 
     def _promised(self, tool: Tool) -> Callable[[Any], list[str]]:
-        """What finds out whether a result is what the tool promises."""
+        """The checker of results against the tool's schema."""
         if tool.name not in self.promises:
             returns = tool.returns
             self.promises[tool.name] = checker(returns) if returns else lambda value: []

@@ -23,7 +23,7 @@ from windlass.ports import Call, ComposedStore, ComposedTool, ProgramError, Tool
 __all__ = ["Composed", "ComposedTools"]
 
 FRESH = 0.25
-"""Seconds for which what was seen on the shelf is taken as it is."""
+"""Seconds for which the list of the store is reused."""
 DEEPEST = 8
 """Composed tools that may be under way inside each other."""
 

@@ -1,4 +1,4 @@
-"""How a program's end, and that of a call, is told to people: as a Failure, with what to do about it."""
+"""Failures for the end of a program or of a call, with advice for people."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ADVICE: dict[Trouble, str] = {
     "diverged": "fork the execution from this step, so that it begins anew",
 }
 _NOT_THE_SAME_AGAIN = frozenset({"wall", "lost", "thrown", "unhandled"})
-"""How a program can end that is made again from the start, and then end otherwise."""
+"""Ways to end that a replay from the start may avoid."""
 
 
 def failure_of(error: ProgramError, cause: Failure | None = None) -> Failure:
@@ -66,7 +66,7 @@ def failure_of(error: ProgramError, cause: Failure | None = None) -> Failure:
 
 
 def raised(error: BaseException) -> Failure:
-    """The failure of a call whose tool raised this, as the journal can hold it."""
+    """The failure of a call for this exception of its tool, as the journal can hold it."""
     if isinstance(error, asyncio.CancelledError):
         return Failure(Category.LOGIC, "the tool cancelled itself")
     failure = classify(error)

@@ -1,4 +1,4 @@
-"""What an approval of a program rests on: the composed tools that it is, or may call (C6, G3)."""
+"""The basis for approving a program: the composed tools that it is, or may call (C6, G3)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A program from its beginning to its end: its calls are made, what comes of them is handed in, over every restart.
+"""Run a program from beginning to end, over every restart: make its calls and deliver their results.
 
-What was handed in before a stop is in the step's `ProgramLog`, and is handed in again in the same order; so the program
-comes to where it was, and goes on. After a failed attempt the program may go another way: the calls that worked are not
-made again there, either, wherever on it they come; they are written down once more, in their new place and order.
+Results from before a stop are in the step's `ProgramLog`, and are delivered again in the same order; so the program
+comes back to its position, and goes on. After a failed attempt the program may take another path: calls that worked are
+reused at any place on it, and recorded once more, in their new place and order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["ProgramDeps", "run_program"]
 
 @dataclass(frozen=True, slots=True)
 class ProgramDeps:
-    """What running a program takes."""
+    """Services that running a program needs."""
 
     sandbox: Sandbox
     clock: Clock
@@ -57,7 +57,7 @@ async def run_program(
     grants: tuple[str, ...] | None,
     limits: ProgramLimits,
 ) -> Any:
-    """The program's result. Raises ToolError with what went wrong."""
+    """The program's result. Raises ToolError on a failure."""
     if call.contact is None:
         raise ToolError("a program needs an execution to work for")
     if origin.tree is not None:
@@ -94,7 +94,7 @@ class _Running:
         self._granted = granted_tools(grants, origin.names())
         self._before: dict[int, CallRecord] = {}
         self._order: list[int] = []
-        """What was handed in before, in its order, as far as it is not handed in yet."""
+        """Calls with results from before, in the order of their ends, that are not delivered yet."""
         self._issued: dict[int, GuestCall] = {}
         self._flying: dict[int, asyncio.Task[None]] = {}
         self._arrived: list[Delivery] = []
@@ -179,7 +179,7 @@ class _Running:
                 self._arrived.append(calls.take_over(asked, before))
 
     def _known(self, asked: GuestCall, calls: Calls) -> CallRecord | None:
-        """What is known of the call from before."""
+        """The record of the call from before, or a reusable one from an abandoned path."""
         before = self._before.get(asked.number)
         if before is None:
             log = self._contact.step.programs
@@ -203,7 +203,7 @@ class _Running:
     # -- results, in their order -----------------------------------------------------------------
 
     async def _next(self) -> list[Delivery]:
-        """What is to be handed in next: what was before, as long as there is some, and then what comes."""
+        """The next results to deliver: those from before first, then new ones as they come."""
         replayed = self._replayed()
         if replayed:
             return replayed
@@ -220,7 +220,7 @@ class _Running:
         return arrived
 
     def _replayed(self) -> list[Delivery]:
-        """The next results from before whose calls are made: not one more, for the next one may be made by these."""
+        """The next results from before for calls already made: not one more, as these may lead to the next call."""
         results: list[Delivery] = []
         while self._order and self._order[0] in self._issued:
             number = self._order.pop(0)
@@ -231,7 +231,7 @@ class _Running:
         return results
 
     def _raise_what_broke(self) -> None:
-        """A call ends as a delivery, whatever its tool does; if it does not, that is our own fault, and is told."""
+        """Raise the error of a call that broke: a tool's failure is delivered, so this is a fault of the engine."""
         for task in self._flying.values():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error

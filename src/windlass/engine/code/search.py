@@ -87,7 +87,7 @@ class CodeSearch(Tool):
 
 
 def _there(call: Call) -> list[Tool]:
-    """The tools of whoever asks."""
+    """The tools of the caller."""
     if isinstance(call.origin, ProgramOrigin):
         caller = call.origin.caller
         return [tool for name in call.origin.names() if (tool := caller.tool(name)) is not None]

@@ -59,7 +59,7 @@ class CodeTool(Tool):
         self.desk, self.policy = desk, policy
 
     def briefed(self, tools: Iterable[Tool]) -> str:
-        """What an agent is told of it that has these tools."""
+        """The description for an agent that has these tools."""
         types = declarations(tools)
         if len(types) > TYPES_AT_MOST:
             return (
@@ -128,7 +128,7 @@ def _no_more_than(wanted: ProgramLimits, most: ProgramLimits) -> ProgramLimits:
 
 
 def _of_step(contact: Contact) -> dict[str, Any]:
-    """What a step's program sees of its execution: what its templates would."""
+    """Data of the execution that a step's program sees: the same as its templates."""
     state, step = contact.state, contact.step
     scope = scope_of(state, step)
     needs = state.prepared.graph.needs[step.spec.id]

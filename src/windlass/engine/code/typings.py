@@ -1,8 +1,8 @@
 """TypeScript declarations of the tools that a model can call from code, made from their JSON Schemas.
 
 Names, descriptions and schemas may come from anybody. So nothing of them is copied as it is: descriptions cannot end
-their comment, names and values are quoted, and a schema that is too deep, too large or malformed becomes `any`. What a
-declaration leaves out is checked all the same when the tool is called.
+their comment, names and values are quoted, and a schema that is too deep, too large or malformed becomes `any`. Parts
+left out of a declaration are still checked when the tool is called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_CHARACTERS = 4_000
 """Of one tool's declaration."""
 MOST_DESCRIPTION = 1_500
 _DETAIL = ((8, True), (4, True), (4, False), (2, False), (1, False), (0, False))
-"""How deep, and whether properties keep their descriptions: less and less, until it is short enough."""
+"""Depth, and if properties keep their descriptions: less and less, until it is short enough."""
 _COMBINED = ("$ref", "anyOf", "oneOf", "allOf", "minProperties")
 
 
@@ -114,7 +114,7 @@ class Typing:
         self._schema = schema
         self._depth = depth
         self._told = told
-        """Whether properties keep their descriptions."""
+        """True if properties keep their descriptions."""
         self._left = MOST_PARTS
         self._refs: list[str] = []
         """Refs that are being followed: one that comes up again is a recursive type."""

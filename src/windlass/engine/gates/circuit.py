@@ -1,8 +1,8 @@
-"""The breaker of what one use of a tool is about: asked before it begins, told what came of it.
+"""The circuit breaker for one use of a tool: checked before the use begins, updated with its result.
 
-Other processes of the home change the same breakers, and what is known of them here may be a second old. So whoever
-changes one reads it anew first, and the one use that tries a half-open breaker is counted in the book, where two who
-ask at once are told apart.
+Other processes of the home change the same breakers, and the copy here may be a second old. So a change reads the
+breaker anew first, and the one probe of a half-open breaker is counted in the store, which admits only one of two
+concurrent requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CircuitOfUse", "NotBegun", "TookTooLong", "cancelled"]
 MOST_BREAKERS = 1_000
 """Kept at a time. Hosts that fail are without number: those that are closed, or rested longest, are forgotten first."""
 LOOK_AGAIN, LOOKS = 0.05, 100
-"""Seconds between two looks at a probe, and how many there are before who waits for it is told to come back later."""
+"""Seconds between two looks at a probe, and the number of looks before a waiting use is refused for now."""
 _ONE_PROBE = Rate(1, FIRST_REST)
 """No two probes are closer to each other than the shortest rest."""
 _CLOSED = Breaker()
@@ -42,19 +42,19 @@ def cancelled() -> bool:
 
 
 class CircuitOfUse:
-    """The breaker of what one use is about."""
+    """The circuit breaker for one use."""
 
     def __init__(self, book: GateStore, name: str | None, clock: Clock) -> None:
         self._book, self._name, self._clock = book, name, clock
         self._probes = False
-        """Whether this use is the one that tells if it works again."""
+        """True if this use is the probe."""
 
     @property
     def closed(self) -> bool:
         return self._name is None or not self._book.breaker(self._name).until
 
     async def probed(self) -> None:
-        """While somebody else tries it, wait for what comes of that: most uses are over soon."""
+        """Wait for the result of a probe under way: most uses are over soon."""
         for _ in range(LOOKS):
             if self._name is None or not self._book.breaker(self._name).tried_now(self._clock.now()):
                 return
@@ -66,7 +66,7 @@ class CircuitOfUse:
             self._refuse(self._name, self._book.breaker(self._name))
 
     def enter(self) -> None:
-        """The same, right before it begins. Who finds it half open is the one who tries, and nobody else does."""
+        """Check again, right before the use begins. The first use of a half-open breaker becomes its probe."""
         if self.closed or self._name is None:
             return
         breaker, now = self._anew(self._name), self._clock.now()
@@ -79,7 +79,7 @@ class CircuitOfUse:
         self._probes = True
 
     async def watch(self, use: Awaitable[Any], limit: asyncio.Timeout | None = None) -> Any:
-        """What the use gives; the breaker learns of it. `limit` is the step's own time, as far as it has one."""
+        """Await the use and update the breaker with its result. `limit` is the step's own timeout, if it has one."""
         try:
             value = await use
         except (Exception, SystemExit, asyncio.CancelledError) as error:

@@ -1,7 +1,7 @@
-"""A use that is told to end, and does not: it gets its time of grace, and is then left behind.
+"""Abandon a use that ignores its cancellation, after a grace period.
 
-`asyncio` waits for who is cancelled for as long as that takes. A tool that swallows its cancellation would keep a step
-for ever, whose time is long over.
+`asyncio` waits for a cancelled task without limit. A tool that swallows its cancellation would keep its step running
+for ever, long after the timeout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEAVE_AFTER = 5.0
 
 
 async def to_its_end(use: Coroutine[Any, Any, Any], grace: float, left_behind: Callable[[], None]) -> Any:
-    """What the use gives. Cancelled, it is waited for within the grace period, and what it then gives is kept."""
+    """Await the use. Cancelled, it has the grace period to end, and a result by then is kept."""
     task = asyncio.ensure_future(use)
     try:
         return await asyncio.shield(task)
@@ -42,6 +42,6 @@ def _let_go_of(task: asyncio.Task[Any]) -> None:
 
 
 def _heard_out(task: asyncio.Task[Any]) -> None:
-    """Nobody hears what it raises in the end, and nobody is to be warned of it."""
+    """Retrieve the exception of an abandoned task, so that asyncio does not warn of it."""
     if not task.cancelled():
         task.exception()

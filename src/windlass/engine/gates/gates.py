@@ -1,7 +1,7 @@
 """One use of a tool, through all its gates: cache, breaker, rate, places, time, and the substitute when it cannot be.
 
-A tool without terms whose breaker is closed pays for one look-up. Everything here is about the tool, not about who uses
-it: approval and budget are asked for before.
+A tool without terms whose breaker is closed pays for one look-up. Everything here is about the tool, not about its
+caller: approval and budget are asked for before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from windlass.ports import Call, GateStore, Rate, Terms, Tool, Toolbox
 __all__ = ["Gates"]
 
 PATIENCE = 300.0
-"""Seconds that a use waits for its turn at a rate; what takes longer is said, and tried again later."""
+"""Seconds that a use waits for its turn at a rate; for a longer wait it fails, with `retry_after`."""
 _key = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -53,7 +53,7 @@ class Gates:
         self.book.close()
 
     async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Any:
-        """What the tool, or its substitute, gives."""
+        """The result of the tool, or of its substitute."""
         if not isinstance(call.output, OutputCap):
             call.output = OutputCap(call.output)
         if self.terms.of(tool) is PLAIN and call.approved is None and getattr(call.contact, "limit", None) is None:
@@ -76,7 +76,7 @@ class Gates:
                 tool = substitute
 
     async def _use_directly(self, tool: Tool, arguments: Mapping[str, Any], call: Call, name: str | None) -> Any:
-        """A use without terms, whose breaker (of that name) is closed: nothing holds it up, nobody takes its place."""
+        """A use without terms, with a closed breaker of that name: no wait, no substitute."""
         try:
             value = await tool.execute(arguments, call)
         except (Exception, SystemExit) as error:
@@ -90,7 +90,7 @@ class Gates:
     def basis(
         self, tool: Tool | None, arguments: Any, workdir: Path, tools: Toolbox, step: Step | None = None
     ) -> dict[str, str]:
-        """What an approval of this use rests on, a substitute included."""
+        """The basis of an approval of this use, a substitute included."""
         substitute = self.terms.of(tool).fallback if tool is not None else None
         return basis_of(tool, arguments, workdir, tools, step=step, substitute=substitute or "")
 
@@ -154,7 +154,7 @@ class Gates:
     def _substitute(
         self, tool: Tool, arguments: Mapping[str, Any], tools: Toolbox, tried: list[str], error: BaseException
     ) -> Tool | None:
-        """Who takes its place, after a failure that says something about the tool and did nothing."""
+        """The tool that takes its place, after a failure of the tool itself that had no effect."""
         name = self.terms.of(tool).fallback
         found = tools.get(name) if name is not None and name not in tried else None
         if found is None or not counts(classify(error)) or found.validate(arguments):
@@ -164,7 +164,7 @@ class Gates:
 
 
 def _foreseen(substitute: Tool, call: Call) -> bool:
-    """Whether a person who allowed the use was shown this substitute, too."""
+    """True if a person that allowed the use was shown this substitute, too."""
     return call.approved is None or call.approved.get(f"substitute {substitute.name}") == definition(substitute)
 
 

@@ -1,8 +1,8 @@
-"""Less is begun when there is little left, so that what runs can end (C8): it waits, and says what for.
+"""Admission of attempts by the machine's load (C8): with little memory or disk left, new ones wait, and report it.
 
-Memory that is short makes attempts wait as long as others are under way, for these will give some back; one attempt
-always goes on. A disk that is nearly full holds all new attempts back until somebody frees space: an execution waits
-for that instead of failing.
+Short memory makes attempts wait as long as others are under way, for these will give some back; one attempt always goes
+on. A nearly full disk holds all new attempts back until somebody frees space: an execution waits for that instead of
+failing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windlass.settings import LoadSettings
 __all__ = ["Admission"]
 
 FRESH = 1.0
-"""Seconds for which what was seen of memory and disk is taken as it is."""
+"""Seconds for which the last look at memory and disk is reused."""
 LOOK_AGAIN = 0.25
 
 
@@ -40,7 +40,7 @@ class Admission:
         self._home = home
         self._memory = memory or free_memory
         self._taken = 0
-        """Places, of which there are `load.attempts`; also by those who have one and wait for memory."""
+        """Taken slots of the `load.attempts`, including those of attempts that wait for memory."""
         self._under_way = 0
         self._held = 0
         """Attempts that wait for their turn or for memory."""
@@ -69,7 +69,7 @@ class Admission:
         return True
 
     async def wait(self, say: Callable[[str, str], None]) -> None:
-        """Until it is under way. Says what it waits for."""
+        """Wait until the attempt may begin. Reports the reason of the wait."""
         self._held += 1
         try:
             if self._waiting or self._taken >= self._most:
@@ -97,7 +97,7 @@ class Admission:
             self._taken -= 1
 
     def told(self) -> dict[str, Any]:
-        """How much is under way in this process, how much waits, and what holds new attempts back just now."""
+        """Counts of running and waiting attempts in this process, and the reasons that hold new ones back."""
         against = []
         if self._waiting:
             against.append(f"{self._most} attempts are under way (load.attempts)")
@@ -115,7 +115,7 @@ class Admission:
         }
 
     def _hand_on(self) -> None:
-        """The place goes to who waits longest; it never is free in between, so that nobody slips in."""
+        """Hand the slot to the longest waiting attempt, without freeing it in between, so that no other slips in."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -134,7 +134,7 @@ class Admission:
             raise
 
     async def _enough(self, say: Callable[[str, str], None]) -> None:
-        """Wait until there is disk space, and memory unless nobody else is under way who could give some back."""
+        """Wait until there is disk space; and memory, unless no other attempt is under way that could free some."""
         said = set[str]()
         while lack := self._lack():
             if lack not in said:
@@ -180,7 +180,7 @@ class Admission:
         return free is not None and free < self._settings.memory_floor
 
     def _lack_of_disk(self) -> int | None:
-        """How many bytes are left, when that is too little."""
+        """Bytes left on the disk, if too few; else None."""
         if self._home is None or not self._home.exists():
             return None
         left = shutil.disk_usage(self._home).free

@@ -1,6 +1,6 @@
-"""What a use of a tool shows is kept in the journal, so there is an end to it: who floods is cut off, and goes on.
+"""Cap on the output of a use of a tool, which the journal keeps: more is dropped, and the use goes on.
 
-The text is counted where it is shown, in the tool's own thread if it has one: what is too much never gets to the loop.
+The text is counted in the tool's own thread, if it has one: excess never reaches the loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How many uses of a tool there are at a time, in all processes of a home: a place is a lock on a file.
+"""Limit on concurrent uses of a tool, in all processes of a home: a place is a lock on a file.
 
-The kernel lets go of a dead process' locks, so no place is ever lost. Who waits looks again after a moment.
+The kernel releases a dead process' locks, so no place is ever lost. Waiting uses look again after a moment.
 """
 
 from __future__ import annotations

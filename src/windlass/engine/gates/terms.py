@@ -1,4 +1,4 @@
-"""On which terms a tool is used: what it says itself, and the user's settings in its place."""
+"""The terms of a tool's use: its own, overridden by the user's settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TermsOfUse:
         return known[1]
 
     def enabled(self, name: str) -> bool:
-        """Whether anybody has it: the most exact word decides."""
+        """True unless the settings disable the tool: the most exact pattern decides."""
         told = next((word for pattern, word in self._settings if fnmatchcase(name, pattern)), None)
         return told is None or told.enabled
 

@@ -1,7 +1,7 @@
-"""How the gates look from outside: the same on the command line, over HTTP and over MCP (C4, C8).
+"""JSON view of the gates: the same on the command line, over HTTP and over MCP (C4, C8).
 
-A breaker is shown as the gate would find it at this moment, by the gate's own clock: what is called open here is not
-used. The words of a failure may be a stranger's: whoever shows them takes care of what is in them.
+A breaker is shown as the gate would find it at this moment, by the gate's own clock. The text of a failure may come
+from a stranger: the caller must sanitize it before showing it.
 """
 
 from __future__ import annotations
