@@ -1,7 +1,7 @@
-"""What the engine asks for before an agent begins: who it is to be, and what it is to be told.
+"""Role, skills and prompt of an agent, looked up for the engine before the agent begins.
 
 Every call looks at the disk as it is now, because earlier steps may have changed it; skills are looked for only where
-some are wanted. What is missing is a `ToolError` of the kind that a person must correct.
+some are wanted. Something missing is a `ToolError` of the kind that a person must correct.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Briefing:
         with_rules: bool = True,
         allow_absolute: bool = True,
     ) -> Brief:
-        """What the agent of a step is told.
+        """Put together the prompt of a step's agent.
 
         `reads_rules_itself`: the runtime reads the project's rules, so they are left out, with a note.
         `allow_absolute`: the entries of `files` are as the user wrote them, not the results of other steps.
@@ -84,11 +84,11 @@ class Briefing:
         )
 
     def go_on(self, *, role: str, workdir: Path, reason: str = "", answer: str = "") -> Brief:
-        """What to say next in a conversation that broke off."""
+        """Put together the next prompt of a conversation that broke off."""
         return continuation(role=self.role(role, workdir) if role else None, reason=reason, answer=answer)
 
     def problems(self, workdir: Path, role: str, skills: Sequence[str]) -> list[str]:
-        """What is wrong with the names of a role and skills, before anything runs."""
+        """List problems with the names of a role and of skills, before anything runs."""
         catalogue = self.catalogue(workdir)
         found: list[str] = []
         for kind, look, names in (("role", catalogue.role, [role]), ("skills", catalogue.skill, skills)):
@@ -101,7 +101,7 @@ class Briefing:
         return found
 
     def basis(self, workdir: Path, role: str, skills: Sequence[str]) -> dict[str, str]:
-        """The role and the skills with their hashes, as far as they can be read: what an approval rests on."""
+        """Give the role and the skills with their hashes, as far as they can be read: an approval is bound to them."""
         catalogue = self.catalogue(workdir)
         basis: dict[str, str] = {}
         with suppress(UsageError):  # the attempt says what is wrong with it

@@ -36,7 +36,7 @@ class Shadowed(NamedTuple):
 
 
 class Catalogue:
-    """What is found on first use and kept: make a new one to look again."""
+    """Roles and skills, found on first use and kept: make a new catalogue to look again."""
 
     def __init__(self, workdir: Path, env: Mapping[str, str] = os.environ) -> None:
         self.places = ConfigSources(workdir, env)

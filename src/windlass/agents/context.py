@@ -21,7 +21,7 @@ from windlass.plan.schema import nearest
 __all__ = ["MAX_ALL", "MAX_FILE", "Context", "ContextFile", "gather"]
 
 MAX_FILE = 256 * 1024
-"""Bytes of one file that an agent is told."""
+"""Bytes of one file that go into a prompt."""
 MAX_ALL = 1024 * 1024
 """Bytes of all files together."""
 _LEAST = 1024

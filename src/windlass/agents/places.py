@@ -1,4 +1,4 @@
-"""Where users keep roles, skills and rules, and in which order one counts before another.
+"""Folders of roles, skills and rules, in order of precedence.
 
 From the working directory up to the git root, folder by folder, the nearest first; then the user's own folders. In one
 folder: Windlass's, then Claude Code's, then OpenCode's, then what is shared. Without a git root around it, a working
@@ -45,10 +45,10 @@ class ConfigSource:
     """The runtime whose users keep things there; empty for Windlass itself and for what is shared."""
     origin: Origin
     boundary: Path | None = None
-    """What a project's files must not leave, links followed. The user's own may lead anywhere."""
+    """Folder that a project's files must not leave, links followed. The user's own may lead anywhere."""
     is_config: bool = False
     home: Path | None = None
-    """What `~` means in a file there; nothing in a project's."""
+    """Meaning of `~` in a file there; None in a project's."""
 
 
 class ConfigSources:
@@ -56,7 +56,7 @@ class ConfigSources:
 
     def __init__(self, workdir: Path, env: Mapping[str, str]) -> None:
         self.workdir = Path(os.path.realpath(workdir))
-        """Links followed: what stands above a link is not what stands around its target."""
+        """The real path: the parents of a link are not those of its target."""
         self.folders = _up_to_git_root(self.workdir)
         """The project's, nearest first."""
         self.root = self.folders[-1]

@@ -39,10 +39,10 @@ __all__ = [
 ]
 
 WORDS = ("answer", "data", "file", "handoff", "note", "role", "rules", "skill", "skills", "task")
-"""What blocks are called."""
+"""Names of blocks."""
 
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*+"
-"""White space, and what cannot be seen: a model reads past both."""
+"""White space and invisible characters: a model reads past both."""
 
 
 def _tags(words: tuple[str, ...]) -> re.Pattern[str]:
@@ -52,7 +52,7 @@ def _tags(words: tuple[str, ...]) -> re.Pattern[str]:
 _ANY = _tags(WORDS)
 _ANY_BUT_DATA = _tags(tuple(word for word in WORDS if word != "data"))
 _UNSAFE = re.compile("[\0\ud800-\udfff]")
-"""What neither a command line nor JSON can carry."""
+"""Characters that neither a command line nor JSON can carry."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
 
 
@@ -113,7 +113,7 @@ _NO_RULES = Rules()
 
 
 def system_prompt(role: Role | None) -> str:
-    """Who the agent is, and how to read what it is given."""
+    """Give the role's prompt, and the rules for reading the blocks that follow."""
     return f"{clean(role.prompt)}\n\n{GROUND_RULES}" if role is not None else GROUND_RULES
 
 
@@ -182,9 +182,9 @@ def continuation(
     notes: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> Brief:
-    """What to say next in a conversation that broke off.
+    """Put together the next prompt of a conversation that broke off.
 
-    `answer` is a person's word on what the agent last wanted; `notes` are for the agent, `remarks` for the user.
+    `answer` is a person's answer to the agent's last request; `notes` are for the agent, `remarks` for the user.
     """
     because = f" ({neutral(' '.join(reason.split()))})" if reason.strip() else ""
     lines = (
@@ -203,7 +203,7 @@ def continuation(
 
 
 def _handed_over(left: Handoff, limit: int, notes: list[str]) -> tuple[str, int]:
-    """What a step leaves, as the inside of its block, and how many characters of it there are."""
+    """Give a step's output as the inside of its block, and the number of its characters that are in there."""
     is_text = isinstance(left.output, str)
     whole = left.output if is_text else _json(left.output)
     text, left_out = shorten(whole, limit)

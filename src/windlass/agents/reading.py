@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 _HALVES = re.compile("[\ud800-\udfff]")
-"""How Python shows bytes that are no text."""
+"""Surrogates, as which Python decodes bytes that are not UTF-8."""
 
 
 class UnreadableFile(Exception):
-    """Why a file's text cannot be had."""
+    """A file's text cannot be read; `why` gives the reason."""
 
     def __init__(self, why: str, line: int | None = None) -> None:
         super().__init__(why)
@@ -122,7 +122,7 @@ def shown_path(path: str | os.PathLike[str]) -> str:
 
 
 def stays_inside(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Whether what a path leads to, all links followed, lies in a folder."""
+    """Tell if a path, all links followed, lies in a folder."""
     try:
         real, base = os.path.realpath(path, strict=True), os.path.realpath(folder)
     except (OSError, ValueError):
@@ -154,9 +154,9 @@ class FrontMatterFile:
     problems: tuple[Problem, ...] = ()
     broken: bool = False
     present: bool = False
-    """There is a frontmatter, whatever it is worth."""
+    """The file has a frontmatter, valid or not."""
     line_of: Callable[[str], int | None] = field(default=lambda _key: None)
-    """Where a key stands."""
+    """Finds the line of a key."""
 
     def text(self) -> str:
         """The body as text; raises `UnreadableFile`."""

@@ -46,7 +46,7 @@ _FILE = re.compile(r"\{file:([^}\n]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What such a file says."""
+    """Agents and instructions of an OpenCode configuration file."""
 
     agents: dict[str, Any] = field(default_factory=dict)
     instructions: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""A role: who an agent is, and what it may at most do.
+"""A role: an agent's prompt, and the limits of its rights.
 
 `make_role` reads the keys that Claude Code and OpenCode users write, in all their spellings; other keys are ignored. A
 role can only take rights away: words like `bypassPermissions` or `allow` give it nothing, because a role may come from
@@ -40,7 +40,7 @@ _LIST_COMMA = re.compile(r",(?![^()]*\))")  # not the one in Bash(git log:*, git
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Who an agent is."""
+    """An agent's prompt, preferences and limits."""
 
     name: str
     description: str
@@ -56,14 +56,14 @@ class Role:
     max_turns: int | None = None
     temperature: float | None = None
     skills: tuple[str, ...] = ()
-    """Skills that it is always told whole; `*` lists all others to it by name."""
+    """Skills that are always in its prompt, whole; `*` lists all others there by name."""
     source: str = "built-in"
     """The file it was read from."""
     runtime: str = ""
     """The runtime it was written for: `claude-code`, `open-code`, or empty."""
     origin: Origin = "built-in"
     ignored: tuple[str, ...] = ()
-    """What it asks for and does not get, in words."""
+    """Requests of its file that are not granted, in words."""
 
     def narrow(self, permissions: Permissions, runtime: str = "") -> Permissions:
         """The same permissions, less what this role gives up, in the names of the runtime that is to hold to them."""
@@ -112,7 +112,7 @@ def make_role(
     origin: Origin,
     complain: Callable[[str, str], None],
 ) -> Role:
-    """A role of its keys. `complain(key, message)` is told what was left out; `BadRole` is raised for what matters."""
+    """Make a role of its keys. `complain(key, message)` gets ignored keys; unreadable limits raise `BadRole`."""
     found = _Keys(keys, complain)
     named = _valid_name(keys.get("name", name))
     if not prompt.strip():
@@ -198,7 +198,7 @@ def _permission(found: _Keys) -> _Permission:
 
 
 def _of_map(mode: str, permission: dict[str, Any]) -> _Permission:
-    """In such a map the later rule wins: after `"*": deny`, what follows are the only tools."""
+    """In such a map the later rule wins: after `"*": deny`, only the tools that follow are allowed."""
     denied: list[str] = []
     only: list[str] | None = None
     ignored: list[str] = []

@@ -79,7 +79,7 @@ def _paths(places: ConfigSources, notes: list[str]) -> Iterator[Path]:
 
 
 def _named(text: str, folder: Path, root: Path, notes: list[str]) -> Iterator[Path]:
-    """What one entry of `instructions` means. Whether it stays inside is judged when the file is read."""
+    """Resolve one entry of `instructions` to files. Reading a file later checks that it is inside the project."""
     if "://" in text:
         notes.append(f"the rules at {text} were left out: addresses are not fetched")
     elif "\0" in text or not text.strip():

@@ -28,7 +28,7 @@ _DESCRIPTION_LENGTH = 1024
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """What is known of a skill before it is used."""
+    """A skill's name, description and place; its text is read when it is used."""
 
     name: str
     description: str
@@ -48,7 +48,7 @@ def find_skills(places: Iterable[ConfigSource], complain: Callable[[Problem], No
 
 
 def skill_text(skill: Skill) -> str:
-    """What it says, without the frontmatter; raises `UnreadableFile`."""
+    """Read its text without the frontmatter; raises `UnreadableFile`."""
     piece = read_head(skill.path, MAX_SKILL)
     if piece.left_out:
         raise UnreadableFile(f"it has {piece.size:,} bytes; {MAX_SKILL:,} are the most")

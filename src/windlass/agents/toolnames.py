@@ -27,9 +27,9 @@ _WORDS = {
     "todo": "todowrite todoread",
     "skill": "skill",
 }
-"""What tools do, and what roles call it, in lower case: also names that are out of use."""
+"""Names that roles give to tools of each kind, in lower case, obsolete names included."""
 _EVERY_CHANGE = ("write", "edit", "notebook")
-"""What OpenCode's `edit` permission is about."""
+"""Kinds that OpenCode's `edit` permission covers."""
 
 
 def to_offer(names: Iterable[str], runtime: str) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _kinds(word: str) -> tuple[str, ...]:
-    """What a tool of that name does. A runtime of which no role has spoken yet has names of its own."""
+    """Give the kinds of a tool by its name, else by the names that runtimes have for their own tools."""
     known = tuple(kind for kind, words in _WORDS.items() if word.lower() in words.split())
     own = (kind for row in RUNTIMES.values() for kind, tools in row.tools.items() if word in tools.split())
     return known or tuple(dict.fromkeys(own))
