@@ -1,1 +1,1 @@
-"""The command line: translates what is typed into calls of the engine, and what comes back into text or JSON."""
+"""The command line: turns commands into calls of the engine, and results into text or JSON."""

@@ -167,7 +167,7 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _execution(db: sqlite3.Connection, key: int, name: Any, plan: Any, status: Any) -> dict[str, Any]:
-    """One execution as it is shown. What cannot be read is said in place of its steps."""
+    """Show one execution; a reason stands in place of steps that cannot be read."""
     finished = status in _FINISHED
     left: list[dict[str, Any]] = []
     if not finished:

@@ -1,4 +1,4 @@
-"""`agents`: the roles and skills that are at hand here, where they come from, and what is wrong with them."""
+"""`agents`: the roles and skills found here, their origins and their problems."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class ApprovalPrompt:
         self._one_at_a_time = asyncio.Lock()
 
     def take(self, event: ev.Event, *, past: bool = False) -> None:
-        """What happened; `past` is what happened before this process took the execution up."""
+        """React to an event; `past` means that it is from before this process took the execution up."""
         if isinstance(event, ev.ExecutionReplanned):
             # Whatever was open is asked anew, if it still is to be asked.
             self._dismiss_all()

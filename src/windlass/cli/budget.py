@@ -1,4 +1,4 @@
-"""`budget`: what may be spent, what was, and what is left (E1). Reads the ledger, never changes it.
+"""`budget`: limits, spending and the rest (E1). Reads the ledger, never changes it.
 
 `engine.spending` gathers the figures; here they are shown to people.
 """
@@ -99,7 +99,7 @@ def _table(page: Page) -> list[str]:
 
 
 def _cost(spending: Spending) -> str:
-    """What is known and, beside it, what is not: an unknown cost is never shown as nothing."""
+    """Show the known cost, and the number of attempts of unknown cost: unknown is never shown as nothing."""
     if not spending.unknown:
         return money(spending.usd)
     unknown = f"{plural(spending.unknown, 'attempt')} of unknown cost"

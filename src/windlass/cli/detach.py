@@ -61,6 +61,6 @@ async def offer_orphans(engine: Engine) -> None:
 
 
 async def stopped_since(engine: Engine, execution: str, since: int) -> bool:
-    """Whether somebody asked it to stand still while its driver was still starting."""
+    """Tell if the execution was paused or ended while its driver was still starting."""
     entries = await engine.journal.read(execution, since)
     return any(isinstance(entry.event, ev.ExecutionPaused | ev.ExecutionFinished) for entry in entries)

@@ -1,4 +1,4 @@
-"""`doctor`: what is present, what is missing, and the command that mends it."""
+"""`doctor`: checks the parts that Windlass needs or can use, with advice where one is missing."""
 
 from __future__ import annotations
 
@@ -163,14 +163,14 @@ def _containment() -> Finding:
 
 
 def _layers() -> list[Finding]:
-    """What can hold the processes of a step, besides: each is there or not, and nothing is wrong if it is not."""
+    """Report further layers around a step's processes; a missing one is no fault."""
     from windlass.process import layers
 
     return [Finding(layer.name, layer.active, layer.detail, optional=True) for layer in layers()[1:]]
 
 
 async def _sandbox() -> Finding:
-    """A worker is started for real, and what it compiles is thrown away unless there is a place for it already."""
+    """Start a worker for real; compiled code is thrown away unless the cache exists already."""
     from windlass.assembly.code import cache_folder
     from windlass.process import Supervisor
     from windlass.sandbox.programs import WasmSandbox

@@ -1,4 +1,4 @@
-"""Where the `windlass` command begins. `--version` answers before anything slow is imported."""
+"""Entry point of the `windlass` command. `--version` answers before anything slow is imported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _report_fault(kind: type[BaseException], fault: BaseException, trace: Traceb
 
 
 def _refuse_bytes(arguments: list[str]) -> None:
-    """What is not UTF-8 (an old file name, say) could not be kept in a journal of JSON."""
+    """Refuse arguments that are not UTF-8 (an old file name, say): a journal of JSON could not keep them."""
     for argument in arguments:
         try:
             argument.encode()

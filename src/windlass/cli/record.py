@@ -124,7 +124,7 @@ async def _up_to_damage(engine: Engine, execution: str) -> list[Entry]:
 
 
 async def _prompts(engine: Engine, execution: str, step: str | None, as_json: bool) -> int:
-    """What was sent to each agent, exactly."""
+    """Print the exact prompts of each agent."""
     if step is not None:
         find_step(await engine.state(execution), step)
     events = [entry.event for entry in await engine.journal.read(execution)]

@@ -307,7 +307,7 @@ def drive(
     yes: Yes = False,
     home: Home = None,
 ) -> None:
-    """What `--detach` starts: drive an execution with nobody watching, waiting for people if need be."""
+    """Drive an execution for `--detach`, with nobody watching; wait for people if need be."""
 
     async def work(engine: Engine) -> int:
         if since is not None and await stopped_since(engine, execution, since):
@@ -369,7 +369,7 @@ def _report(state: State, driven: bool, as_json: bool) -> None:
 
 
 def _results(state: State) -> list[StepState]:
-    """The outputs that nothing else consumed: what the plan was run for."""
+    """Completed steps with an output that no other step depends on: the results of the plan."""
     dependents = state.prepared.graph.dependents
     return [
         step

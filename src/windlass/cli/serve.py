@@ -125,7 +125,7 @@ def _server_class() -> type:
     import uvicorn
 
     class Server(uvicorn.Server):
-        """uvicorn's, which tells the service of the first signal, so that nobody who waits holds it up."""
+        """uvicorn's server; it announces the first signal to the service, so that waiting requests end."""
 
         service: Service
 

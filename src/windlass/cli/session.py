@@ -55,7 +55,7 @@ Home = Annotated[str | None, Option("--home", metavar="DIR", help="State directo
 
 
 def _said_by_a_person(yes: bool) -> bool:
-    """A step that starts us answers nothing, whatever it says."""
+    """Ignore `--yes` from a step that started this process: only a person can answer."""
     from windlass.process import attempt_above
 
     if yes and (source := attempt_above()) is not None:
@@ -81,7 +81,7 @@ _home_flag = ""
 
 
 def remember_home(home: str) -> None:
-    """Whoever types a command that we print must find the same executions again."""
+    """Add this home to the commands that we print, so that they find the same executions."""
     global _home_flag
     _home_flag = os.path.abspath(os.path.expanduser(home))
 
@@ -161,7 +161,7 @@ def attended() -> bool:
 
 
 def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
-    """How to ask whether a folder's code may run; None when nobody is there to be asked."""
+    """Give a function that asks if a folder's code may run; None when nobody is there to be asked."""
     if yes:
         return lambda _folder, _files: True
     if not attended():
@@ -240,7 +240,7 @@ def _journal_in(folder: Path) -> Journal:
 
 
 _STANDING = {"interrupt": 130, "budget": 5, "quota": 6}
-"""What a command ends with when the execution stands still, by the reason; else 3."""
+"""Exit codes for a paused execution, by the reason; else 3."""
 
 
 def exit_code(state: State) -> int:

@@ -27,7 +27,7 @@ CONTINUED = "\n  | "
 
 
 def as_message(text: str) -> str:
-    """A message, safe to write to any stream, whose further lines cannot be taken for messages."""
+    """Make a message safe to write to any stream; its further lines cannot be taken for messages."""
     return visible(text).replace("\n", CONTINUED)
 
 

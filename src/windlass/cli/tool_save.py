@@ -1,4 +1,4 @@
-"""What `tools save` and `tools run` are handed, read with care; and a program looked at before it is kept."""
+"""Arguments of `tools save` and `tools run`, read with care; and checks of a program before it is kept."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def _check_syntax(engine: Engine, source: str, file: Path) -> str | None:
 
 
 def _doubts(source: str, grants: Sequence[str], names: Sequence[str]) -> list[str]:
-    """What a program plainly calls and will not get."""
+    """List calls of tools that a program will not get, and grants of unknown tools."""
     granted = granted_tools(tuple(grants), names)
     found: list[str] = []
     for called in dict.fromkeys(_calls(source)):
@@ -133,7 +133,7 @@ def _doubts(source: str, grants: Sequence[str], names: Sequence[str]) -> list[st
 
 
 def _calls(source: str) -> Iterator[str]:
-    """`tools.a.b(` and `tools["a"].b(`, outside of comments and texts. What is computed is not known before it runs."""
+    """Find `tools.a.b(` and `tools["a"].b(`, outside of comments and texts; computed names are not found."""
     found = list(tokens(source))
     for at, token in enumerate(found):
         if token.kind != "name" or token.text != "tools" or (at and found[at - 1].text in (".", "?.")):

@@ -1,4 +1,4 @@
-"""`tools`: which there are and what they take; composed ones are saved, run and deleted here (G3)."""
+"""`tools`: lists and describes tools; saves, runs and deletes composed ones (G3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["register"]
 
 tools_app = Group("tools", help="List, check, try and save tools.")
 EVERY = 1_000
-"""Tools that are told of at once."""
+"""Tools listed at once."""
 
 
 def register(app: Group) -> None:

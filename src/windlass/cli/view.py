@@ -69,7 +69,7 @@ class View:
 
     state: State | None = None
     since = 0
-    """What happened up to this sequence is known already and not shown again."""
+    """Events up to this sequence are known already and not shown again."""
 
     def __enter__(self) -> View:
         return self
@@ -131,7 +131,7 @@ class PlainView(View):
         self._finish_lines(None, time.strftime("%H:%M:%S"))
 
     def _finish_lines(self, step: str | None, clock: str) -> None:
-        """What has no end yet is written as it is, before something else is said of its step (or of all)."""
+        """Write the unfinished lines of a step (or of all) before another message about it."""
         for key in [key for key in self._begun if step is None or key[0] == step]:
             self._output(clock, key[0], self._begun.pop(key))
 
