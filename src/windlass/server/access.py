@@ -1,7 +1,7 @@
 """Access to a server: the token of a home, login codes that work once, sessions, and signed links for approvals.
 
 The token stands in a file that only its user can read, and nowhere else: not in an address, not in a log. A login code
-is good once and for a short time; what a browser then holds is a session, signed with the token, so that it survives a
+is good once and for a short time; it gives the browser a session, signed with the token, so that it survives a
 restart of the server and ends when the token is changed.
 """
 

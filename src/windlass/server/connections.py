@@ -30,9 +30,9 @@ HEADER_SECONDS = 10.0
 BODY_SECONDS = 60.0
 """From the end of the headers to the end of the body, once the client is let in; before, as for headers."""
 READ_SECONDS = 60.0
-"""That a client may leave an answer unread."""
+"""Seconds that a client may leave an answer unread."""
 DROP_SECONDS = 3.0
-"""That a client has to take the last words before its connection is dropped."""
+"""Seconds that a client has to take the last bytes before its connection is dropped."""
 MOST_HEADERS = 32 * 1024
 """Bytes of a request's line and headers."""
 ACCEPTED_AT_ONCE = 8

@@ -1,7 +1,7 @@
 """The last events in memory, shared by all clients (`RecentEvents`), and writing them to clients in rounds (`Fanout`).
 
 No client has a queue: it has a cursor, the position of the last event that it was given. While the ring holds what
-follows, it is served from there; one that has fallen behind the ring is too slow, and is told so.
+follows, it is served from there; one that has fallen behind the ring is too slow, and gets a notice.
 
 A round joins the new frames into one piece, the same for all who stand at the same place, and hands it to each client's
 transport with one call. A client that has not taken the last pieces is passed over; one that takes nothing for too

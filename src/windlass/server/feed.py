@@ -41,7 +41,7 @@ LOOKBACK = 500
 """Events before the journal's end that the ring begins with, for clients who come back after a restart."""
 WAIT_AFTER_TROUBLE = 0.5
 MOST_FAILURES = 4
-"""Looks at the journal that may fail one after the other before clients are told."""
+"""Looks at the journal that may fail in a row before clients get a notice."""
 
 _log = logging.getLogger("windlass.server.feed")
 
@@ -74,7 +74,7 @@ class Feed:
         self._held: deque[StreamMessage] = deque()
         """Messages that were read and are not in the ring yet."""
         self._highest = 0
-        """The highest position ever seen here; what was removed since no longer shows in the journal."""
+        """The highest position ever seen here; the journal may have lost it since, by a removal."""
         self._listeners = 0
         self._awake = False
         """Set while the ring continues from its tip."""
@@ -236,7 +236,7 @@ class Feed:
         return time.perf_counter() - began
 
     def _fill(self) -> None:
-        """Put into the ring what was read, at most half of it at once: whoever keeps up must not fall behind by it."""
+        """Move events into the ring, at most half its size at once, so that fast clients do not fall behind."""
         most_bytes, most_events = self._size
         added = size = 0
         while self._held and size <= most_bytes // 2 and added < max(most_events // 2, 1):

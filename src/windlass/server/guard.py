@@ -32,7 +32,7 @@ LET_IN = "windlass.let_in"
 MAX_BODY = 4 * 1024 * 1024
 """Bytes that a request may bring."""
 PUBLIC = frozenset({"/health", "/login", "/approve"})
-"""Paths that look after themselves: nothing is told there without a code or a signature."""
+"""Paths that check access themselves, by a code or a signature, or give nothing away."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -113,7 +113,7 @@ class Guard:
         return _NO_ORIGIN if lacks_origin else None
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """With the body counted, and what goes out cleaned of secrets."""
+        """Pass the request on, counting its body and removing secrets from the answer."""
         counted, begun = 0, False
 
         async def count() -> Message:

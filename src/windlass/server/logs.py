@@ -60,7 +60,7 @@ def log_to(stream: TextIO, redactor: Redactor) -> None:
 
 
 class RequestLog:
-    """The outermost of the application: sees every answer, also the guard's, and what nobody foresaw."""
+    """The outermost layer of the application: sees every answer, also the guard's, and unexpected errors."""
 
     def __init__(self, app: ASGIApp, seen: RequestObserver) -> None:
         self._app = app

@@ -1,7 +1,7 @@
 """Metrics of the server in Prometheus' form (I6). All names begin with `windlass_`.
 
-Requests, and what the drivers here commit, are counted as they happen. What the home as a whole holds (executions by
-status, money) is looked up when somebody asks.
+Requests and the commits of the drivers here are counted as they happen. Figures of the whole home (executions by
+status, money) are looked up on request.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Metrics:
                 self._steps.labels(_STEPS[kind]).inc()
 
     def _count(self, used: Resources | None) -> None:
-        """Of attempts alone: what is used inside of one is in it already."""
+        """Count attempts alone: the figures of an attempt include everything used inside of it."""
         if used is not None:
             self._computed.inc(used.cpu or 0.0)
             self._bytes.labels("received").inc(used.received or 0)

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): what happened, where, why, and what to do next (C5).
+"""Errors as `application/problem+json` (RFC 9457): the error, its place, its reason, and advice (C5).
 
 Every error of the API has this form: the engine's own, a request that does not fit, a path that is not there, and what
 nobody foresaw. Of the last, the body gives only its number in the log.
@@ -135,7 +135,7 @@ def unexpected(number: str) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Let every error of the application have this form. What nobody foresaw is also raised on, for the log."""
+    """Give every error of the application this form. Unexpected ones are raised on as well, for the log."""
     app.add_exception_handler(WindlassError, _windlass_error)
     app.add_exception_handler(RequestValidationError, _unfit)
     app.add_exception_handler(HTTPException, _http_error)
@@ -148,7 +148,7 @@ async def _windlass_error(request: Request, error: Exception) -> Response:
 
 
 async def _unfit(request: Request, error: Exception) -> Response:
-    """The request's fields do not fit; what was given is not repeated, it may be long or secret."""
+    """Answer a request whose fields do not fit; their values are not repeated, they may be long or secret."""
     assert isinstance(error, RequestValidationError)
     found = [
         {"where": ".".join(str(part) for part in one["loc"]), "message": _plain(str(one["msg"]))}

@@ -24,7 +24,7 @@ __all__ = ["EXTENSION", "RawConnection", "StreamProtocol"]
 
 EXTENSION = "windlass.raw"
 SEND_BUFFER = 128 * 1024
-"""Bytes that the kernel may hold for a client. What it would take by itself hides a client that does not read."""
+"""Bytes that the kernel may buffer for a client: its default is so large that it hides a client that does not read."""
 DROP_AFTER = 3.0
 """Seconds that a peer has to take a close frame."""
 GOING_AWAY = 1001

@@ -2,7 +2,7 @@
 
 It drives what is started through it. When it stops, what runs is interrupted with the reason `restart`; when it begins,
 it goes on with that, and with what a server of this home left running when it was killed. What people paused, and what
-other processes drive or left behind, is not touched (unless it is told to resume orphans).
+other processes drive or left behind, is not touched (unless it is set to resume orphans).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     /api/executions/{id}/stream?after=SEQUENCE    without `after`: from its beginning
 
 Each message is one event as JSON (see `stream_messages`). The first heartbeat says that all past events were sent,
-later ones that nothing happened. Clients need not send anything, and what they send is ignored.
+later ones that nothing happened. Clients need not send anything; their messages are ignored.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class MessageEncoder:
         self._journal = journal
         self._redactor = redactor
         self._standings: OrderedDict[str, _FoldedExecution | None] = OrderedDict()
-        """None is an execution whose journal does not fold: its events are told all the same."""
+        """None is an execution whose journal does not fold: its events are sent all the same."""
         self._steps = 0
 
     async def encode(self, entries: Sequence[Entry]) -> list[StreamMessage]:

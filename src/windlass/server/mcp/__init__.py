@@ -1,12 +1,12 @@
-"""The engine as tools of an MCP client: Claude Code, OpenCode and whoever else speaks the protocol (I2).
+"""The engine as tools of an MCP client: Claude Code, OpenCode and others (I2).
 
 - `tools` are the tools about executions, `programs` those about programs and single tools; `serve` makes a server of
   them, for stdio and for HTTP.
-- `call` is what they share: a call that starts an execution or looks at one, from its beginning to its answer, with
+- `call` is their common part: a call that starts an execution or looks at one, from its beginning to its answer, with
   the questions that it passes on to the person at the client.
 - `request` turns what a client asks for into a plan, and chooses its runtime (A6); `single` makes a plan of one use of
   a tool or one program, `toolbox` says what there is to know of a tool. The command line uses these two as well.
-- `driving` says who drives what was started: this process, or one that outlives the client.
+- `driving` chooses the driver of a new execution: this process, or one that outlives the client.
 - `waiting` follows an execution while a call waits.
 - `models` are the tools' answers; `look` and `overview` fill them in; `answers` sends errors and progress;
   `clean` hides secrets.

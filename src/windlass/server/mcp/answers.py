@@ -86,14 +86,14 @@ def _failed(failure: Failure, problems: list[str]) -> CallToolResult:
 
 
 class ProgressReporter:
-    """Tells one call's client how things go."""
+    """Sends the progress of one call to its client."""
 
     def __init__(self, ctx: Context[Any, Any]) -> None:
         self._ctx = ctx
         self._told = 0.0
 
     async def progress(self, state: State, message: str) -> None:
-        """Report the progress. The protocol wants each number to be larger than the last, whatever happens."""
+        """Report the progress. The protocol wants each number to be larger than the last."""
         if self._told >= 100.0:
             return
         self._told = max(progress(state), self._told + (100.0 - self._told) / 1000)

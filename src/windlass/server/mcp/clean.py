@@ -1,7 +1,7 @@
-"""Secrets are blotted out of what goes to a client, and so to the maker of its model (I6).
+"""Secrets are removed from everything that goes to a client, and so to the maker of its model (I6).
 
-String by string: what looks like the beginning of a key must not swallow the structure around it. A digest still names
-the request as it really is.
+String by string, so that text that looks like the beginning of a key does not swallow the structure around it. A digest
+still names the request as it really is.
 """
 
 from __future__ import annotations

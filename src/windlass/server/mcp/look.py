@@ -41,12 +41,12 @@ class ObservedExecution:
     state: State
     warnings: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
-    """By step, what its program logged in its last attempt."""
+    """By step, the log of its program in its last attempt."""
     _passed: dict[tuple[str, str], str] = field(default_factory=dict)
     """By scope and unit, the warning of a limit that is passed."""
 
     def take(self, event: ev.Event) -> str | None:
-        """One more event, and what the user should be told of it."""
+        """Take one more event, and give the messages for the user about it."""
         self.state.apply(event)
         return self.note(event)
 

@@ -1,6 +1,6 @@
-"""The tools about programs: run one, find out what it can call, and use one tool by its name (G1, G2, G3).
+"""The tools about programs: run one, look up the tools that it can call, and use one tool by its name (G1, G2, G3).
 
-What they start is an execution of a plan of one step, so it is durable, gated and on record like any other.
+Each starts an execution of a plan of one step, so it is durable, gated and on record like any other.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A client that is a runtime itself gets its own family: Claude Code asks, Claude Code works. The order is
 
-1. what the request, the step or the plan names;
-2. what the settings name;
+1. the runtime that the request, the step or the plan names;
+2. the one that the settings name;
 3. the caller's own runtime, by the name that the client gives itself, if it is healthy;
 4. the first healthy one in the table of runtimes.
 """

@@ -82,7 +82,7 @@ def _made() -> MCPServer[Any]:
 
 
 async def _set_level(ctx: Any, params: SetLevelRequestParams) -> EmptyResult:
-    """Only warnings are ever sent: whatever the level, there is nothing to change."""
+    """Accept the level and ignore it: only warnings are ever sent."""
     return EmptyResult()
 
 

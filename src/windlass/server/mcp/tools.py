@@ -35,7 +35,7 @@ Tokens = Annotated[int | None, Field(ge=0, description="The same in tokens read 
 
 
 class Tools:
-    """What an MCP client can ask about the executions of one home."""
+    """Tools for an MCP client about the executions of one home."""
 
     def __init__(self, calls: ExecutionCalls) -> None:
         self._calls = calls

@@ -21,7 +21,7 @@ Id = Annotated[str, Path(description="An execution's id, or a unique beginning o
 
 
 def _follows(*operations: str) -> dict[str, Any]:
-    """For OpenAPI: what can be asked of the execution in an answer."""
+    """For OpenAPI: the links from an answer to the execution's other routes."""
     parameters = {"execution": "$response.body#/id"}
     return {name: {"operationId": name, "parameters": parameters} for name in operations}
 
