@@ -1,6 +1,6 @@
 """Settings: flags over environment over project over user (`config.toml` in the home and in the user's folder).
 
-Every key can also be given as `WINDLASS_KEY` (a table as JSON). All problems are told at once. A key in `USER_ONLY` is
+Every key can also be given as `WINDLASS_KEY` (a table as JSON). Problems are reported together. A key in `USER_ONLY` is
 refused in a project's file: a repository that one clones must not widen what its steps get to see, name the programs
 that run or the servers that are spoken to. Every other setting of a project can only be stricter than the user's own
 or its default: see `settings.project`.
@@ -67,20 +67,20 @@ class Settings(Table):
     grace: Duration = 5.0
     """Between the polite signal to a step's processes and their kill."""
     approval_expiry: Duration = 86400.0
-    """How long a request for approval stays open; unanswered, it fails closed."""
+    """Seconds that a request for approval stays open; unanswered, it fails closed."""
     pause_expiry: Duration | None = None
-    """How long an execution may stay paused. Unset: for ever."""
+    """Seconds that an execution may stay paused. Unset: for ever."""
     on_pause_expiry: Literal["resume", "cancel"] = "cancel"
-    """What `windlass clean` and every starting engine do with those paused for longer."""
+    """Action of `windlass clean` and every starting engine on executions paused for longer."""
     checkpoints: Literal["step", "stop", "off"] = "step"
-    """When the automatic checkpoint file of an execution is brought up to date: after each step, or at each stop."""
+    """Update of an execution's automatic checkpoint file: after each step, at each stop, or never."""
     env_allow: tuple[str, ...] = ()
     """Names of environment variables that steps may see, besides PATH, HOME, LANG and the like."""
 
     runtime: str | None = None
     """The runtime for agents that name none; see `windlass/runtimes.py`."""
     fallback: bool = True
-    """Whether another runtime of the same family takes over when one cannot."""
+    """Let another runtime of the same family take over when one cannot work."""
     wait_for_quota: bool = True
     """Wait until a used-up quota comes back, instead of pausing with exit code 6."""
     budget: BudgetSettings = BudgetSettings.model_construct()
@@ -125,7 +125,7 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
 
 
 def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems: list[str]) -> Settings | None:
-    """The settings that are given there. Their problems are told once: where a file is wrong, by that file."""
+    """Validate the settings of one source. Each problem is reported once: a wrong file, by that file."""
     if not given:
         return Settings.model_construct()
     try:
@@ -159,7 +159,7 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _table(value: str) -> Any:
-    """A table is written as JSON; what is none stays text."""
+    """Read a table from JSON; other text stays text."""
     if not value.startswith("{"):
         return value
     try:

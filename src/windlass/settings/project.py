@@ -66,7 +66,7 @@ RULES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def stricter(user: _Settings, project: _Settings, given: dict[str, Any]) -> dict[str, Any]:
-    """What a project gave, each value no looser than the user's own or its default."""
+    """Give a project's settings, each value no looser than the user's own or its default."""
     held = {key: RULES[key](getattr(user, key), getattr(project, key)) if key in RULES else given[key] for key in given}
     # An earlier end of a pause is stricter if it cancels; where it resumes, work goes on sooner.
     if "pause_expiry" in held and held.get("on_pause_expiry", user.on_pause_expiry) == "resume":

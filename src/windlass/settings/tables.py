@@ -1,4 +1,4 @@
-"""The tables of the settings: what may be spent, who may do what, and on which terms tools are used."""
+"""Tables of the settings for budgets, runtimes, prices, permissions and approvals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LimitSettings(Table):
 
 
 class BudgetSettings(Table):
-    """What may be spent (E1). Days and months are those of the computer's time zone."""
+    """Limits of spending (E1). Days and months are those of the computer's time zone."""
 
     step: LimitSettings = LimitSettings.model_construct()
     """For each step of a plan, all its attempts together."""
@@ -47,9 +47,9 @@ class BudgetSettings(Table):
     month: LimitSettings = LimitSettings.model_construct()
     """For all executions of this home in a month."""
     on_overrun: Literal["ask", "proceed"] = "ask"
-    """What happens at a limit: a person is asked, or it goes on with a warning."""
+    """At a limit, ask a person or proceed with a warning."""
     reserve_usd: float | None = Field(default=None, gt=0, le=1000)
-    """What is reserved for one call of a model, in place of the most that it can cost: more agents fit side by side,
+    """Dollars reserved for one call of a model, in place of the most that it can cost: more agents fit side by side,
     and each may pass a limit by the rest of its call."""
 
 
@@ -74,7 +74,7 @@ class PriceSettings(Table):
 
 
 class RolePermissionSettings(Table):
-    """What agents of one role may do unasked."""
+    """Rights of the agents of one role."""
 
     mode: Literal["ask", "allow", "deny"] | None = None
     allow: tuple[str, ...] = ()
@@ -82,10 +82,10 @@ class RolePermissionSettings(Table):
 
 
 class PermissionSettings(Table):
-    """What agents may do unasked. A role's own file may only be stricter."""
+    """Rights of agents without asking a person. A role's own file may only be stricter."""
 
     mode: Literal["ask", "allow", "deny"] = "ask"
-    """What becomes of a request that no list decides."""
+    """Decision on a request that no list decides."""
     allow: tuple[str, ...] = ()
     """Tools that need no question, by the runtime's own names: `Read`, `Bash(git log:*)`, `files.*`."""
     deny: tuple[str, ...] = ()
@@ -95,9 +95,9 @@ class PermissionSettings(Table):
 
 
 class ApprovalSettings(Table):
-    """Which tools a person is asked about before a step uses them. A project can only add to the user's lists."""
+    """Tools that need a person's approval before a step uses them. A project can only add to the user's lists."""
 
     always: tuple[str, ...] = ()
-    """Whatever a plan says; names and patterns like `shell`, `files.*`."""
+    """Tools that always need approval, also against the plan; names and patterns like `shell`, `files.*`."""
     sensitive: tuple[str, ...] = ("files.delete", "message.*")
     """For steps with `approve: sensitive`."""

@@ -1,4 +1,4 @@
-"""Tables about tools: on which terms they are used, what they may reach, and whom they speak to (H1, H2, C8)."""
+"""Tables about tools: their terms, the network, and services (H1, H2, C8)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RateText = Annotated[
 
 
 class ToolSettings(Table):
-    """One tool, or all that fit a pattern like `http.*`; what is left out is as the tool says itself."""
+    """One tool, or all that fit a pattern like `http.*`; a key left out keeps the tool's own value."""
 
     enabled: bool = True
     """Without it, nobody has this tool."""
@@ -48,15 +48,15 @@ class ToolSettings(Table):
     concurrent: int | None = Field(default=None, ge=1, le=1000)
     """Uses at the same time, by all executions of this home together."""
     cache: Duration | None = None
-    """How long a result is good, for tools without an effect."""
+    """Seconds that a result may be reused, for tools without an effect."""
     fallback: str | None = None
     """The tool that takes its place when it cannot be used."""
     sensitive: bool | None = None
-    """Whether a person is asked before it is used."""
+    """Ask a person before it is used."""
 
 
 class NetworkSettings(Table):
-    """What `http.*`, `search` and `browser.*` may reach."""
+    """Addresses that `http.*`, `search` and `browser.*` may reach."""
 
     allow: tuple[str, ...] = ()
     """The only hosts, when there are any: `example.com`, `*.example.com`."""
@@ -79,7 +79,7 @@ class SearchSettings(Table):
     providers: tuple[SearchProvider, ...] = (SearchProvider.model_construct(kind="duckduckgo"),)
     """Asked in this order until one answers."""
     cache: Duration = 3600.0
-    """How long an answer is good."""
+    """Seconds that an answer may be reused."""
 
 
 class ServiceSettings(Table):
@@ -145,7 +145,7 @@ class BrowserSettings(Table):
 
 
 class LoadSettings(Table):
-    """When less is begun, so that what runs can end."""
+    """Bounds of load: beyond them fewer attempts begin, so that running ones can end."""
 
     disk_floor: Size = 256 * 1024 * 1024
     """Bytes that stay free on the disk of the home: below, nothing new is begun."""
