@@ -3,7 +3,7 @@
     from windlass.testing import Done, Fail, FakeClock, MemoryJournal, Script, simulate
     from windlass.testing import Reply, ScriptedModel, ScriptedRunner, Turn
 
-- `FakeClock` is a `Clock` that stands still until it is told otherwise.
+- `FakeClock` is a `Clock` that a test sets and advances.
 - `MemoryJournal` and `MemoryLedger` keep every promise of theirs but the disk.
 - `simulate` plays a plan against scripted attempts, people and power cuts, with the real rules, in no time.
 - `ScriptedRunner` is a `Runner` whose agent does what a list of turns says.

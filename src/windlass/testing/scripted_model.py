@@ -1,11 +1,11 @@
-"""A model that says what a script says: a local server that speaks the wire protocols of the real APIs.
+"""A model that follows a script: a local server that speaks the wire protocols of the real APIs.
 
     with ScriptedModel([Reply.use("Write", {"file_path": "a", "content": "b"}), Reply.say("done")]) as model:
         ...  # point a client at model.url (Anthropic) or model.openai_url (OpenAI)
     model.check()
 
-It listens on loopback only, in a thread of its own, so it serves sync and async tests and other processes alike. What
-it is made of is in `scripted/`: replies, wire formats, HTTP, the choice of a reply, and which requests are asides.
+It listens on loopback only, in a thread of its own, so it serves sync and async tests and other processes alike. Its
+parts are in `scripted/`: replies, wire formats, HTTP, the choice of a reply, and which requests are asides.
 As a program: `python -m windlass.testing.scripted_model SCRIPT [--port N]`.
 """
 
@@ -32,7 +32,7 @@ from windlass.testing.scripted.serve import serve
 __all__ = ["Received", "Reply", "ScriptedModel", "Served", "ToolUse", "main"]
 
 PATIENCE = 60.0
-"""Seconds that `wait_for` waits unless told otherwise."""
+"""Seconds that `wait_for` waits by default."""
 
 
 class ScriptedModel:
@@ -69,7 +69,7 @@ class ScriptedModel:
         return self
 
     def stop(self) -> None:
-        """Break all connections and free the port. What was received stays to be looked at."""
+        """Break all connections and free the port. Received requests stay to be looked at."""
         if self._serving is not None:
             self._serving.stop()
 
@@ -103,7 +103,7 @@ class ScriptedModel:
 
     @property
     def requests(self) -> list[Received]:
-        """What asked for a reply of the script so far, in the order it came."""
+        """Requests for a reply of the script so far, in order of arrival."""
         return list(self._conversation.requests)
 
     @property
@@ -122,7 +122,7 @@ class ScriptedModel:
 
     @property
     def served(self) -> Served:
-        """What the replies that were sent whole come to."""
+        """Totals of the replies that were sent whole."""
         return self._conversation.total
 
     def wait_for(self, count: int, timeout: float = PATIENCE) -> list[Received]:

@@ -1,9 +1,9 @@
-"""A runner that does what a script says: for tests of plans that need no runtime, no model and no time.
+"""A runner that follows a script: for tests of plans that need no runtime, no model and no time.
 
     runner = ScriptedRunner([Turn().say("built").spend(tokens_in=900, tokens_out=40), Turn().fail("no disk")])
 
 It is a `Runner` like any other: the engine's rules, permissions, tools and budgets all take part, only the agent is
-made up. What was asked of it stays in `requests`, `interrupts`, `answers` and `returns`.
+made up. Its calls are kept in `requests`, `interrupts`, `answers` and `returns`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class ScriptedRunner(RunnerHooks):
     def __init__(self, script: TurnScript = (), *, name: str = "scripted", health: Health | None = None) -> None:
         self.name = name
         self.call = Amount(0.25, 20_000)
-        """What one call of its model can use at most."""
+        """Most that one call of its model can use."""
         self.health = health or Health(True, "scripted")
-        """What `available` says; set it to let the runtime come and go."""
+        """Answer of `available`; set it to let the runtime come and go."""
         self.requests: list[AgentRequest] = []
         self.interrupts: list[str] = []
         """Ids that `interrupt` was called with."""
         self.answers: list[Answer] = []
-        """What `Turn.ask` was answered."""
+        """Answers to `Turn.ask`."""
         self.returns: list[ToolReturn] = []
-        """What `Turn.call` was given."""
+        """Results of `Turn.call`."""
         self.errors: list[str] = []
         """A script that ran out."""
         self.closed = False
@@ -170,7 +170,7 @@ class _ScriptedRun:
         return None
 
     async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work gives, unless an interrupt comes first: then the work is cancelled and has ended."""
+        """Await the work; an interrupt that comes first cancels it, and it has ended then."""
         doing, told = asyncio.ensure_future(work), asyncio.ensure_future(self._interrupted.wait())
         try:
             await asyncio.wait((doing, told), return_when=asyncio.FIRST_COMPLETED)
@@ -199,5 +199,5 @@ def _turn(entry: Turn | AgentResult) -> Turn:
 
 
 def _told(request: AgentRequest) -> str:
-    """All that the agent is told, and its task."""
+    """The agent's system prompt, prompt and task."""
     return "\n".join((request.brief.system, request.brief.prompt, request.task))

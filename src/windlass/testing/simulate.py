@@ -53,10 +53,10 @@ Act = Done | Fail | Hang
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the world does. Every number without a unit is a chance between 0 and 1."""
+    """Behaviour of the simulated world. Every number without a unit is a chance between 0 and 1."""
 
     attempts: Mapping[str, Sequence[Act]] | Callable[[AttemptStarted, Random], Act] = field(default_factory=dict)
-    """How attempts end: a list for each step (its last act repeats; unlisted steps are done), or a function."""
+    """Ends of attempts: a list for each step (its last act repeats; unlisted steps are done), or a function."""
     crash: float = 0.0
     """Each turn: the driver dies, between turns or around a commit."""
     pause: float = 0.0
@@ -101,9 +101,9 @@ class _Simulator:
         self._world, self._script, self._chance = world, script, chance
         self._disturbances = 0
         self._ends: dict[tuple[str, int, float], tuple[float, Act]] = {}
-        """When and how each attempt will end."""
+        """Time and kind of each attempt's end."""
         self._heard: dict[tuple[str, float | None], bool] = {}
-        """Which questions anybody cares to answer."""
+        """For each question, if anybody will answer it."""
 
     def play(self) -> Simulation:
         world = self._world
@@ -193,7 +193,7 @@ class _Simulator:
         yield script.skip, self._skip
 
     def _let_happen(self) -> None:
-        """Whatever comes first: obedience, an answer, an attempt's end, a time that something waits for."""
+        """Let the earliest event happen: a stop, an answer, an attempt's end, or a timer."""
         world = self._world
         if world.stopping:
             self._stop(next(iter(world.stopping)))
@@ -215,7 +215,7 @@ class _Simulator:
             raise AssertionError("nothing is at work, nothing is waited for, and yet it is not finished")
 
     def _stop(self, step: str) -> None:
-        """Told to stop, an attempt mostly does; some come to their end all the same."""
+        """Stop an attempt that was asked to stop; one in four finishes all the same."""
         _at, act = self._end_of(self._world.running[step])
         if isinstance(act, Hang) or self._chance.random() < 0.75:
             self._world.stop(step)
@@ -248,7 +248,7 @@ class _Simulator:
         return acts[min(started.attempt, len(acts)) - 1]
 
     def _next_time(self) -> float | None:
-        """When the driver would look again of itself: a timer, or the execution's own limit."""
+        """Time at which the driver would look again of itself: a timer, or the execution's own limit."""
         state, now = self._world.state, self._world.clock.now()
         due, left = state.next_timer(now), state.time_left(now)
         if left is None or left <= 0:

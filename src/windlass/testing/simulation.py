@@ -7,7 +7,7 @@
     run.resume()
 
 A turn here is a turn of the local driver: decide until nothing is left to decide, commit, let the new attempts
-loose. So a crash destroys what it would destroy there: everything since the last commit, and whoever was at work.
+loose. So a crash destroys what it would destroy there: everything since the last commit, and all running attempts.
 `simulate.py` plays whole scripts on top of this.
 """
 
@@ -52,15 +52,15 @@ class Simulation:
         self.hold = hold
         """Stay while only a person can go on, instead of pausing."""
         self.journal: list[ev.Event] = []
-        """What is on disk: all that survives a crash."""
+        """Committed events: all that survives a crash."""
         self.running: dict[str, ev.AttemptStarted] = {}
         """Attempts that the world is at work on."""
         self.stopping: dict[str, Stop] = {}
-        """Those of them that were told to stop and have not ended yet."""
+        """Running attempts that were asked to stop and have not ended yet."""
         self.performed: list[ev.AttemptStarted] = []
         """Every attempt that was ever let loose on the world, those that a crash made us forget too."""
         self.driving = False
-        """Whether a driver is alive and at it."""
+        """True while a driver is alive."""
         self._drivers = 0
         self._batch: list[ev.Event] = []
         self._fuse: Moment | None = None
@@ -112,7 +112,7 @@ class Simulation:
         self._end(step, lambda now, attempt: ev.AttemptFailed(now, step, attempt, failure.located(step)))
 
     def stop(self, step: str) -> None:
-        """The attempt obeys: it ends without an outcome, because it was told to."""
+        """End the attempt without an outcome, as it was asked to stop."""
         reason = self.stopping[step].reason
         self._end(step, lambda now, attempt: ev.AttemptStopped(now, step, attempt, reason))
 
@@ -177,7 +177,7 @@ class Simulation:
         self._turn()
 
     def _recall(self) -> None:
-        """What a new process would know."""
+        """Fold the journal, as a new process would."""
         self.state = fold(self.journal or [self._created], self.plan)
 
     def _new_driver(self) -> str:

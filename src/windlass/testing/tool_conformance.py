@@ -1,4 +1,4 @@
-"""What every tool promises, tried on one of them: built-in, composed, or your own (H1).
+"""Promises of every tool, tried on one of them: built-in, composed, or your own (H1).
 
     await exercise_tool(word_count, {"path": "text.txt"}, prepare=lambda work: (work / "text.txt").write_text("a b"))
 
@@ -72,13 +72,13 @@ class ToolWorkspace:
 
 
 MOST_DESCRIPTION = 1_500
-"""Characters: what models are shown of it."""
+"""Characters of the description that a model is shown."""
 MOST_COMPUTING = 5.0
 """Seconds of computing that an answer about arguments may take, however they look."""
 DEEP = 500
-"""Levels; what comes as JSON has fewer than a thousand."""
+"""Levels of nesting; JSON that arrives has fewer than a thousand."""
 PATIENCE = 60.0
-"""Seconds after which a use that was told to stop counts as one that does not."""
+"""Seconds that a use may take to end after it was asked to stop."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9_-]{1,64}){0,7}")
 _VALUES: tuple[Any, ...] = (
     {},
@@ -110,7 +110,7 @@ async def exercise_tool(
     """Hold a tool to the port: `AssertionError` names every promise that it does not keep.
 
     `good` are arguments that work with nothing but a working directory, which `prepare` furnishes. With `lasting` it
-    works until it is stopped. Without these two, it is not used: only what it says is looked at, and what it refuses.
+    works until it is stopped. Without these two, it is not used: only its description and its refusals are checked.
     """
     tool = as_tool(given)
     found = [*_said(tool), *_declared(tool)]
@@ -132,7 +132,7 @@ async def exercise_tool(
 
 
 def hostile_arguments(tool: Tool, good: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """What a confused model may give, or a hostile page: nothing, nonsense, too much, `good` with one thing wrong."""
+    """Arguments from a confused model or a hostile page: nothing, nonsense, too much, `good` with one thing wrong."""
     deep: Any = []
     for _ in range(DEEP):
         deep = [deep]
@@ -173,7 +173,7 @@ def _said(tool: Tool) -> Iterator[str]:
 
 
 def _declared(tool: Tool) -> Iterator[str]:
-    """What code is told of it has the same arguments as its schema, unless there are too many to tell."""
+    """Its declaration for code has the same arguments as its schema, unless there are too many."""
     text = declarations([tool])
     if key(tool.name.rpartition(".")[2]) not in text:
         yield "its TypeScript declaration does not name it"
@@ -187,7 +187,7 @@ def _declared(tool: Tool) -> Iterator[str]:
 
 
 def _answers(tool: Tool, arguments: Mapping[str, Any], *, valid: bool | None) -> Iterator[str]:
-    """What it says about arguments, none of which may make it stumble or think for long."""
+    """Its `validate` and `effect` give proper answers for any arguments, and soon."""
     about = f"for {_short(arguments)}"
     began = time.process_time()
     try:
@@ -264,7 +264,7 @@ async def _works(tool: Tool, good: Mapping[str, Any], prepare: Prepare | None) -
 
 
 def _measured(meter: Meter) -> Iterator[str]:
-    """What it says that it took is on record, and summed: a number below nothing would take from others."""
+    """Its reported usage is recorded and summed: a negative number would take from others."""
     for name, kind in (("cpu", int | float), ("memory", int), ("received", int), ("sent", int)):
         took = getattr(meter.used, name, None)
         if took is not None and not (isinstance(took, kind) and 0 <= took < float("inf")):
@@ -272,7 +272,7 @@ def _measured(meter: Meter) -> Iterator[str]:
 
 
 async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | None, *, ends: bool) -> list[str]:
-    """Told to stop, it lets the cancellation through; one that can end by itself may be done just then."""
+    """Asked to stop, it lets the cancellation through; one that can end by itself may be done just then."""
     async with ToolWorkspace(prepare) as place:
         task = asyncio.ensure_future(tool.execute(arguments, place.call()))
         await asyncio.sleep(0)

@@ -1,1 +1,1 @@
-"""What a scripted model is made of. Use it by way of `windlass.testing.ScriptedModel`."""
+"""The parts of a scripted model. Use it by way of `windlass.testing.ScriptedModel`."""

@@ -11,7 +11,7 @@ request is an aside when all of this holds:
 3. it asks for a single token (a probe), or its system prompt is one that the runtime keeps for side calls, or its
    session has offered tools before.
 
-What this gets wrong for your test, `ScriptedModel(aside=…)` decides instead.
+Where this is wrong for your test, `ScriptedModel(aside=…)` decides instead.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SideQuestions:
 def answer_to_aside(received: Received) -> Reply:
     """Something short; where the answer must follow a schema, the smallest object that does.
 
-    It costs nothing: what a runtime adds up is then what the script says, however many asides there were.
+    It costs nothing: a runtime's sum is that of the script, however many asides there were.
     """
     schema = _schema(received.body)
     return Reply.say(ANSWER if schema is None else json.dumps(_smallest(schema)), tokens_in=0, tokens_out=0)
@@ -96,7 +96,7 @@ Aside: TypeAlias = Callable[[Received], bool | Reply]
 
 
 class Served(NamedTuple):
-    """What all replies that were sent whole come to; errors, broken streams and asides count nothing."""
+    """Totals of all replies that were sent whole; errors, broken streams and asides count nothing."""
 
     replies: int = 0
     tokens_in: int = 0
@@ -201,6 +201,6 @@ def _entries(script: ReplyScript) -> Sequence[Reply] | Callable[[Received], Repl
 
 
 def _name(received: Received) -> str:
-    """Which request it was, for somebody who reads a list of errors."""
+    """Describe a request in a list of errors."""
     said = " ".join(received.last_user_text.split())
     return f"request {received.number} ({received.path}, {len(received.messages)} messages, last: {said[-60:]!r})"

@@ -129,7 +129,7 @@ class Exchange:
         self._writer.transport.abort()
 
     async def until_gone(self) -> None:
-        """Wait for the client to hang up. What it sends meanwhile is not heard."""
+        """Wait for the client to hang up. Its bytes meanwhile are ignored."""
         while await self._reader.read(65536):
             continue
 

@@ -23,7 +23,7 @@ ERRORS: dict[int, tuple[str, str | None]] = {
     429: ("requests", "rate_limit_exceeded"),
 }
 CREATED = 1_750_000_000
-"""When everything here was made: the same in every test."""
+"""Creation time of every answer: the same in every test."""
 
 
 def message(reply: Reply, received: Received) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a client sent: one `Received`, with the questions that tests ask of it, for both protocols."""
+"""A client's request as `Received`, with the properties that tests look at, for both protocols."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Received:
 
     @property
     def tool_results(self) -> tuple[str, ...]:
-        """What the tools gave that this request reports: those since the model's last word."""
+        """Results of tools since the model's last message."""
         found: list[str] = []
         for message in reversed(self.messages):
             if message.get("role") == "assistant":
@@ -73,7 +73,7 @@ class Received:
 
     @property
     def text(self) -> str:
-        """All that the model was told: system prompt, conversation, uses and results of tools; not their schemas."""
+        """All text for the model: system prompt, conversation, uses and results of tools; not their schemas."""
         told = [self.system, *(text for message in self.messages for text in _texts(message))]
         return "\n".join(text for text in told if text)
 

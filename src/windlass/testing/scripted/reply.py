@@ -41,7 +41,7 @@ class ToolUse(NamedTuple):
 
 
 class How(TypedDict, total=False):
-    """What every kind of reply can be told besides."""
+    """Options of every kind of reply."""
 
     when: str | Callable[[Received], bool] | None
     """Only for a request that has this text in it, or for which the function says yes."""
@@ -58,9 +58,9 @@ class How(TypedDict, total=False):
     hold: threading.Event | None
     """Do not go on until this is set."""
     hold_at: Literal["start", "middle"]
-    """Where `hold` holds: before the first byte, or after the text and before what ends the message."""
+    """Place of the `hold`: before the first byte, or after the text and before the end of the message."""
     tokens_in: int | None
-    """All that the model read, what came from a cache or went into one included."""
+    """Tokens of the whole input, those read from a cache or written to one included."""
     tokens_out: int
     cache_read: int
     cache_write: int
@@ -171,7 +171,7 @@ class Reply:
 
     @property
     def all_tokens_in(self) -> int:
-        """What the model read in all; when the reply does not say, ten tokens besides those of the cache."""
+        """Tokens of the whole input; when the reply does not say, ten besides those of the cache."""
         return TOKENS_IN + self.cache_read + self.cache_write if self.tokens_in is None else self.tokens_in
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ class Stream(NamedTuple):
     text: list[bytes]
     """The beginning and every piece of the text."""
     rest: list[bytes]
-    """Uses of tools, and what ends the message."""
+    """Uses of tools, and the end of the message."""
 
 
 def pieces(text: str) -> list[str]:
@@ -215,7 +215,7 @@ def halves(text: str) -> list[str]:
 
 
 class ScriptEntry(Protocol):
-    """What a script is made of: a `Reply` or a `Turn`."""
+    """An entry of a script: a `Reply` or a `Turn`."""
 
     @property
     def when(self) -> str | Callable[[Any], bool] | None: ...

@@ -9,7 +9,7 @@
     - say: done
       tokens_out: 12
 
-Each reply has one word for its kind, and any of the others beside it. Everything wrong is told with its place.
+Each reply has one word for its kind, and any of the others beside it. Every error is reported with its place.
 """
 
 from __future__ import annotations
@@ -138,4 +138,4 @@ KINDS: dict[str, tuple[Callable[[Any, dict[str, Any]], Reply], dict[str, tuple[t
     "refuse": (_refuse, {}),
     "cut_short": (_cut_short, {}),
 }
-"""How each kind is made, and what it takes besides the words of `HOW`."""
+"""For each kind, the function that makes it, and its words besides those of `HOW`."""

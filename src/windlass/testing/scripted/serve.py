@@ -1,6 +1,6 @@
 """The scripted model's side of a connection: routes requests, asks for a reply, and sends it as the protocol words it.
 
-`ReplySource` is what the server needs of `ScriptedModel`: who gets which reply, and where to note what happened.
+`ReplySource` is the server's view of `ScriptedModel`: it chooses replies and notes what happened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUTES: dict[str, Wire] = {"/v1/messages": "anthropic", "/v1/chat/completions": 
 
 
 class ReplySource(Protocol):
-    """Who decides, and who takes notes."""
+    """Chooses replies and takes notes of requests."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _wire(request: Request) -> Any:
 
 
 async def _body(conversation: ReplySource, exchange: Exchange, wire: Wire) -> dict[str, Any] | None:
-    """The request's JSON; what is wrong with it is noted and answered."""
+    """Read the request's JSON; a fault in it is noted and answered."""
     body, why = _decoded(exchange.request)
     if not why:
         return dict(body)
@@ -103,7 +103,7 @@ async def _body(conversation: ReplySource, exchange: Exchange, wire: Wire) -> di
 
 
 def _decoded(request: Request) -> tuple[Any, str]:
-    """The body, and what the real API would refuse of it first, or nothing."""
+    """Decode the body; also give the first thing that the real API would refuse in it, if any."""
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         return None, f"its body is compressed ({encoding}), and a scripted model reads only plain ones"
     try:
@@ -173,7 +173,7 @@ async def _stream(exchange: Exchange, conversation: ReplySource, received: Recei
 
 
 async def _whole(exchange: Exchange, conversation: ReplySource, received: Received, reply: Reply) -> None:
-    """Not a stream: what would break in the middle of one breaks in the middle of the body."""
+    """Send the reply at once; one that would break amid a stream breaks amid the body."""
     wire, headers = WIRES[received.protocol], {**_stamp(received), **reply.headers}
     if reply.hold_at == "middle":
         await _hold(exchange, reply)

@@ -1,4 +1,4 @@
-"""What a scripted runner does with one request: one `Turn`, told move by move.
+"""A scripted runner's reaction to one request: one `Turn`, made of moves.
 
     Turn().say("I look. ").spend(tokens_in=900, tokens_out=40, usd=0.01).ask("Bash", {"command": "ls"}).done("looked")
     Turn().say("half of it").hang()
@@ -80,7 +80,7 @@ class Turn:
 
     @classmethod
     def giving(cls, result: AgentResult) -> Turn:
-        """Exactly this result; the host is told its text, usage and session first, as a runtime would."""
+        """Give exactly this result; the host hears its text, usage and session first, as from a runtime."""
         said = (SayMove(result.output),) if result.output else ()
         spent = (SpendMove(result.usage),) if result.usage != Usage() else ()
         return cls(session=result.session, moves=(*said, *spent), result=result)
@@ -90,7 +90,7 @@ class Turn:
         return self._and(*map(SayMove, pieces))
 
     def act(self, tool: str, summary: str = "", input: Any = None) -> Turn:
-        """Use a tool of the runtime itself. The runner only tells of it: nothing is done."""
+        """Use a tool of the runtime itself. The runner only reports it: nothing is done."""
         return self._and(ActMove(tool, summary, input))
 
     def spend(
@@ -103,7 +103,7 @@ class Turn:
         usd: float | None = None,
         model: str = "",
     ) -> Turn:
-        """What the run has used so far, in all."""
+        """Report the usage of the run so far, in all."""
         counts = (tokens_in, tokens_out, cache_read, cache_write, usd)
         return self._and(SpendMove(Usage(*counts, source="unknown" if usd is None else "runtime", model=model)))
 
@@ -136,7 +136,7 @@ class Turn:
         resets_at: float | None = None,
         elsewhere: bool = False,
     ) -> Turn:
-        """The end, with a failure. What was said and spent before stays in the result."""
+        """End with a failure. Text and usage from before stay in the result."""
         if isinstance(failure, str):
             failure = Failure(
                 Category(category), failure, retry_after=retry_after, resets_at=resets_at, elsewhere=elsewhere
