@@ -46,7 +46,7 @@ class Peer(NamedTuple):
 
 
 peer: ContextVar[Peer | None] = ContextVar("peer", default=None)
-"""Who asks, while a server acts on a request; None when it is this process itself."""
+"""The client of the request that a server is acting on; None when this process acts for itself."""
 
 
 def attempt_behind() -> AttemptAbove | None:

@@ -28,17 +28,17 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_TIMERSLACK = 29
 
 NICER = 10
-"""How much later than others a command with a share comes where no cgroup can be made: that is a priority alone."""
+"""Niceness of a command with a share where no cgroup can be made: a lower priority alone."""
 LATER = 5
 """Seconds of computing beyond the limit after which the kernel ends a process that no one watches any more."""
 
 
 class Bounds:
     place: cgroups.CgroupRoot | None = None
-    """Where cgroups can be made: found once, by the warden, for all keepers to come."""
+    """Parent of new cgroups: found once, by the warden, for all keepers to come."""
 
     cpu_place: cgroups.CgroupRoot | None = None
-    """Where processors can be shared out; under version 2 the same."""
+    """Parent of new cgroups that share out processors; under version 2 the same."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Bounds:
 
     @property
     def limit_struck(self) -> str:
-        """Whose bound the kernel killed at: the command's own, or that which it shares with others."""
+        """The bound at which the kernel killed: the command's own, or that which it shares with others."""
         return "pool" if self._cgroup is not None and self._cgroup.by_pool else "memory"
 
     def struck(self) -> bool:

@@ -26,7 +26,7 @@ from contextlib import suppress
 __all__ = ["Cgroup", "CgroupRoot", "NoCgroup", "find", "find_for_cpu", "sweep"]
 
 PREFIX, POOL = "windlass-", "windlass."
-"""How the cgroup of a command is named, before its keeper's pid; and one that several commands share."""
+"""Names of cgroups: prefix of a command's, before its keeper's pid; and of one that several commands share."""
 SPARE = 0.01
 """The share of the limit that lies between it and the kernel's bound."""
 BATCH = 1024 * 1024
@@ -43,7 +43,7 @@ class NoCgroup(Exception):
 
 
 class CgroupRoot:
-    """Where cgroups of commands can be made, and how the files are called there."""
+    """A folder in which cgroups of commands can be made, and the names of its files."""
 
     limit, door, events = "memory.max", "cgroup.procs", "memory.events"
     also = {"memory.swap.max": "0", "memory.oom.group": "1"}
@@ -54,7 +54,7 @@ class CgroupRoot:
         self.folder, self.pool = folder, pool
 
     def quota(self, share: float) -> dict[str, str]:
-        """The files that give a cgroup this share of the processors, and what is written to them."""
+        """Files that give a cgroup this share of the processors, with their content."""
         return {"cpu.max": f"{max(int(share * PERIOD), SHORTEST)} {PERIOD}"}
 
 
@@ -79,7 +79,7 @@ class Cgroup:
         self._folder = f"{place.folder}/{PREFIX}{os.getpid()}"
         self.bound = 0 if memory is None else _bound(memory)
         self.by_pool = False
-        """What `struck` found: the bound was the one that it shares with others."""
+        """Set by `struck`: the bound was the one that it shares with others."""
         os.mkdir(self._folder)
         try:
             if self.bound:
@@ -152,7 +152,7 @@ def _reached(place: CgroupRoot, folder: str, bound: int) -> bool:
 
 
 def find() -> CgroupRoot:
-    """Where a cgroup with a bound of memory can be made and entered; NoCgroup where none can."""
+    """Find a folder in which cgroups with a bound of memory can be made and entered, else raise NoCgroup."""
     reasons = []
     for place in _candidates():
         if reason := _tried(place):
@@ -163,7 +163,7 @@ def find() -> CgroupRoot:
 
 
 def find_for_cpu(memory: CgroupRoot | None) -> CgroupRoot:
-    """Where a cgroup with a share of the processors can be made and entered; NoCgroup where none can.
+    """Find a folder for cgroups with a share of the processors, as `find` does; raise NoCgroup if there is none.
 
     Under version 2 a process is in one cgroup: it must be that of its memory, if there is one.
     """
@@ -253,7 +253,7 @@ def _bounded(folder: str) -> bool:
 
 
 def _tried(place: CgroupRoot) -> str | None:
-    """Why it is no place; None if it is one."""
+    """Try to make and enter a cgroup there; give the reason if that fails."""
     sweep(place)
     try:
         cgroup = Cgroup(place, TRIAL)

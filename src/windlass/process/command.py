@@ -33,7 +33,7 @@ _CATEGORIES = {
 
 
 class SpawnError(WindlassError):
-    """The command could not be started, and nothing of it ran. `errno` tells the reasons apart."""
+    """The command could not be started, and nothing of it ran. `errno` distinguishes the reasons."""
 
     def __init__(self, number: int, message: str, *, advice: Sequence[str] = ()) -> None:
         super().__init__(message, advice=advice)
@@ -86,7 +86,7 @@ class Command:
         return SpawnError(number, f"cannot start {program!r}: {reason}", advice=advice)
 
     def _fault_of(self, program: str, number: int) -> tuple[str, ...]:
-        """What is wrong with the program, and then what to do about it."""
+        """Give the reason why the program cannot start, then advice."""
         match number:
             case errno.ENOENT:
                 path = os.fsdecode(self.env.get(b"PATH", os.fsencode(os.defpath)))
@@ -119,12 +119,12 @@ class MemoryPool(NamedTuple):
     memory: int
     """Bytes."""
     folder: str
-    """Where their keepers tell each other what they use; made when it is needed."""
+    """Folder through which their keepers share their figures; made when it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Bounds of a whole process tree; None is no limit. What passes one is killed at once, except a share."""
+    """Bounds of a whole process tree; None is no limit. A tree that passes one is killed at once, except a share."""
 
     memory: int | None = None
     """Bytes in memory, of all its processes together."""
@@ -149,11 +149,11 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True)
 class ResourcesUsed:
-    """What a process tree has used by its end."""
+    """Resources that a process tree has used by its end."""
 
     cpu: float
     """Seconds of computing, of all processes that were waited for."""
     memory: int
     """The most bytes that were in memory at one time."""
     scope: Literal["tree", "largest"]
-    """Whose memory that was: of the whole tree, which is known where a limit was set, or of its largest process."""
+    """Extent of `memory`: the whole tree, which is known where a limit was set, or its largest process."""

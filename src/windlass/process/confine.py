@@ -1,4 +1,4 @@
-"""The launcher of an isolated command: gives up what the command shall not have, and becomes the command.
+"""The launcher of an isolated command: gives up rights that the command shall not have, and becomes the command.
 
     python -I -S confine.py '{"writable": ["/folder"], "network": false, …}' program argument …
 
@@ -127,7 +127,7 @@ def wrapped(bubblewrap: str, writable: list[str] | None, network: bool, argv: li
 
 
 def leave_network() -> None:
-    """Into a new network namespace; who is not root needs a user namespace for that, with the same user in it."""
+    """Enter a new network namespace; without root this needs a user namespace, with the same user in it."""
     import fcntl
     import socket
     import struct

@@ -1,11 +1,11 @@
-"""The gauge: how a keeper holds its command to limits. It looks at the whole tree again and again, while there is one.
+"""The gauge holds a keeper's command to its limits: it looks at the whole tree again and again, while there is one.
 
 The kernel's own limits (`setrlimit`) hold for one process at a time, and count what is reserved rather than what is
 used; a tree needs its sum. The gauge looks rarely while there is much room, and the oftener the less there is: the
 next look comes before the tree could have filled the room that is left.
 
-What it sees: memory that is mapped and resident, with pages that processes share counted once when it comes to the
-limit; computing time of the living, and of the dead whom their parents or the keeper waited for. What it does not see:
+It sees memory that is mapped and resident, with pages that processes share counted once when it comes to the
+limit; computing time of the living, and of the dead whom their parents or the keeper waited for. It does not see
 files in memory that no one maps (/dev/shm), the kernel's buffers, and children whose parent ignores SIGCHLD after
 their end.
 
@@ -26,7 +26,7 @@ TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 CPUS = os.cpu_count() or 1
 
 GROWTH = min(4 * CPUS, 16) * 1024**3
-"""Bytes a second that a tree may be able to fill: what the kernel can clear, on all processors at once."""
+"""Bytes a second that a tree may be able to fill: as many as the kernel can clear, on all processors at once."""
 SPARE = 0.04
 """The share of the memory limit that may be passed before it is seen."""
 SHORTEST, STEADY, LONGEST = 0.0002, 0.002, 0.02
@@ -39,7 +39,7 @@ LIVING = frozenset("RSDTtIPK")
 
 
 class SeenProcess:
-    """One process, as /proc/PID/stat tells it."""
+    """One process, as read from /proc/PID/stat."""
 
     __slots__ = ("born", "cpu", "lives", "parent", "pid", "resident", "threads")
 
@@ -110,9 +110,9 @@ class Gauge:
 class Pages:
     """The memory of a tree, in which pages that processes share count once.
 
-    The simple sum counts them for each who shares them, and decides nothing alone. The true sum needs a walk through
-    all pages, which takes milliseconds in which the tree grows on. So a walk is made when the simple sum comes to the
-    limit, and from then on what is added to it: what a process gains besides files and shared memory is its own.
+    The simple sum counts them once per process, and decides nothing alone. The true sum needs a walk through all pages,
+    which takes milliseconds in which the tree grows on. So a walk is made when the simple sum comes to the limit; from
+    then on, growth is added to it: all that a process gains besides files and shared memory is its own.
     """
 
     def __init__(self) -> None:
@@ -267,7 +267,7 @@ class PooledMemory:
 
 
 def _name_of(pid: int) -> str:
-    """Of a living process: its pid, and when it was born, which tells it from a later one of that pid."""
+    """Name a living process by its pid and start time, which distinguishes it from a later one of that pid."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

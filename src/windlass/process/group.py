@@ -206,7 +206,7 @@ class ListedProcess:
     cpu: float
     """Seconds of computing: its own, without its children's."""
     born: str
-    """Tells it from a later one of that pid."""
+    """Start time, which distinguishes it from a later process of that pid."""
 
 
 async def list_processes() -> dict[int, ListedProcess]:

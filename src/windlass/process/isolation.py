@@ -1,8 +1,8 @@
 """Isolation of a command: no writing outside its folder, no network; and which layers of it this machine has.
 
 `isolated` gives the command line that does so. The work is done by `confine`, in the command's own process before the
-command is there; whether it can be done at all shows there, and `refusal` reads it. `layers` tells `doctor` and the
-docs which layers there are: everything is tried or asked of the kernel, and a missing layer is named as well.
+command is there; whether it can be done at all shows there, and `refusal` reads it. `layers` lists for `doctor` and the
+docs the layers that there are: everything is tried or asked of the kernel, and a missing layer is named as well.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _line(argv: Sequence[str], options: Mapping[str, Any]) -> list[str]:
 
 
 def refusal(code: int | None, stderr: str) -> str | None:
-    """Why the isolation could not be had; None if it could, and the command ran."""
+    """Give the reason why isolation failed; None if it worked, and the command ran."""
     if code != confine.EX_CANNOT or not stderr.startswith(confine.CANNOT):
         return None
     return stderr.removeprefix(confine.CANNOT).strip()
@@ -95,7 +95,7 @@ PATIENCE = 10.0
 """Seconds that trying a layer out may take."""
 
 REALTIME = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
-"""What a keeper asks for, tried by a process of its own."""
+"""The request of a keeper for real-time priority, tried by a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _cgroups(mechanism: Mechanism) -> Layer:
 
 @functools.cache
 def cpu_share() -> Layer:
-    """Asked once: a step with a share is told by it if its share is only a priority."""
+    """Find out, once, if the kernel can hold a step to its share of the processors; else it is only a priority."""
     weak = "`limits.cpu_share` is a lower priority alone, which bounds nothing while the machine is idle"
     if containment().mechanism != "subreaper":
         return Layer("processors", False, f"no cgroups with process groups: {weak}")
@@ -201,7 +201,7 @@ def _bubblewrap(missing: set[str]) -> Layer:
 
 
 def _tried(argv: list[str]) -> tuple[str | None, str]:
-    """What went wrong, None if nothing did; and the answer."""
+    """Run it; give the error, None if there was none, and the output."""
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

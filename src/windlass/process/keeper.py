@@ -46,9 +46,9 @@ PR_SET_CHILD_SUBREAPER = 36
 ROUND = 0.02
 """Seconds between two rounds of killing, when no death of a child calls for one earlier."""
 PATIENCE = 3.0
-"""Seconds of killing after which the engine is told who is still there: SIGKILL needs no longer, where it works."""
+"""Seconds of killing after which survivors are reported to the engine: SIGKILL needs no longer, where it works."""
 SLOW_ROUND = 0.5
-"""Seconds between rounds once the engine has been told."""
+"""Seconds between rounds once survivors are reported."""
 COARSE = 3.0
 """Milliseconds below which a poll is not exact enough."""
 BATCH = 10_000
@@ -166,10 +166,10 @@ def terminate(until: float) -> None:
 
 
 def kill(pids: list[int]) -> None:
-    """SIGKILL these children of ours and what is beneath them, a whole process group at one stroke.
+    """SIGKILL these children of ours and their descendants, a whole process group at one stroke.
 
-    The kernel signals a group under the lock that fork takes, so none of it can get away by forking. What leaves its
-    group during the walk becomes our child when its parent dies, and falls in the next round. The rounds come to an
+    The kernel signals a group under the lock that fork takes, so none of it can get away by forking. A process that
+    leaves its group during the walk becomes our child when its parent dies, and is killed in the next round. The rounds
     end because a walk reaches every depth, and the dead do not fork.
     """
     ours = os.getpgrp()
@@ -306,7 +306,7 @@ class Keeper:
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
     def _use(self) -> tuple[str, float, int, str]:
-        """The limit that was passed, and what was used. Called once, when no process is left."""
+        """The limit that was passed, and the resources used. Called once, when no process is left."""
         if self._bounds is None:
             return "none", self._cpu, self._largest, "largest"
         if self._bounds.struck():

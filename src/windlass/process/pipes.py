@@ -27,7 +27,7 @@ PIPE: Final = Pipe.PIPE
 
 
 CHUNK = 65536
-"""Bytes read at a time: what a pipe holds by default."""
+"""Bytes read at a time: the capacity of a pipe by default."""
 LARGEST_PIPE = 1 << 20
 """Bytes that a pipe can hold at most, unless root has made it larger."""
 

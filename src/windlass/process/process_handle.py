@@ -40,7 +40,7 @@ class Exit:
     limit: LimitName | None = None
     """The limit that it passed, and for which it was killed."""
     used: ResourcesUsed | None = field(default=None, compare=False)
-    """What its tree used; None where that is not known (process groups, without a limit)."""
+    """Resources that its tree used; None where that is not known (process groups, without a limit)."""
 
     @classmethod
     def from_wait_status(

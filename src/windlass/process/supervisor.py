@@ -1,9 +1,9 @@
 """Own process trees: start commands, and leave nothing of them behind.
 
-`Supervisor` is what the rest of Windlass uses; `containment` tells `doctor` and the docs how far its ownership reaches
+The rest of Windlass uses `Supervisor`; `containment` describes for `doctor` and the docs how far its ownership reaches
 on this machine. Two mechanisms stand behind it, with one and the same behaviour as far as each can:
 `warden_client.Keeping` (Linux: a warden process and a keeper for each command) and `group.Grouping` (elsewhere).
-This package knows nothing of steps, runners or tools, and has no limits of time: who sets one calls `stop`. Limits of
+This package knows nothing of steps, runners or tools, and has no limits of time: callers call `stop`. Limits of
 memory, computing and processes (`limits`) are held where the tree is owned, for only there it is known whole.
 """
 
@@ -42,7 +42,7 @@ LINE_LIMIT = 1 << 20
 class Containment:
     mechanism: Mechanism
     limits: str
-    """One sentence: what it does not catch."""
+    """One sentence on the processes that it does not catch."""
 
 
 CONTAINMENTS: Mapping[Mechanism, Containment] = {

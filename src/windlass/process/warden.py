@@ -7,11 +7,11 @@
   socket, and the command's stdin, stdout and stderr) and asks for one keeper: `k`, or `b` for one with bounds, which
   hold the command to its limits (`bounds`).
 - A **keeper** owns one command. It reads the command from its control socket, starts it, waits for every process
-  beneath it, obeys `stop`, and reports. Whatever it leaves unsaid, the end of its control socket says.
+  beneath it, obeys `stop`, and reports. The end of its control socket means that it is gone.
 - Both are child subreapers: a process whose parent dies becomes the child of its keeper, however often it forked or
   called `setsid`. A keeper ends only when `waitpid` says that it has no child left, so nothing can be forgotten.
 
-Who dies, and what follows:
+After a death:
 - the command: its keeper kills what it left behind, and reports;
 - a keeper: its processes become the warden's, which kills every child that is not a keeper;
 - the warden: every keeper gets its parent-death signal, kills its tree and ends;
@@ -20,12 +20,12 @@ Who dies, and what follows:
 The warden holds a copy of each control socket and closes it last, so the engine reads the end of a control socket
 exactly when the keeper and all of its processes are gone.
 
-What keepers say, one line each: `started PID`, `failed ERRNO PART`, `ended STATUS KILLED LIMIT CPU MEMORY SCOPE`,
-`survivors PID…`, `error TEXT`. What they are told: the length of the request in eight bytes, the request (marshalled
+Keepers send, one line each: `started PID`, `failed ERRNO PART`, `ended STATUS KILLED LIMIT CPU MEMORY SCOPE`,
+`survivors PID…`, `error TEXT`. They receive the length of the request in eight bytes, the request (marshalled
 argv, cwd, env, limits), then any number of `stop GRACE` lines.
 
 This file is run as a script under `python -I -S`: it may import the standard library and nothing else, and little of
-that, for the first command waits for it. What else it needs it loads from the files beside it: `keeper` at once, for
+that, for the first command waits for it. It loads the rest from the files beside it: `keeper` at once, for
 compiled files load faster than this one is read, and `bounds` when first asked for. Nothing imports this file.
 """
 
