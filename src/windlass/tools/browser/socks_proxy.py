@@ -47,12 +47,12 @@ class SocksProxy:
         self._ours.add(self.port)
 
     def reason(self, host: str, port: int) -> ToolError | None:
-        """Why the last connection to there was not made."""
+        """The error of the last connection to there, if it was not made."""
         return self._reasons.get((host, port))
 
     @property
     def last(self) -> ToolError | None:
-        """Why the latest connection that was not made was not."""
+        """The error of the latest connection that was not made."""
         return next(reversed(self._reasons.values()), None)
 
     def news(self) -> list[str]:

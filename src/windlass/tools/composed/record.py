@@ -153,7 +153,7 @@ _LOOKS = "a name is made of lower-case words with digits and _, joined by dots, 
 
 
 def name_fault(name: object) -> str | None:
-    """Why it cannot be a name at all."""
+    """Give the reason why it cannot be a name; None when it can."""
     if not isinstance(name, str):
         return "it is not text"
     if len(name) > MOST_CHARACTERS:

@@ -91,7 +91,7 @@ class UsesFile:
 
 
 def _make(db: sqlite3.Connection) -> None:
-    """Whoever comes second waits for the first, and then finds it made."""
+    """Make the table, unless another process has: the second waits for the first."""
     db.execute("BEGIN IMMEDIATE")
     found = _tables(db)
     if found not in ([], [_TABLE]):

@@ -25,9 +25,9 @@ class Hunk:
     start: int
     """The line of the old file it says it begins at, from 1; 0 is before the first."""
     old: list[bytes]
-    """What must stand there."""
+    """Lines that must be there."""
     new: list[bytes]
-    """What will."""
+    """Lines that replace them."""
     lead: int
     """Lines at the beginning that are the same in both."""
     trail: int

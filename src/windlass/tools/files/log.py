@@ -68,7 +68,7 @@ class Change:
     now: str | None
     """The mark of what will be there; None when nothing will."""
     source: str | None = None
-    """Where it comes from, when it has to go back there."""
+    """The path it is moved from, when a rollback has to move it back."""
 
 
 Note = Mapping[str, str]
@@ -84,7 +84,7 @@ class Log:
     request: str
     attempt: int
     lines: list[tuple[int, Change | Note]]
-    """What is to be taken back, in the order it was written, each with its offset in the file."""
+    """Lines to undo, in the order of writing, each with its offset in the file."""
     end: Mapping[str, Any] | None
     """`{"result": …, "left": {path: mark}, "order": number}` of a sealed log; with `dropped`, the backups are gone."""
 

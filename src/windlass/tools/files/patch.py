@@ -39,7 +39,7 @@ class _PatchedFile:
 
     path: str
     found: os.stat_result | None
-    """What was there when it was read."""
+    """The file's status when it was read; None when there was no file."""
     data: bytes | None
     """Its content; None when there is, or will be, no such file."""
     mode: int | None = None

@@ -41,9 +41,9 @@ class PathTarget:
     content: bool = False
     """A file's content is replaced: the file itself must be writable, and a link is followed to it."""
     again: bool = False
-    """What the file has now is written once more, with the rest."""
+    """The file's present content is written once more, with the rest."""
     vacated: bool = False
-    """What is there goes away: what stands there later in the step is not known yet."""
+    """The present entry goes away, so that a later entry there is not known yet."""
 
 
 def preflight(root: Root, given: Any, floor: int) -> None:

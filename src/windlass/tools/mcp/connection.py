@@ -50,7 +50,7 @@ class Transport(Protocol):
         ...
 
     flood: str
-    """Why we stopped listening to it, if we did: it said too much."""
+    """The reason why we stopped listening, if we did: the server sent too much."""
 
     def words(self) -> str:
         """The reason of its end, for people; empty when there is nothing to say."""

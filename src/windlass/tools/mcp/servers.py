@@ -210,7 +210,7 @@ _OPENCODE = re.compile(r"\{env:([^}]+)\}")
 
 
 class Unusable(Exception):
-    """Why an entry is left out."""
+    """An entry is left out; the text is the reason."""
 
 
 def from_claude(entry: Mapping[str, Any], env: Mapping[str, str]) -> Definition | None:
@@ -295,7 +295,7 @@ MOST_BYTES = 32 * 1024 * 1024
 
 
 class Unreadable(Exception):
-    """Why a file says nothing."""
+    """A file cannot be read; the text is the reason."""
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

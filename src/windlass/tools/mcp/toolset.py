@@ -32,7 +32,7 @@ AT_ONCE = 4
 IDLE = 300.0
 """Seconds that a server is kept running unused."""
 MOST_PROBLEMS = 20
-"""That are told of one server."""
+"""Problems reported of one server."""
 
 
 class McpTools:
@@ -62,7 +62,7 @@ class McpTools:
         self._found = list(problems)
         self._problems: dict[str, list[str]] = {}
         self._failures: dict[str, Failure] = {}
-        """Why a server did not tell its tools when it was last asked."""
+        """Failures of servers to list their tools when last asked."""
         self._lines: dict[str, McpLine] = {}
         self._tools: dict[str, list[McpTool]] = {}
         self._all: tuple[Tool, ...] = ()

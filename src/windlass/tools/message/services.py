@@ -60,7 +60,7 @@ class Services:
         return [service for service in self._known.values() if service.kind == kind]
 
     def problem(self, name: str | None, kind: Kind) -> str | None:
-        """Why there is no such service, None when there is."""
+        """Give the reason why there is no such service, None when there is."""
         fitting = [service.name for service in self.of(kind)]
         if name is None:
             if len(fitting) == 1:
@@ -138,7 +138,7 @@ _LONGEST_LOCAL, _LONGEST = 64, 254
 
 
 def address_problem(text: str) -> str | None:
-    """Why it is not an address, None when it is one."""
+    """Give the reason why it is not an address, None when it is one."""
     if not text.isascii():
         return "has characters outside ASCII: write an international domain in its xn-- form"
     found = _ADDRESS.fullmatch(text)

@@ -64,7 +64,7 @@ class SearchHit(Arguments):
     snippet: str
     provider: str
     published: str | None = None
-    """When, in the words of the service."""
+    """Date, in the words of the service."""
 
 
 class Result(Arguments):
