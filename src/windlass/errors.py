@@ -1,4 +1,4 @@
-"""What can go wrong, and what to do about it.
+"""Failures and exceptions, with advice.
 
 Two families live here:
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Category(StrEnum):
-    """Why an attempt failed, as far as it matters for trying again (C3)."""
+    """Cause of an attempt's failure, as far as it matters for trying again (C3)."""
 
     TRANSIENT = "transient"
     """The world hiccupped: the same call may work in a moment."""
@@ -58,7 +58,7 @@ class Category(StrEnum):
 
 
 CUT_OFF = "cut_off"
-"""The `kind` of a failure that says nothing about whether it took effect: what must not be repeated is asked about."""
+"""The `kind` of a failure with unknown effect: a step that must not be repeated asks a person."""
 
 
 UNAVAILABLE = "unavailable"
@@ -66,24 +66,24 @@ UNAVAILABLE = "unavailable"
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why something did not work, and what to do about it."""
+    """The reason why something did not work, and advice."""
 
     category: Category
     message: str
     where: str = ""
     """The step, file or tool it happened in."""
     advice: tuple[str, ...] = ()
-    """What a person can do next, most useful first."""
+    """Next actions for a person, most useful first."""
     retry_after: float | None = None
     """Seconds the other side asked us to wait before trying again."""
     resets_at: float | None = None
-    """When the quota that was used up comes back, in seconds since the epoch: wait until then."""
+    """Time when the used-up quota comes back, in seconds since the epoch: wait until then."""
     elsewhere: bool = False
     """Another runtime could survive it."""
     kind: str = ""
-    """What it is more precisely, for programs to tell by: how a program in the sandbox ended, for one."""
+    """A finer distinction for programs, such as the way in which a program in the sandbox ended."""
     final: bool = False
-    """Trying again would end the same, whatever the category says."""
+    """Trying again would end the same, in spite of the category."""
 
     def located(self, where: str) -> Failure:
         return self if self.where else msgspec.structs.replace(self, where=where)
@@ -221,7 +221,7 @@ class ToolError(Exception):
     ) -> None:
         super().__init__(message)
         self.output = output
-        """What there was before it failed: kept with the failed step."""
+        """Output from before the failure: kept with the failed step."""
         self.failure = Failure(Category(category), message, advice=tuple(advice), retry_after=retry_after)
 
     @classmethod
