@@ -37,7 +37,7 @@ _SENTENCES = {
 
 def digest_of(step: str, tool: str, arguments: Any, basis: Basis = _NO_BASIS) -> str:
     """Names one request: another step, tool, argument or basis gives another digest, and needs another answer."""
-    # Without a basis it is what earlier versions wrote, whose answers must still be found.
+    # Earlier versions wrote it without a basis, and their answers must still be found.
     told = [step, tool, arguments, basis] if basis else [step, tool, arguments]
     return hash_of(told)
 

@@ -185,7 +185,7 @@ def _ending(state: State, now: float) -> _Ending | None:
 
 def _wind_down(state: State, now: float, ending: _Ending, policy: Policy) -> Iterator[Command]:
     if state.active:
-        # Who waits for a person's word may wait for long: with nothing else at work it is stopped, its question stays.
+        # An answer may take long: if all attempts wait for one, they are stopped, and their questions stay.
         if ending != "pause" or all(step.asks_in_attempt for step in state.active.values()):
             for step in state.active.values():
                 yield Stop(step, _stop_reason(ending))
@@ -255,7 +255,7 @@ def _lacking(state: State) -> tuple[str, ...]:
 
 def _fill(state: State, now: float, policy: Policy, commands: list[Command]) -> None:
     """Start steps up to the parallel limit. A retry after a resource failure runs alone."""
-    # One that waits for a person's word does nothing meanwhile, takes nobody's place and keeps nobody waiting.
+    # An attempt that waits for a person's answer takes no place from others.
     busy: Collection[StepState] = state.active.values()
     if state.questions:
         busy = [step for step in busy if not step.asks_in_attempt]
@@ -359,7 +359,7 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
         tool = prepared.tool
         answer = answer_for(step, tool, arguments)
         if answer is None:
-            digest = digest_of(step.id, tool, arguments)  # the driver adds what it rests on
+            digest = digest_of(step.id, tool, arguments)  # the driver adds the basis
             expires_at = now + (step.spec.approve_within or policy.approval_expiry)
             again = asked_again(step.changes)
             return Record(ev.ApprovalAsked(now, step.id, digest, tool, arguments, expires_at, question=again))

@@ -67,7 +67,7 @@ class ProgramLog:
         self.calls = {name: call for name, call in self.calls.items() if name not in left}
         for name, call in left.items():
             if call.failure is not None and call.failure.kind == CUT_OFF:
-                call.order, call.failure = None, None  # nobody saw its end
+                call.order, call.failure = None, None  # its outcome is unknown
             if call.failure is None and (call.ended or call.effect == Effect.ONCE):
                 self.spare.append((name, call))
 

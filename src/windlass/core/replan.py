@@ -37,7 +37,7 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
             continue
         for step in (kept, *(kept.children or ())):
             if step.approval is not None and step.approval.allow is None and step.spec != spec:
-                # What was asked is not what would be done now: the question is withdrawn, and put anew.
+                # The plan changed the step: the question is withdrawn, and put anew.
                 step.status, step.waiting_for, step.until, step.approval = StepStatus.PENDING, None, None, None
             step.prepared = state.prepared.steps[spec.id]
             state.steps[step.id] = step
@@ -45,7 +45,7 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
         _index_again(state, step)
     for step in state.steps.values():
         agents.pop(id(step.agent), None)
-    # Steps that begin anew, or are no more, have spent what they have spent.
+    # The spending of steps that begin anew, or were removed, still counts.
     state.spent_before = sum((agent.cost for agent in agents.values()), state.spent_before)
     state.unsettled = sum(not step.settled for step in state.top_level())
 

@@ -24,7 +24,7 @@ class _Steps(StepOutputs):
 
     def _output(self, name: str) -> Any:
         step = self._state.steps[name]
-        # A foreach of which items failed still gives what the others gave.
+        # A foreach with failed items still gives the outputs of the others.
         given = step.status is StepStatus.COMPLETED or (step.children is not None and step.settled)
         return step.output if given else None
 

@@ -34,7 +34,7 @@ def standing_still(state: State, policy: Policy = _DEFAULT) -> str | None:
     if any(not step.asks_in_attempt for step in state.active.values()):
         return None
     timed = {step.waiting_for for step in _timed(state) if step.status is StepStatus.WAITING and not step.asks}
-    # What an agent holds that waits for a person comes free when there is an answer, and not before.
+    # The reservation of an agent that waits for a person comes free only after the answer.
     stuck = {"quota", "budget"} if state.active else {"quota"}
     if timed - stuck or ("quota" in timed and policy.wait_for_quota):
         return None

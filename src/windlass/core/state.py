@@ -441,7 +441,7 @@ class State:
                 step.off_work += event.at - (step.waiting_since or event.at)
                 self.move(step, _RUNNING)
                 if any(s.waiting_for == "budget" and s.until is not None for s in self.steps.values()):
-                    self._look_for_room()  # it goes on, so what it holds will come free
+                    self._look_for_room()  # it goes on, so its reservation will come free
             else:
                 asked.untold = asked.attempt > 0
                 self.ready[step.id] = step

@@ -146,13 +146,13 @@ class Driver:
         """The event that pauses the execution when only a person can go on and nobody is here to answer."""
         state = self.state
         if state.active and not state.questions:
-            return None  # somebody is at work
+            return None  # an attempt is at work
         return leave(state, self._world.clock.now(), self._world.policy, hold=self._hold)
 
     async def _turn(self) -> None:
         """Decide, write down the events, and launch the attempts that start."""
         self._decide()
-        # What they told is in this batch; what is told during the commit is in the next.
+        # Their events are in this batch; events during the commit go into the next.
         witnesses, self._witnesses = self._witnesses, []
         if self._batch:
             await self._commit()
@@ -219,7 +219,7 @@ class Driver:
                 elif command.step.id in self._tasks:
                     self._stop(command)
                 else:
-                    # It was to start in this very turn, and what was decided since is against it: it never does.
+                    # It was to start in this very turn, and a later decision stopped it: it never starts.
                     self._launches = [launch for launch in self._launches if launch[1] is not command.step]
                     self._record(ev.AttemptStopped(now, command.step.id, command.step.attempts, command.reason))
                     recorded = True
@@ -282,7 +282,7 @@ class Driver:
         except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
             outcome = Outcome.failed(classify(error))
         finally:
-            # On cancellation too: whatever happens to it, an attempt's end is noticed.
+            # On cancellation too: an attempt's end is always noticed.
             queued = round(meter.queued, 3) if meter.queued else 0.0
             self._ended.append(_Ended(started.step, started.attempt, outcome, meter.used, queued))
             idle = self._waker is not None and not self._waker.done()
@@ -379,8 +379,8 @@ class Driver:
                 timer.cancel()
 
     def _next_time(self) -> float | None:
-        # What was due when we last decided was looked at then: it waits for room or for an attempt's end, and
-        # to nap until its time would be not to nap at all.
+        # Steps that were due at the last decision wait for room or for an attempt's end: a timer for them would
+        # fire at once, again and again.
         state = self.state
         due = state.next_timer(self._decided_at)
         left = state.time_left(self._decided_at)

@@ -62,7 +62,7 @@ class LocalDrivers(Drivers):
 
     def alive(self, head: Head | State) -> bool:
         """Tell whether the process that it names as its driver is still there for it."""
-        # This process lives, but that does not mean that it still drives what it once did.
+        # This process lives, but it may no longer drive the execution.
         return head.id in self._drivers if head.driver == self._name else self.journal.alive(head.driver)
 
     def task(self, execution: str) -> asyncio.Task[State] | None:
@@ -134,7 +134,7 @@ class LocalDrivers(Drivers):
                 # The file may be locked for a while: the messages wait in it. If the file is lost, the drivers find
                 # out themselves, and say so.
                 _log.debug("the inbox cannot be read now: %s", error)
-            except Exception:  # whatever it is, it must not end the delivery for all executions
+            except Exception:  # no error may end the delivery for all executions
                 _log.exception("messages could not be delivered; trying again")
             await asyncio.sleep(POLL)
 

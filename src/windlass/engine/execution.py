@@ -61,7 +61,7 @@ class Execution:
         task = self._task
         if task is not None and (not task.done() or task.exception() is not None):
             return await asyncio.shield(task)
-        # What this handle started has ended; it may have been resumed by somebody else since.
+        # The driver of this handle has ended; another may have resumed the execution since.
         return await self._engine.wait(self.id)
 
     async def state(self) -> State:

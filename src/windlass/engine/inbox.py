@@ -72,7 +72,7 @@ def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswer
     try:
         limit = checked_limit(body.get("usd"), body.get("tokens"))
     except UsageError:
-        return None  # what cannot be read again must not be written
+        return None  # an invalid limit could not be read back from the journal
     return ev.BudgetAnswered(now, bool(body["allow"]), by, step, scope, limit.usd, limit.tokens, note)
 
 

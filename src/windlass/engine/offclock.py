@@ -22,5 +22,5 @@ def off_the_clock(limit: asyncio.Timeout | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(RuntimeError):  # what it limited is over, and its clock with it
+        with suppress(RuntimeError):  # the timeout has ended meanwhile
             limit.reschedule(now() + left)

@@ -108,12 +108,12 @@ class Resumer:
         tools: Sequence[Tool]
         tools, findings = await self._examined(state, folder)
         if any(step.spec.is_agent for step in state.steps.values()):
-            # What its last driver did not live to settle.
+            # Reservations that its last driver did not live to settle.
             await self._ledger.abandon(state.id, self._drivers.clock.now())
         replanned: list[ev.Event] = []
         if findings.changed and accept_changes and file is not None and os.path.exists(file):
             loaded = self._plans.read(file, folder)
-            tools, findings.tools = loaded.tools, []  # what it needs was checked with it
+            tools, findings.tools = loaded.tools, []  # reading the plan has checked them
             raw = msgspec.Raw(loaded.plan.encoded)
             replanned.append(ev.ExecutionReplanned(self._drivers.clock.now(), raw, loaded.source))
         unaccepted = findings.changed and not (accept_changes or keep_plan)

@@ -33,7 +33,7 @@ class Meter(msgspec.Struct, eq=False):
         sent: int | None = None,
     ) -> None:
         """Add usage: memory as the maximum, everything else as a sum; None is unknown."""
-        with _ONE_AT_A_TIME:  # functions tell it from threads of their own
+        with _ONE_AT_A_TIME:  # functions call it from threads of their own
             if cpu is not None:
                 self._cpu = (self._cpu or 0.0) + cpu
             if memory is not None:

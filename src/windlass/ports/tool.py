@@ -340,7 +340,7 @@ class _Adapted(Tool):
     """Takes over every member of another object that has the name of one of `Tool`."""
 
     def __init__(self, tool: ToolLike) -> None:
-        members = [name for name in dir(Tool) if not name.startswith("_") and name != "close"]  # who made it closes it
+        members = [name for name in dir(Tool) if not name.startswith("_") and name != "close"]  # its maker closes it
         for name in ("name", "description", *members):
             if hasattr(tool, name):
                 setattr(self, name, getattr(tool, name))

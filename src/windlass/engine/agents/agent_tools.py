@@ -74,7 +74,7 @@ class AgentTools:
             except ApprovalOutdated as error:
                 if outdated == permit.basis:
                     return ToolReturn(None, classify(error))  # it changes and changes back: no question would help
-                outdated = permit.basis  # what it rests on changed since the answer: it is asked anew
+                outdated = permit.basis  # the basis changed since the answer: ask anew
                 tool = self.tool(name) or tool
             except (Exception, SystemExit) as error:  # a tool may raise anything; the agent is to read of it
                 return ToolReturn(getattr(error, "output", None), classify(error))

@@ -76,7 +76,7 @@ class GuardedRunner(RunnerHooks):
         circuit = CircuitOfUse(self._book, self.circuit(account), self._clock)
         try:
             circuit.enter()
-        except NotBegun as error:  # it opened, or somebody else began to try it, since it was called available
+        except NotBegun as error:  # it opened, or another probe began, since it was chosen
             return AgentResult(failure=msgspec.structs.replace(error.failure, elsewhere=True))
         try:
             result = await self._runner.run(request, host)

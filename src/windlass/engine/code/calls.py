@@ -73,7 +73,7 @@ class Calls:
                 raise asyncio.CancelledError from error
             return self._failed(asked, raised(error), used=meter.used)
         at, step, name = self.clock.now(), self.contact.step.id, self.name(asked.number)
-        # Who only looked can look again; what was done is to be on disk as soon as it can be.
+        # A read can be made again; the result of a change must be on disk soon.
         done = effect is not Effect.NONE
         self.contact.tell(ev.CallFinished(at, step, self.call.attempt, name, value, meter.used), soon=done)
         return Delivery(asked.number, at, value)
@@ -108,7 +108,7 @@ class Calls:
             except ApprovalOutdated:
                 if outdated == basis:
                     raise  # it changes and changes back: no question would help
-                outdated = basis  # what it rests on changed since the answer, and nothing was done: it is asked anew
+                outdated = basis  # the basis changed since the answer, and nothing was done: ask anew
 
     def _tool(self, asked: GuestCall) -> Tool:
         tool = self.origin.caller.tool(asked.tool) if asked.tool in self.granted else None
@@ -133,7 +133,7 @@ class Calls:
                 with off_the_clock(self.tree.wall):
                     use, question = self.name(asked.number), ""
                     if doubtful is not None:
-                        # Each time it is cut off is another question: what allowed it before does not allow it again.
+                        # Each cut-off is a new question: the earlier answer does not allow a repetition.
                         use, question = f"{use} again {doubtful.attempt}", UNKNOWN
                     permit = await caller.allow(asked.tool, asked.arguments, use, question)
         if permit.denied is not None:

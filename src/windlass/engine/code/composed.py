@@ -110,7 +110,7 @@ class ComposedTools:
         self._stamp: object = None
 
     def __call__(self) -> list[Composed]:
-        # The registry asks for each name. What somebody wrote into a file as it stood is seen after a moment.
+        # The registry asks for each name, so the list is reused; an edit of a file in place shows after a moment.
         stamp = self._shelf.stamp()
         if stamp != self._stamp or time.monotonic() - self._seen_at > FRESH:
             self._seen = [Composed(kept, self._desk, self._policy, self._shelf) for kept in self._shelf.all()]

@@ -15,7 +15,7 @@ def program_basis(first: Iterable[Tool | None], tools: Toolbox) -> dict[str, str
     """The programs and grants of the composed tools among these, and of all that they may call in turn."""
     basis: dict[str, str] = {}
     todo = list(first)
-    for tool in todo:  # which grows by what is found
+    for tool in todo:  # the list grows in the loop
         saved = tool.composed if tool is not None else None
         if saved is not None and f"program {saved.name}" not in basis:
             basis[f"program {saved.name}"] = hash_of([saved.source, saved.grants, saved.returns])

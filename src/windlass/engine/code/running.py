@@ -130,7 +130,7 @@ class _Running:
             if error.log:
                 self._call.output("log", error.log)
             if error.trouble in ("thrown", "unhandled"):
-                await self._land()  # what it began it began: how that ends is to be known
+                await self._land()  # calls under way take effect all the same: record their ends
             cause = self._failures.get(error.call) if error.call is not None else None
             raise ToolError.of(failure_of(error, cause)) from error
         finally:

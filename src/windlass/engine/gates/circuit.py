@@ -112,7 +112,7 @@ class CircuitOfUse:
         """It failed with that, or it worked."""
         breaker = self._anew(name)
         if breaker.probing and not self._probes:
-            return  # it began before, and somebody else is finding out how it is now
+            return  # it began before the probe, which alone counts now
         after = breaker.worked() if failure is None else breaker.failed(failure, self._clock.now())
         if after != breaker:
             self._book.keep_breaker(name, after)
@@ -129,7 +129,7 @@ class CircuitOfUse:
         try:
             return self._book.take(f"probe of {name}", _ONE_PROBE, now)
         except JournalError:
-            return 0.0  # nobody can count it: better two probes than none
+            return 0.0  # it cannot be counted: better two probes than none
 
     def _refuse(self, name: str, breaker: Breaker) -> None:
         now = self._clock.now()

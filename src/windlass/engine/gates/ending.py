@@ -37,7 +37,7 @@ def _let_go_of(task: asyncio.Task[Any]) -> None:
     """Nobody waits for it any more: also not `asyncio.run` at its end, which else would never come to one."""
     task.add_done_callback(_heard_out)
     asyncio._unregister_task(task)
-    # That it never ended is said in the log of its step; asyncio itself silences tasks in this way, and has no other.
+    # The step's log says that it never ended; asyncio itself silences tasks in this way, and has no other.
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 

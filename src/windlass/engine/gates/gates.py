@@ -113,7 +113,7 @@ class Gates:
         began = self.clock.now()
         if terms.fallback is None:
             await circuit.probed()
-        circuit.look()  # who would be refused takes no turn from others, and does not wait for one
+        circuit.look()  # a use that would be refused waits for no turn and takes none from others
         async with self._turn(tool, terms):
             self._check_approval(tool, arguments, call, tools)
             circuit.enter()

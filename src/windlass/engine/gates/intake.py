@@ -81,7 +81,7 @@ class Admission:
                 await self._enough(say)
                 await self._place_in_the_home(say)
             except BaseException:
-                self._hand_on()  # or nobody would ever get the place
+                self._hand_on()  # or the place would be lost
                 raise
             self._under_way += 1
         finally:
@@ -130,7 +130,7 @@ class Admission:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._hand_on()  # it came in the very moment that nobody wanted it any more: to the next
+                self._hand_on()  # the turn came in the moment of the cancellation: to the next
             raise
 
     async def _enough(self, say: Callable[[str, str], None]) -> None:

@@ -62,7 +62,7 @@ def manner(gates: Gates, tool: Tool) -> dict[str, Any]:
 def _kept(gates: Gates) -> dict[str, Breaker]:
     try:
         return gates.book.breakers()
-    except OSError:  # a home that can only be read has none: who looks is not to fail for that
+    except OSError:  # a read-only home has none, which is no error for a reader
         return {}
 
 
