@@ -48,7 +48,7 @@ def hash_of(value: Any) -> str:
 
 
 def answer_for(step: StepState, tool: str, arguments: Any) -> Approval | None:
-    """The last answer to the question whether this step may use the tool with these arguments."""
+    """The last answer to this step's request to use the tool with these arguments."""
     for answer in reversed((step.answers or {}).values()):
         if not answer.attempt and answer.digest == digest_of(step.id, tool, arguments, answer.basis):
             return answer

@@ -22,7 +22,7 @@ FAILURES = 5
 FIRST_REST = 30.0
 LONGEST_REST = 600.0
 PROBE_TAKES = 60.0
-"""Seconds after which a probe that nobody has heard of again is taken for failed."""
+"""Seconds after which a probe without a result counts as failed."""
 
 
 class Circuit(StrEnum):

@@ -67,7 +67,7 @@ class BudgetLimit(Protocol):
 
 
 def limit_of(said: BudgetLimit | None, named: BudgetLimit) -> Amount:
-    """A person's word on dollars leaves the limit on tokens as it was; one without a number lifts both."""
+    """The limit after a person's answer: dollars alone leave the tokens as they were; no number lifts both."""
     if said is None:
         return Amount(named.usd, named.tokens)
     if said.usd is None and said.tokens is None:
@@ -111,7 +111,7 @@ class ReservationRefused(NamedTuple):
 
     @property
     def busy(self) -> bool:
-        """There is room once others have settled: wait, and ask again. Never so when nobody holds anything."""
+        """True if there is room once others have settled: wait, and ask again."""
         return self.reserved > 0 and _fits(self.spent, self.wanted, self.limit)
 
 

@@ -320,7 +320,7 @@ class DecisionMade(_Event, frozen=True, tag="decision.made"):
 
 
 class AgentBegan(_Event, frozen=True, tag="agent.began"):
-    """An attempt was given to a runtime, and told exactly this."""
+    """An attempt was given to a runtime, with exactly these prompts."""
 
     step: str
     attempt: int
@@ -380,7 +380,7 @@ class RuntimeFellBack(_Event, frozen=True, tag="runtime.fell_back"):
 
 
 class BudgetAnswered(_Event, frozen=True, tag="budget.answered"):
-    """A person said whether more may be spent."""
+    """A person allowed or refused more spending."""
 
     allow: bool
     by: str

@@ -40,7 +40,7 @@ class Approval:
     seq: int = 0
     """The place of the question in the execution's journal."""
     untold: bool = False
-    """The answer came after that attempt had been stopped: the next one has to be told."""
+    """The answer came after that attempt had been stopped: the next one has to be given it."""
 
 
 class StepState(msgspec.Struct, eq=False):
@@ -142,7 +142,7 @@ class StepState(msgspec.Struct, eq=False):
 
     @property
     def asks(self) -> bool:
-        """Only a person's word lets it go on. A budget that others hold comes free by itself: then there is a time."""
+        """True if it waits for a person's answer. Budget that others hold comes free by itself: then `until` is set."""
         match self.waiting_for:
             case "approval":
                 return self.approval is not None and self.approval.allow is None
@@ -153,5 +153,5 @@ class StepState(msgspec.Struct, eq=False):
 
     @property
     def asks_in_attempt(self) -> bool:
-        """Its agent waits for a person's word on something it wants to do."""
+        """True if its agent waits for a person's answer."""
         return self.waiting_for == "approval" and self.asks and self.approval is not None and self.approval.attempt > 0

@@ -24,7 +24,7 @@ __all__ = ["CheckpointWriter"]
 INTERVAL = 1.0
 """Seconds between two rounds of automatic checkpoints while executions are running."""
 IDLE_LOOK = 0.05
-"""Seconds between looks whether all executions have stopped."""
+"""Seconds between checks if all executions have stopped."""
 MOST_HELD = 500
 """Events that are held in memory until a step ends; with more, the file is extended in the middle of a step."""
 STEP_ENDS = frozenset({AttemptFinished, StepCompleted, StepFailed, StepSkipped})

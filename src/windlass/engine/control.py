@@ -138,7 +138,7 @@ class Control:
         step: str = "",
         by: str = "",
     ) -> None:
-        """Say whether more may be spent: `usd` and `tokens` are the limits of the scope from here on (E3)."""
+        """Allow or refuse more spending: `usd` and `tokens` are the limits of the scope from here on (E3)."""
         if scope not in get_args(ScopeName):
             raise UsageError(f"unknown budget scope {scope!r}: use step, execution, day or month")
         limit = checked_limit(usd, tokens)

@@ -103,7 +103,7 @@ class Driver:
         self._witnesses: list[asyncio.Future[None]] = []
         """Callers that wait until their events are on disk."""
         self._answers: dict[tuple[str, str], asyncio.Future[Answer]] = {}
-        """Agents that wait for a person's word, by step and digest."""
+        """Agents that wait for a person's answer, by step and digest."""
         self._mail: list[Message] = []
         self._caught_up: set[int] = set()
         """Messages that were taken care of at the start, should they be delivered once more."""
@@ -114,7 +114,7 @@ class Driver:
         """`run` has ended: nothing more is launched."""
         self._waker: asyncio.Future[None] | None = None
         self._woken = False
-        """Something happened while nobody waited for it (during a commit): it is not waited for again."""
+        """Something happened during a commit: the next wait returns at once."""
         self._open = open_questions(state)
         """Entries of this execution in the journal's index of open questions."""
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -186,7 +186,7 @@ class Driver:
             self._wake()
 
     def catch_up(self, message: Message) -> None:
-        """A message that nobody read before the last driver died. A resume answers an old pause."""
+        """Take a message that the last driver did not read before it died. A resume answers an old pause."""
         if message.body.get("kind") in ("pause", "interrupt"):
             self.answered(message)
         else:
@@ -304,7 +304,7 @@ class Driver:
         self._loop.call_later(self._performer.grace + ABANDON_AFTER, self._leave_behind, step, attempt)
 
     def _leave_behind(self, step: str, attempt: int) -> None:
-        """A tool that does not stop when told to must not keep the execution from standing still."""
+        """Count an attempt as ended if its tool ignores the stop: it must not keep the execution from pausing."""
         current = self.state.steps.get(step)
         said = any(end.step == step for end in self._ended)
         if step in self._stopping and not said and current is not None and current.attempts == attempt:
@@ -413,7 +413,7 @@ class Driver:
                     self._record(event)
 
     def _take_heard(self) -> None:
-        """Neighbouring pieces of the same stream become one event; of a step's usage the last word counts."""
+        """Join neighbouring pieces of the same stream into one event; of a step's usage only the last report counts."""
         heard, self._heard = self._heard, []
         self._flush_timer = None
         for _, together in groupby(heard, key=_what_it_adds_to):

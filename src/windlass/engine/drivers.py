@@ -61,7 +61,7 @@ class LocalDrivers(Drivers):
         return len(self._drivers)
 
     def alive(self, head: Head | State) -> bool:
-        """Tell whether the process that it names as its driver is still there for it."""
+        """True if the process named as its driver still drives it."""
         # This process lives, but it may no longer drive the execution.
         return head.id in self._drivers if head.driver == self._name else self.journal.alive(head.driver)
 

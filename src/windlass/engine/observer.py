@@ -61,11 +61,11 @@ class Drivers:
         self.commits = Commits()
 
     def driven(self, head: Head | State) -> bool:
-        """Tell whether a living process drives it."""
+        """True if a living process drives it."""
         return head.status == ExecutionStatus.RUNNING and self.alive(head)
 
     def alive(self, head: Head | State) -> bool:
-        """Tell whether the process that it names as its driver is still there for it."""
+        """True if the process named as its driver lives."""
         return self.journal.alive(head.driver)
 
     def task(self, execution: str) -> asyncio.Task[State] | None:
@@ -208,7 +208,7 @@ class Observer:
 
     @contextmanager
     def _commits_of(self, execution: str) -> Iterator[asyncio.Event]:
-        """Set an event with each commit of the execution here; subscribed only while somebody follows one."""
+        """Set an event with each commit of the execution here; subscribed only while it is followed."""
         news = asyncio.Event()
         if not self._followers:
             self._unsubscribe = self._drivers.commits.subscribe(self._wake_followers)

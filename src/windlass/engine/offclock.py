@@ -1,4 +1,4 @@
-"""The time that a person takes to answer is nobody else's."""
+"""Stop a timeout's clock while a person takes time to answer."""
 
 from __future__ import annotations
 

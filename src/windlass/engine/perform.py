@@ -79,7 +79,7 @@ class Outcome(msgspec.Struct, frozen=True):
     value: Any = None
     failure: Failure | None = None
     cut_off: bool = False
-    """It was ended from outside, so that nobody saw whether it took effect."""
+    """It was ended from outside, so that its outcome is unknown."""
     held: Held | None = None
     """It stands before a closed gate."""
     outdated: tuple[str, ...] = ()
@@ -220,7 +220,7 @@ class Performer:
 
 
 def _of_use(approved: Basis, step: StepState) -> tuple[Basis, tuple[str, ...]]:
-    """The part of the basis that is about the use of the tool; and whether the step was edited since."""
+    """The part of the basis that is about the use of the tool; and the changes if the step was edited since."""
     label = f"step {step.spec.id}"
     now = {label: step_hash(step.spec)}
     rest = {name: mark for name, mark in approved.items() if name != label}

@@ -71,7 +71,7 @@ class Journal(Protocol):
         ...
 
     def alive(self, driver: str) -> bool:
-        """Tell whether that driver's process still runs, anywhere on this machine."""
+        """True if that driver's process still runs, anywhere on this machine."""
         ...
 
     async def append(

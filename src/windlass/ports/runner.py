@@ -85,7 +85,7 @@ class Permissions:
 
 
 class ToolSpec(NamedTuple):
-    """A tool of the engine, as a model is told of it."""
+    """A tool of the engine, as described to a model."""
 
     name: str
     description: str

@@ -53,14 +53,14 @@ class Health:
 
 
 class Answer(NamedTuple):
-    """A person's word, or the policy's, on something an agent wants to do."""
+    """The answer of a person, or of the policy, to an agent's request."""
 
     allow: bool
     note: str = ""
 
 
 class PersonAnswer(NamedTuple):
-    """A person's word on one use of a tool."""
+    """A person's answer on one use of a tool."""
 
     allow: bool
     note: str
@@ -110,7 +110,7 @@ class Contact(Protocol):
 
 
 def _silent(stream: str, text: str) -> None:
-    """Output nobody asked for."""
+    """Drop output."""
 
 
 class Call(msgspec.Struct, kw_only=True, eq=False):
@@ -305,7 +305,7 @@ class Tool(ABC):
 
 
 async def health_of(tool: Tool) -> Health | None:
-    """The tool's health; one whose `health` raises is not well."""
+    """The tool's health; not ok if `health` raises."""
     try:
         return await tool.health()
     except Exception as error:  # the tool may be anybody's

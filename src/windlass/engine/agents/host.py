@@ -25,7 +25,7 @@ LONGEST_INPUT = 8 * 1024
 """Bytes of a tool's input that are kept with the note that it was used; approvals keep all of it."""
 LONGEST_SUMMARY = 300
 LAST_REPLY = 0.3
-"""Seconds that a turn has to end by itself after the reply that passed the budget, before it is told to."""
+"""Seconds that a turn has to end by itself after the reply that passed the budget, before it is stopped."""
 
 
 class EngineHost:

@@ -43,7 +43,7 @@ LEAST = {"usd": 0.001, "tokens": 1}
 MARGIN = 1.25
 """By how much the next call may be dearer than the dearest so far."""
 LOOK_AGAIN = 0.5
-"""Seconds between looks at whether others have settled."""
+"""Seconds between tries while others hold the room."""
 LOOK_LATER = 60.0
 """The same when one of them waits for a person."""
 LOOKS_FOR_THE_DEAD = 20
@@ -88,7 +88,7 @@ class BudgetReservation:
         return _plus(Amount(known_part(self.used), _tokens(self.used)), self.assumed)
 
     def scopes(self) -> list[Scope]:
-        """The limits that hold for this attempt; a person's later word comes before the plan's and the settings'."""
+        """The limits that hold for this attempt; a person's later answer comes before the plan's and the settings'."""
         state, step, now = self.contact.state, self.contact.step, self.clock.now()
         allowed, execution = state.allowed, self.charge.execution
         whole = step.parent or step  # the items of a step share its limit

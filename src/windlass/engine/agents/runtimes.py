@@ -94,7 +94,7 @@ class GuardedRunner(RunnerHooks):
         return result
 
     def _forget_older(self, account: str) -> None:
-        """Close the breaker that an earlier version kept for the runtime as a whole: nobody else would."""
+        """Close the breaker that an earlier version kept for the runtime as a whole: nothing else does."""
         if account and self._book.breaker(self.circuit("")) != Breaker():
             self._book.keep_breaker(self.circuit(""), Breaker())
 

@@ -23,7 +23,7 @@ __all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of", "refuse_unreadable"]
 
 
 TYPES_AT_MOST = 12_000
-"""Characters of declarations that an agent is told at once; with more, it is told to search."""
+"""Characters of declarations in an agent's prompt; with more, it is advised to search."""
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -19,7 +19,7 @@ from windlass.ports import GateStore, Rate
 __all__ = ["CircuitOfUse", "NotBegun", "TookTooLong", "cancelled"]
 
 MOST_BREAKERS = 1_000
-"""Kept at a time. Hosts that fail are without number: those that are closed, or rested longest, are forgotten first."""
+"""Breakers kept at a time, as any number of hosts may fail: closed ones and the oldest are forgotten first."""
 LOOK_AGAIN, LOOKS = 0.05, 100
 """Seconds between two looks at a probe, and the number of looks before a waiting use is refused for now."""
 _ONE_PROBE = Rate(1, FIRST_REST)
@@ -29,7 +29,7 @@ _ADVICE = ("windlass tools check tells how it is", "name a substitute in your se
 
 
 class TookTooLong(ToolError):
-    """The tool's own time was over: nobody saw whether it took effect."""
+    """The tool's own timeout was over: its outcome is unknown."""
 
 
 class NotBegun(ToolError):
@@ -61,7 +61,7 @@ class CircuitOfUse:
             await asyncio.sleep(LOOK_AGAIN)
 
     def look(self) -> None:
-        """Raises NotBegun while it is open, or while somebody else tries it."""
+        """Raises NotBegun while it is open, or while another use probes it."""
         if self._name is not None:
             self._refuse(self._name, self._book.breaker(self._name))
 

@@ -34,7 +34,7 @@ async def to_its_end(use: Coroutine[Any, Any, Any], grace: float, left_behind: C
 
 
 def _let_go_of(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for it any more: also not `asyncio.run` at its end, which else would never come to one."""
+    """Abandon the task: `asyncio.run` does not wait for it either, which else would never end."""
     task.add_done_callback(_heard_out)
     asyncio._unregister_task(task)
     # The step's log says that it never ended; asyncio itself silences tasks in this way, and has no other.

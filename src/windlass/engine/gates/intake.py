@@ -54,7 +54,7 @@ class Admission:
         self._waiting_for_home = 0
 
     def enter(self) -> bool:
-        """One more attempt is under way, if nothing is against it; else somebody has to `wait` first."""
+        """Admit an attempt at once, if nothing holds it back; False: call `wait` first."""
         if (
             self._waiting
             or self._taken >= self._most
@@ -198,7 +198,7 @@ class Admission:
 
 
 def free_memory() -> int | None:
-    """Bytes that could be had without swapping; None where nobody tells."""
+    """Bytes available without swapping; None if unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:

@@ -12,7 +12,7 @@ from windlass.settings import ToolSettings
 __all__ = ["PLAIN", "TermsOfUse"]
 
 PLAIN = Terms()
-"""Of a tool of which nobody says anything; always this very object."""
+"""Terms of a tool without any; always this very object."""
 
 _NAMES = [field.name for field in fields(Terms)]
 

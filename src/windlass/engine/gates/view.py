@@ -25,7 +25,7 @@ def breakers(gates: Gates) -> dict[str, dict[str, Any]]:
 
 
 def open_breakers(gates: Gates) -> dict[str, dict[str, Any]]:
-    """Those that are not closed."""
+    """Breakers that are open or half open, by name."""
     return {name: told for name, told in breakers(gates).items() if told["circuit"] != Circuit.CLOSED}
 
 
@@ -50,7 +50,7 @@ def told_line(name: str, told: dict[str, Any]) -> str:
 
 
 def manner(gates: Gates, tool: Tool) -> dict[str, Any]:
-    """On which terms the tool is used, and its breaker; null where it has none of its own."""
+    """The terms of the tool, and its breaker; null where it has none of its own."""
     try:
         circuit = tool.circuit({})
     except Exception:  # which it is depends on the arguments, or the tool is anybody's
