@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from windlass.errors import PlanInvalid, Problem
 from windlass.plan import yaml_tokens
-from windlass.plan.yamlread import MAX_DEPTH, Document, Place, plain, read
+from windlass.plan.yamlread import MAX_DEPTH, Document, FilePosition, plain, read
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"])
@@ -317,9 +317,9 @@ def test_keys_and_items_are_found_where_they_stand(language: str, text: str) -> 
 
 def test_what_has_no_place_of_its_own_is_found_by_what_is_around_it() -> None:
     document = read("a: &x {b: 1}\nc:\n  <<: *x\n")
-    assert document.locate(("c", "b")) == Place(2, 1)
-    assert document.locate(("c", "nothing", 3)) == Place(2, 1)
-    assert document.locate(("nothing",)) == Place(1, 1)
+    assert document.locate(("c", "b")) == FilePosition(2, 1)
+    assert document.locate(("c", "nothing", 3)) == FilePosition(2, 1)
+    assert document.locate(("nothing",)) == FilePosition(1, 1)
 
 
 # ── Against PyYAML and json ──────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ import windlass as library
 from windlass import Plan, Step
 from windlass.core import events as ev
 from windlass.core.breaker import FAILURES, Breaker
-from windlass.engine.agents.runtimes import Guarded
+from windlass.engine.agents.runtimes import GuardedRunner
 from windlass.engine.gates.memory import MemoryGateStore
 from windlass.journal.gatebook import SqliteGateStore
 from windlass.runners.claude.command import account as of_claude
@@ -117,9 +117,9 @@ async def test_c4_a_breaker_that_was_kept_for_a_whole_runtime_is_readable_and_go
     book = SqliteGateStore(tmp_path / "gates.db")
     book.keep_breaker("runtime cli", Breaker(5, 1, 9e9, because="down"))
     assert set(book.breakers()) == {"runtime cli"}
-    guarded = Guarded(Known(name="cli"), book, FakeClock())
+    guarded = GuardedRunner(Known(name="cli"), book, FakeClock())
     assert guarded.resting("anthropic") is None
     guarded._forget_older("anthropic")
     assert book.breakers() == {}
     book.close()
-    assert Guarded(ScriptedRunner(name="cli"), MemoryGateStore(), FakeClock()).account("any", {}) == ""
+    assert GuardedRunner(ScriptedRunner(name="cli"), MemoryGateStore(), FakeClock()).account("any", {}) == ""
