@@ -2,8 +2,8 @@
 
 The rest of Windlass uses `Supervisor`; `containment` describes for `doctor` and the docs how far its ownership reaches
 on this machine. Two mechanisms stand behind it, with one and the same behaviour as far as each can:
-`warden_client.Keeping` (Linux: a warden process and a keeper for each command) and `group.Grouping` (elsewhere).
-This package knows nothing of steps, runners or tools, and has no limits of time: callers call `stop`. Limits of
+`warden_client.WardenSupervision` (Linux: a warden process, a keeper for each command) and `group.Grouping` (elsewhere).
+This package knows nothing of steps, runners or tools, and has no time limits: callers use `stop`. Limits of
 memory, computing and processes (`limits`) are held where the tree is owned, for only there it is known whole.
 """
 
