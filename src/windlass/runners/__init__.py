@@ -20,7 +20,7 @@ __all__ = ["RunnerDeps", "import_in_background"]
 
 @dataclass(frozen=True, slots=True)
 class RunnerDeps:
-    """What the engine gives a runner."""
+    """Dependencies that the engine gives a runner."""
 
     supervisor: Supervisor
     """Starts its processes, and ends them."""
@@ -35,10 +35,9 @@ class RunnerDeps:
 
 
 def import_in_background(*modules: str) -> None:
-    """Begin to import these, which takes seconds; whoever imports one of them meanwhile waits for it.
+    """Import slow modules in a thread; another import of one of them meanwhile waits for it.
 
-    The thread is a daemon, so that a plan that ends before it has needed them does not wait for them. What cannot be
-    imported is the first run's to report.
+    The thread is a daemon, so that a plan that ends early does not wait for it. The first run reports import errors.
     """
 
     def load() -> None:

@@ -99,7 +99,7 @@ def failure(
     retry_after: float | None = None,
     resets_at: float | None = None,
 ) -> Failure:
-    """The failure that an ending is. `advice` is what the runtime itself adds, and comes first."""
+    """Return the failure for an ending. `advice` is the runtime's own and comes first."""
     meaning = ENDINGS[ending]
     return Failure(
         meaning.category,

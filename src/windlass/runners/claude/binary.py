@@ -1,7 +1,7 @@
-"""Which `claude` there is, and whether it is one that works.
+"""Find the `claude` to run and check that it works.
 
 The user's setting comes first, then `claude` on PATH, then the one that the claude-agent-sdk wheel carries; a setting
-that does not work is said to be so and never passed over. Nothing of the SDK is imported to find it.
+that does not work is an error and never passed over. Nothing of the SDK is imported to find it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MINIMUM = (2, 0, 0)
 """Older ones do not speak the protocol of the SDK."""
 ON_PATH = "on PATH"
 VERBATIM = (2, 1, 248)
-"""Older ones expand @paths and slash commands in every prompt, also in text that nobody typed."""
+"""Older ones expand @paths and slash commands in every prompt, also in generated text."""
 
 _NEEDS_SDK = "pip install 'windlass[agents]'"
 
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"\s*(\d+)\.(\d+)\.(\d+)\S*\s+\(Claude Code\)")
 class Binary(NamedTuple):
     path: str
     origin: str
-    """Where it was found, in a person's words."""
+    """The place where it was found, in a person's words."""
     version: tuple[int, int, int]
 
     @property
@@ -52,14 +52,14 @@ class Binary(NamedTuple):
 
 
 class Binaries:
-    """Finds the binary and remembers what a file has said of its version, until the file changes."""
+    """Finds the binary and remembers its version until the file changes."""
 
     def __init__(self, supervisor: Supervisor, path: str | None, env: Mapping[str, str]) -> None:
         self._supervisor, self._path, self._env = supervisor, path, env
         self._known: dict[tuple[str, int, int], tuple[int, int, int]] = {}
 
     def installed(self) -> Health:
-        """Whether there is a binary at all; it is not started."""
+        """Check that there is a binary, without starting it."""
         located = self._located()
         return located if isinstance(located, Health) else Health(True, located[0])
 
@@ -92,7 +92,7 @@ class Binaries:
         return binary
 
     async def logged_in(self, binary: Binary) -> bool:
-        """What the program itself says; True where it cannot say it, as older ones."""
+        """Ask the program if it is logged in; True for older ones, which cannot say."""
         said = await self._said(binary.path, binary.origin, "auth", "status", "--json")
         if isinstance(said, Health):
             return True
@@ -130,7 +130,7 @@ class Binaries:
         return Health(False, _strange(f"{path} ({origin})", text, ended), f"try it: {path} --version")
 
     async def _said(self, path: str, origin: str, *arguments: str) -> tuple[str, Exit] | Health:
-        """What it prints when asked, and how it ended; or why it cannot be asked."""
+        """Run the binary and return its output and exit, or why it cannot run."""
         where, command = f"{path} ({origin})", " ".join(arguments)
         process: Process | None = None
         try:

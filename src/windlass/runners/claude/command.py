@@ -1,12 +1,11 @@
-"""The command line and the environment of one turn: what the request asks for, in the words of `claude`.
+"""The command line and the environment of `claude` for one request.
 
 Values are bound to their flags with `=`, so that none can be taken for a flag of its own. The prompt goes through
 stdin and the system part through a file: neither has a limit of length there, and neither is seen in a process list.
 
-The environment is an allow-list on top of what the request carries. Credentials and addresses of the model API are
-passed on because the user set them for Claude Code; everything else of the engine stays with the engine. What another
-Claude Code has set for its own children (Windlass may be one of them) is left out, or ours would take itself for a part
-of that session.
+The environment is an allow-list on top of the request's own variables. Credentials and addresses of the model API are
+passed on because the user set them for Claude Code; everything else of the engine stays with the engine. Variables that
+another Claude Code sets for its children (Windlass may be one) are left out, or ours would join that session.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from windlass.ports import AgentRequest, Permissions, account_name
 __all__ = ["ClaudeCommand", "account", "command_for", "credentials", "for_child", "only_within", "probing"]
 
 _RULE = re.compile(r"[A-Za-z][\w-]*(\(.*\))?", re.DOTALL)
-"""`Read`, `Bash(git log:*)`, `mcp__github__get_issue`: how the runtime names tools and uses of them."""
+"""The runtime's names for tools and uses of them: `Read`, `Bash(git log:*)`, `mcp__github__get_issue`."""
 
 _ELSEWHERE = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
-"""Nobody sits in front of it to choose an answer, and nothing of it is left to be woken: the model must not count on
-either. What needs a person goes through the permissions."""
+"""Tools that cannot work here: no person is at its screen, and no process is left to wake up. Permissions are the way
+to ask a person."""
 
 
 class ClaudeCommand(NamedTuple):
     arguments: list[str]
     adjustments: tuple[str, ...]
     unheeded: bool = False
-    """There are denials that the runtime cannot be told of: each use is then put to the host, who knows them."""
+    """Some denials cannot be given to the runtime: the host, which knows them, is then asked about each use."""
 
 
 def command_for(request: AgentRequest, *, session: str) -> ClaudeCommand:
-    """The arguments, and what of the request they cannot say. Writes the system part to the scratch folder."""
+    """Return the arguments and the parts of the request left out. Writes the system part to the scratch folder."""
     limited = only_within(request.permissions)  # is stronger than a rule that allows all of such a tool
     allowed = (rule for rule in request.permissions.allow if rule not in limited)
     allow, strange = _rules((*allowed, *_within(request.permissions)))
@@ -71,7 +70,7 @@ def command_for(request: AgentRequest, *, session: str) -> ClaudeCommand:
 
 
 def only_within(permissions: Permissions) -> dict[str, str]:
-    """Tools that a role has for some uses alone (`Bash(git log:*)`), and for which."""
+    """Return the tools that a role has for some uses only (`Bash(git log:*)`), with those uses."""
     patterns = [
         tool for tool in permissions.tools or () if "(" in tool and _name(tool) not in (permissions.tools or ())
     ]
@@ -80,7 +79,7 @@ def only_within(permissions: Permissions) -> dict[str, str]:
 
 
 def _within(permissions: Permissions) -> list[str]:
-    """Where everything is allowed, the runtime decides by these rules, and what they do not cover comes to us."""
+    """Return rules for the limited tools in mode `allow`; the runtime asks us about uses beyond them."""
     if permissions.mode != "allow":
         return []
     limited = only_within(permissions)
@@ -97,7 +96,7 @@ def _rules(rules: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _only(tools: tuple[str, ...]) -> list[str]:
-    """These tools and no others. MCP servers' tools are no built-in ones: without one in the list, no server at all."""
+    """Allow these tools and no others. MCP servers are started only if the list names a tool of one."""
     names = list(dict.fromkeys(map(_name, tools)))
     builtin = [name for name in names if not name.startswith("mcp__")]
     strict = [] if len(builtin) < len(names) else ["--strict-mcp-config"]
@@ -128,7 +127,7 @@ _OUTER = (
     "CLAUDE_PLUGIN_",
     "CLAUDE_PROJECT_DIR",
 )
-"""How the names begin that a Claude Code sets for its own children, hooks and servers."""
+"""Prefixes of the variables that a Claude Code sets for its own children, hooks and servers."""
 _BASE = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "USER", "LOGNAME", "SHELL")
 
 _DEFAULTS = {
@@ -144,7 +143,7 @@ _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN",
 
 
 def for_child(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:
-    """The environment of one `claude`. What the request says wins over what the engine has."""
+    """Return the environment of one `claude`. The request's variables win over the engine's."""
     return {**_DEFAULTS, **_picked(engine), **request, **_SET}
 
 
@@ -154,7 +153,7 @@ def probing(engine: Mapping[str, str]) -> dict[str, str]:
 
 
 def credentials(engine: Mapping[str, str]) -> bool:
-    """Whether a key or a login is to be seen without asking the program, which alone can look into a keychain."""
+    """Return True if a key or a login is visible without asking the program. Only the program can read a keychain."""
     if any(engine.get(name) for name in _KEYS):
         return True
     home = engine.get("CLAUDE_CONFIG_DIR") or os.path.join(engine.get("HOME", ""), ".claude")

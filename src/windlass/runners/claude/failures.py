@@ -1,7 +1,7 @@
-"""What the end of a turn means: a success, an interruption, or a `Failure` with the next thing to do (C3, A7).
+"""Classify the end of a turn: a success, an interruption, or a `Failure` with advice (C3, A7).
 
 The result's `is_error` decides, never its subtype or the exit code: an API error says "success", an interrupt exits
-with 0. Without a result, the way the process ended is all there is.
+with 0. Without a result, the exit of the process decides.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _STATUSES = {
     "model_not_found": 404,
     "invalid_request": 400,
 }
-"""What the runtime's word for an error means where it does not tell the status."""
+"""HTTP status for each error word of the runtime, for errors without one."""
 
 _KEPT = {"session_kept": True}
-"""What was said so far is sound: once a person has corrected what was wrong, the conversation can go on."""
+"""The conversation is intact: it can go on once a person has fixed the cause."""
 LIMIT_WAIT = 60.0
 """Seconds before it is tried again after a rate limit of unknown length."""
 _DOCTOR = "look at it with: windlass doctor"
@@ -43,12 +43,12 @@ class Verdict(NamedTuple):
 
 
 def cut_off(result: Mapping[str, Any] | None) -> bool:
-    """Whether an answer was on its way when the turn ended: what it cost is in no figure."""
+    """Return True if an answer was cut off by the end of the turn: no figure includes its cost."""
     return result is None or result.get("terminal_reason") == "aborted_streaming"
 
 
 def of_result(result: Mapping[str, Any], listener: MessageListener, *, now: float) -> Verdict:
-    """What a result means."""
+    """Classify a result."""
     text = _words(result)
     if result.get("stop_reason") == "refusal":
         return Verdict(_refused(text))
@@ -110,7 +110,7 @@ def _words(result: Mapping[str, Any]) -> str:
 
 
 def without_result(wire: ClaudeWire, ended: Exit, listener: MessageListener) -> Failure:
-    """What it means that the runtime is gone and has not said what came of it."""
+    """Return the failure of a runtime that ended without a result."""
     stderr, garbage = str(wire.stderr), str(wire.garbage)
     said = f"; it says: {stderr[-600:]}" if stderr else ""
     if wire.flood:

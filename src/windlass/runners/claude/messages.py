@@ -1,7 +1,7 @@
-"""What comes over the wire, as the host is told of it: text, tools, usage, notes; and what the end is judged by.
+"""Messages of the runtime, passed on to the host as text, tools, usage and notes, and kept to judge the end.
 
-`MessageListener.hear` takes one message as the runtime wrote it. Nothing in here trusts its shape: what is missing or
-of another type is passed over, because a newer runtime may say things this one does not know.
+`MessageListener.hear` takes one message as the runtime wrote it. Its shape is not trusted: fields that are missing or
+of another type are skipped, because a newer runtime may send messages that are unknown here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windlass.runners.claude.spending import TurnSpending, count
 __all__ = ["MessageListener", "summarise"]
 
 MOST_TEXT = 1 << 20
-"""Characters kept of what was said before a failure: the last ones."""
+"""Characters of the text before a failure that are kept, from its end."""
 _LINE = 200
 _TELLING = (
     "file_path",
@@ -30,11 +30,11 @@ _TELLING = (
     "description",
     "prompt",
 )
-"""What of a tool's input a person wants to see, most telling first."""
+"""Fields of a tool's input to show to a person, most useful first."""
 
 
 def summarise(input: Any) -> str:
-    """One line about what a tool is used on."""
+    """Return one line about the input of a tool."""
     given = _table(input)
     chosen = next((given[name] for name in _TELLING if isinstance(given.get(name), str) and given[name]), "")
     line = " ".join(chosen.split())
@@ -43,7 +43,7 @@ def summarise(input: Any) -> str:
 
 class MessageListener:
     def __init__(self, host: Host, spending: TurnSpending, session: str) -> None:
-        """`session` is what the host knows already."""
+        """`session` is the id that the host knows already."""
         self._host, self._spending, self._told = host, spending, session
         self.over = asyncio.Event()
         """The runtime has given its result, and no further turn is to come."""
@@ -55,14 +55,14 @@ class MessageListener:
         self.error_kind = ""
         """The runtime's own word for the last error of the API: `rate_limit`, `max_output_tokens`, …"""
         self.resets_at: float | None = None
-        """When the quota comes back that a request was rejected for."""
+        """Time at which the used-up quota comes back."""
         self.adjustments: list[str] = []
         self.denied: set[str] = set()
         """Uses of tools whose denial was told already, by their ids."""
         self.background: list[str] = []
         """Commands that still run in the background."""
         self.last = "before it said anything"
-        """When that is: what it did last, for the words about an end that came from outside."""
+        """Its last activity ("while it was …"), for the message about an end from outside."""
         self._state: str | None = None
         self._said: list[str] = []
         self._length = 0
@@ -74,7 +74,7 @@ class MessageListener:
 
     @property
     def said(self) -> str:
-        """What the agent said so far. A message that was cut off and said again counts once."""
+        """The agent's text so far. A message that was cut off and repeated counts once."""
         return "\n".join(filter(None, (*self._said, self._unfinished)))
 
     @property
@@ -106,7 +106,7 @@ class MessageListener:
                 pass  # the tools' results, and what later versions say
 
     def deny(self, use: str, tool: str, input: Any, reason: str = "") -> None:
-        """A tool was not used that the agent wanted to use."""
+        """Report a denied use of a tool."""
         if use not in self.denied:
             self.denied.add(use)
             why = f": {reason}" if reason else ""
@@ -181,7 +181,7 @@ class MessageListener:
             while self._length > MOST_TEXT and len(self._said) > 1:
                 self._length -= len(self._said.pop(0))
 
-    # -- what the runtime says about itself ------------------------------------------------------------
+    # -- the runtime's own state -----------------------------------------------------------------------
 
     def _system(self, message: Mapping[str, Any]) -> None:
         match message.get("subtype"):

@@ -1,9 +1,9 @@
-"""What a turn used: counted live from the messages, and billed by the runtime's own figures at its end (E1, E2).
+"""Usage of a turn: counted live from the messages, and billed by the runtime's own figures at its end (E1, E2).
 
 The live count knows each call to the model by its message id, so that nothing counts twice. The runtime's figures of
 one result (`model_usage_since_last_result`) count everything, subagents too; its other totals go on over a resume and
 are never billed. A model without a price has a made-up one there: then our prices are asked. An answer that was cut
-off is missing from them, and nobody counted what had come of it: then the cost is at least that of the others.
+off is missing from them, and its tokens are unknown: then the cost is at least that of the others.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TurnSpending:
         return self._seen.usage(self._calls.values(), "prices", model)
 
     def bill(self, result: Mapping[str, Any]) -> None:
-        """Add what the runtime says one result took."""
+        """Add the runtime's figures of one result."""
         models = result.get("model_usage_since_last_result")
         if not isinstance(models, dict) and not self._resumed and self._billed is None:
             models = result.get("modelUsage")  # an older one: of the whole session, which is this turn alone
@@ -94,12 +94,12 @@ class TurnSpending:
                 self._billed[more.model] = _Spent(more.model, known.counts.plus(more.counts), usd)
 
     def final(self, *, cut_off: bool) -> Usage:
-        """What the turn took. `cut_off`: an answer was on its way when it ended."""
+        """Return the turn's usage. `cut_off`: an answer was on its way when it ended."""
         if not self.asked and not self._calls:
             return Usage(usd=0.0, source="runtime")  # it never came to that
         billed = list((self._billed or {}).values())
         counts = functools.reduce(Counts.plus, (spent.counts for spent in billed), Counts())
-        if cut_off:  # nobody counted what of the answer had come by then
+        if cut_off:  # the tokens of the cut-off answer are unknown
             seen = self.live()
             return msgspec.structs.replace(seen, usd=None, source="unknown", at_least=known_part(seen))
         if self._billed is None or self._seen.tokens_in > counts.tokens_in:
@@ -110,7 +110,7 @@ class TurnSpending:
         return counts.usage([self._estimate(spent) for spent in billed], "prices", most.model)
 
     def _estimate(self, billed: _Spent) -> _Spent:
-        """What a model took that the runtime has no price for: call by call where all of them were seen."""
+        """Price a model that the runtime has no price for, call by call if all of them were seen."""
         if billed.usd is not None:
             return billed
         calls = [call for call in self._calls.values() if call.model == billed.model]
@@ -123,7 +123,7 @@ class TurnSpending:
 
 
 class _Spent(NamedTuple):
-    """What one call or one model took."""
+    """Tokens and cost of one call or one model."""
 
     model: str
     counts: Counts = Counts()

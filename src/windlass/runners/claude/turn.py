@@ -1,7 +1,7 @@
 """One turn of Claude Code, from its start to the end of its last process.
 
-The SDK holds the conversation (`ClaudeSDKClient`) over our wire; the process tree is the supervisor's. Whatever happens
-in between, `run` ends the tree before it returns or raises, and gives a result for everything but a cancellation.
+The SDK holds the conversation (`ClaudeSDKClient`) over our wire; the process tree is the supervisor's. `run` always
+ends the tree before it returns or raises, and gives a result for everything but a cancellation.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class ClaudeTurn:
         )
 
     async def _may_use(self, tool: str, input: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
-        """What the runtime may not decide by itself: everything that is not read-only and in no list."""
+        """Decide a use that the runtime may not decide by itself: one that is not read-only and in no list."""
         from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 
         permissions = self._request.permissions
@@ -182,7 +182,7 @@ class ClaudeTurn:
         self._listener.deny(context.tool_use_id or "", tool, input, note)
         return PermissionResultDeny(message=note or "denied")
 
-    # -- what came of it -------------------------------------------------------------------------------
+    # -- the result ------------------------------------------------------------------------------------
 
     def _result(self, mishap: Failure | None, ended: Exit | ProcessLost | None, duration: float) -> AgentResult:
         heard, result = self._listener, self._listener.result

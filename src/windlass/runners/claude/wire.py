@@ -1,8 +1,8 @@
 """The wire to one `claude`: the SDK's `Transport` over a process that we own (A8).
 
 The SDK speaks the control protocol (permissions, interrupt) over it and starts nothing itself. All other messages go,
-as they came, to `hear`: the SDK's own message classes leave out what we bill by. Lines have no limit that an agent's
-JSON could reach; what is no JSON, or never ends, is counted and ends the wire.
+as they came, to `hear`: the SDK's own message classes lack the figures for billing. The limit of a line is beyond any
+JSON of an agent; output that is no JSON, or never ends, is counted and ends the wire.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ClaudeWire:
         self.ended = asyncio.Event()
         """Nothing more will be heard."""
         self.flood = ""
-        """Why we stopped listening, if we did."""
+        """Reason to stop reading; empty while it is read."""
         self.error: Exception | None = None
-        """What `hear` raised."""
+        """Exception that `hear` raised."""
         self.spoke = False
         """It has said something that may be the protocol."""
         self.garbage = Tail(400)
@@ -62,14 +62,14 @@ class ClaudeWire:
         self._total = 0
         self._draining: asyncio.Task[None] | None = None
 
-    # -- what the SDK calls ------------------------------------------------------------------------
+    # -- called by the SDK -------------------------------------------------------------------------
 
     async def connect(self) -> None:
         spawning = asyncio.ensure_future(self._spawn())
         try:
             self.process = await asyncio.shield(spawning)
         except asyncio.CancelledError:
-            # It may run already: take hold of it, so that whoever cancels can wait for its end.
+            # It may run already: keep a reference, so that the cancelling code can wait for its end.
             with suppress(SpawnError):
                 self.process = await spawning
             raise
@@ -106,7 +106,7 @@ class ClaudeWire:
     def is_ready(self) -> bool:
         return self.process is not None and not self.ended.is_set()
 
-    # -- what the turn calls -----------------------------------------------------------------------
+    # -- called by the turn ------------------------------------------------------------------------
 
     def hang_up(self) -> None:
         """The end of the input: it writes its session down and ends."""

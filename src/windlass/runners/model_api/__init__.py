@@ -1,12 +1,12 @@
 """The runtime `cli`: Windlass's own loop on a model API, with the engine's own tools (A4). It needs no other program.
 
 - `runner`: the port, and one run;
-- `target`: which model, where, with which key; pure, and told to the user before anything is called;
-- `wire`: the only file that speaks with a model: one request, streamed, and what it used;
-- `conversation`: what was said so far, durable after every reply and every tool's result;
+- `target`: the model, its address and its key; pure, and shown to the user before anything is called;
+- `wire`: the only file that speaks with a model: one request, streamed, and its usage;
+- `conversation`: the messages so far, durable after every reply and every tool's result;
 - `toolbox`: the tools' names as model APIs allow them, arguments in, results out, marked as data;
 - `loop`: reply, tools, reply, … until the model is done or a limit is reached;
-- `failures`: what an exception of the model clients means.
+- `failures`: exceptions of the model clients as failures.
 
 `pydantic_ai` takes 2.6 s to import, so every import of it stands inside a function, and `prepare` begins it early.
 """

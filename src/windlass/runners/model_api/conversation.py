@@ -1,10 +1,10 @@
-"""What was said so far, in a file that survives the process (`conversation.json` in the step's scratch folder).
+"""The conversation, in a file that survives the process (`conversation.json` in the step's scratch folder).
 
     {"format": "windlass.conversation", "version": 1, "session": "…", "begun": ["…"], "messages": […]}
 
 It is written under another name, fsynced and renamed, after every reply and after every tool's result: a reader finds
 a whole one or none. `begun` names the uses of tools that must not be repeated and were begun: one that has no result
-when the file is read again was under way when the process was stopped, and nobody saw what came of it.
+when the file is read again was under way when the process was stopped, and its outcome is unknown.
 `messages` are pydantic_ai's own, which are the same for every provider.
 """
 
@@ -82,10 +82,10 @@ class Conversation:
             raise Lost(f"{path} is damaged: {str(error).splitlines()[0]}") from error
         return cls(folder, session, messages, begun)
 
-    # -- what is said ------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
     def prompt(self, text: str, system: str) -> None:
-        """The user's next words. `system` says from here on who the model is."""
+        """Add the user's next prompt. `system` is the system prompt from here on."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
         if self.messages and _asks(self.messages[-1]) == clean(text):
@@ -138,7 +138,7 @@ class Conversation:
         self.messages[place + 1 :] = [ModelRequest(parts=parts)]
 
     def _open(self) -> tuple[int, list[ToolCallPart], dict[str, ToolReturnPart]]:
-        """Where the reply stands whose calls are being answered, its calls, and the answers so far."""
+        """Return the index of the reply whose calls are being answered, its calls, and the answers so far."""
         from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
         answers: dict[str, ToolReturnPart] = {}
@@ -152,7 +152,7 @@ class Conversation:
             answers = {part.tool_call_id: part for part in returns}
         return len(self.messages), [], {}
 
-    # -- what must not be done twice -----------------------------------------------------------------
+    # -- uses that must not be repeated ----------------------------------------------------------------
 
     def begin(self, call: ModelCall) -> None:
         self._begun.append(call.use_id)
@@ -175,7 +175,7 @@ class Conversation:
                 raise
 
     def keep_now(self) -> None:
-        """Write it at once, for whoever is being cancelled."""
+        """Write it at once, during a cancellation."""
         _write(self._folder, self._content())
 
     def _content(self) -> bytes:

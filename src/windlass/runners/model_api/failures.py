@@ -1,8 +1,8 @@
-"""What an exception of the model clients means, as a `Failure`.
+"""Turn exceptions of the model clients into `Failure`s.
 
-`runners/endings.py` knows what a status means to every runtime; here stands what only a direct caller of the API gets
-to see: connections, headers about quotas, error bodies. `elsewhere` is never set: the cli runtime falls back to nothing
-(A7), so nobody may wait for another runtime to survive it.
+`runners/endings.py` knows the statuses, which are the same for every runtime; this module adds the details that only a
+direct caller of the API sees: connections, headers about quotas, error bodies. `elsewhere` is never set: the cli
+runtime has no fallback (A7).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?
 
 
 def of_exception(error: Exception, target: ModelTarget, now: float) -> Failure:
-    """Why a request failed. Any exception will do: what the clients cannot read is the other side's doing."""
+    """Return the failure of a request, for any exception: an unreadable reply is the server's fault."""
     from pydantic_ai import exceptions as said
 
     match error:
@@ -107,7 +107,7 @@ def _root(error: BaseException) -> str:
 
 
 def _message(error: Any) -> str:
-    """What the API itself said, without the client's wrapping."""
+    """Return the API's own message, without the client's wrapping."""
     found = error.body
     while isinstance(found, Mapping):
         inner = found.get("error", found.get("message"))
@@ -123,7 +123,7 @@ def _without_secrets(text: str, target: ModelTarget) -> str:
 
 
 def _resets_at(headers: Mapping[str, str], now: float) -> float | None:
-    """When the quota that is used up comes back: the last of those of which nothing remains.
+    """Return the time at which the used-up quotas are back, the latest of them; without any, of all quotas.
 
     Anthropic gives times (`anthropic-ratelimit-tokens-reset: 2026-01-31T10:00:00Z`, or epoch seconds for a
     subscription's `unified`), OpenAI durations (`x-ratelimit-reset-tokens: 6m0s`).

@@ -1,13 +1,13 @@
 """The loop: a reply of the model, the tools it asks for, the next reply, until it asks for none.
 
-Each part of it is durable before the next begins (`conversation`). What is told to the host as it happens: text, tool
-use, usage. Limits are looked at before every further turn: turns, dollars, tokens.
+Each part of it is durable before the next begins (`conversation`). The host gets text, tool use and usage as they
+happen. Limits are checked before every further turn: turns, dollars, tokens.
 
 Tools of one reply: those that only look run at the same time; one that changes something runs by itself, in the order
 of the calls, because two edits of one file in one reply are meant one after the other. A use that must not be
 repeated is marked as begun once it is allowed and before it begins: an approval may take days and other processes, and
 a use that only waited for one was not begun. Found begun and without a result, it was under way when the process was
-stopped: the model is told so, and what to do about it is its decision.
+stopped: the model is told so and decides how to go on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNKNOWN_OUTCOME = "outcome unknown: the process was stopped while this ran; chec
 
 
 class Loop:
-    """One run of an agent. Whatever ends `run`, the fields say what there was."""
+    """One run of an agent. Its fields hold the results so far, however `run` ends."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Loop:
         self.turns = 0
         self.out_of_budget = False
         self.resumable = True
-        """Another attempt can go on with this conversation; what a model refused or could not hold, it would again."""
+        """True if another attempt can continue this conversation; one that a model refused or found too long cannot."""
         self.adjustments: list[str] = []
 
     @property
@@ -75,7 +75,7 @@ class Loop:
         return self._said[-1] if self._said and self._done else "\n\n".join(self._said)
 
     async def run(self, model: Model) -> Failure | None:
-        """Until the model is done (None) or it cannot go on."""
+        """Run until the model is done (None) or cannot go on."""
         try:
             if not self._conversation.pending():
                 self._conversation.prompt(self._request.brief.prompt, self._system())
@@ -219,7 +219,7 @@ class Loop:
     # -- the limits --------------------------------------------------------------------------------
 
     def _limit(self) -> Failure | None:
-        """Why no further turn may begin."""
+        """Return the failure of a reached limit, if no further turn may begin."""
         if self._bad_calls >= BAD_CALLS:
             self.resumable = False
             return Failure(
@@ -248,7 +248,7 @@ class Loop:
 
 
 def _judge(turn: ModelExchange, target: ModelTarget) -> Failure | None:
-    """What is wrong with a reply that came without an error."""
+    """Return the failure of a reply that came without an error, or None."""
     response = turn.response
     if response is None:
         return failure(TurnEnding.CUT, f"the reply of {target.host} was cut off on its way", runtime=CLI.name)

@@ -34,7 +34,7 @@ class ModelApiRunner(RunnerHooks, Runner):
         self._running: dict[str, _ModelRun] = {}
 
     async def available(self) -> Health:
-        """Whether a model can be called in principle: the clients are installed, and a key or a server is set.
+        """Check that a model can be called in principle: the clients are installed, and a key or a server is set.
 
         Nothing is called and nothing heavy is imported: a call costs money, and the import seconds.
         """
@@ -97,7 +97,7 @@ class ModelApiRunner(RunnerHooks, Runner):
 
 
 class _ModelRun:
-    """One run, and what there is of it whenever it ends."""
+    """One run, with its results so far whenever it ends."""
 
     def __init__(self, request: AgentRequest, host: Host, now: Callable[[], float]) -> None:
         self._request, self._host, self._now = request, host, now
@@ -114,7 +114,7 @@ class _ModelRun:
             self._task.cancel()
 
     async def until_done(self, work: Coroutine[Any, Any, AgentResult]) -> AgentResult:
-        """In a task of its own, so that an interrupt can end the work without ending whoever waits for it."""
+        """Run the work in a task of its own, so that an interrupt ends it without cancelling the caller."""
         self._task = asyncio.ensure_future(work)
         try:
             await asyncio.wait({self._task})

@@ -1,4 +1,4 @@
-"""Which model, at which address, with which key.
+"""Choose a model, its address and its key.
 
 The rule, in this order:
 
@@ -27,7 +27,7 @@ Provider = Literal["anthropic", "openai"]
 """The protocol that is spoken; an OpenAI-compatible server counts as `openai`."""
 
 CURRENT: Mapping[str, str] = {"sonnet": "claude-sonnet-5-5", "opus": "claude-opus-5-5", "haiku": "claude-haiku-5-5"}
-"""What the aliases mean: the newest of each family in the installed client's own list (anthropic 2.8)."""
+"""Models of the aliases: the newest of each family in the installed client's own list (anthropic 2.8)."""
 
 DEFAULT_OPENAI = "gpt-5.5"
 ADDRESSES: Mapping[Provider, str] = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
@@ -54,7 +54,7 @@ class ModelTarget:
 
     @property
     def account(self) -> str:
-        """Provider and account, for what is counted by them: quotas and breakers."""
+        """Provider and account, the key of quotas and circuit breakers."""
         return account_name(self.host if self.own else self.provider, self.key, self.token)
 
     @property
@@ -73,7 +73,7 @@ class ModelTarget:
 
     @property
     def priced_as(self) -> str:
-        """The name to look a price up by. What a user's own server takes for its own models, no list knows."""
+        """The name to look a price up by. Prices of a user's own server are in no list."""
         if self.kind != "openai-compatible":
             return f"{self.provider}:{self.model}"
         guess = _guess(self.model)
@@ -114,7 +114,7 @@ def choose(
 
 
 class _ModelProviders:
-    """Where models can be had, by what the user has set."""
+    """The providers that the user's settings and environment make available."""
 
     def __init__(self, env: Mapping[str, str], base_url: str | None) -> None:
         self._env = env

@@ -42,7 +42,7 @@ _NO_KEY = "none"
 
 
 def installed(provider: Provider) -> bool:
-    """Whether the parts for it are installed, without the seconds that importing them takes."""
+    """Return True if the provider's clients are installed, without importing them, which takes seconds."""
     return find_spec("pydantic_ai") is not None and find_spec(provider) is not None
 
 
@@ -62,7 +62,7 @@ async def load(provider: Provider) -> None:
 
 @asynccontextmanager
 async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes], None]) -> AsyncIterator[Model]:
-    """The model, ready to be asked; its connections are closed at the end. `sends` gets to see what is sent."""
+    """The model, ready to be asked; its connections are closed at the end. `sends` is called with each request body."""
     import httpx2
 
     async def sending(request: httpx2.Request) -> None:
@@ -103,7 +103,7 @@ def _openai(target: ModelTarget, http: Any, timeout: Any) -> Model:
 
 
 class ModelExchange:
-    """One request and its reply. Whatever ends it, what had come by then stays here."""
+    """One request and its reply, or the part of it that had come when it ended."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -114,7 +114,7 @@ class ModelExchange:
 
     @property
     def counted(self) -> Counted | None:
-        """What it used; None when the model certainly never began. What is not certain was used in part."""
+        """Its usage; None if the model certainly never began, and not `whole` if that is uncertain."""
         if self._stream is None:
             return None if self._refused else Counted(whole=False)
         usage = self._stream.usage
@@ -228,10 +228,10 @@ def _settings(temperature: float | None, *, cached: bool, most: int | None) -> A
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one turn used, as the API says."""
+    """Usage of one turn, as the API reports it."""
 
     tokens_in: int = 0
-    """With what was read from a cache and written to one."""
+    """Includes tokens read from a cache and written to one."""
     tokens_out: int = 0
     cache_read: int = 0
     cache_write: int = 0

@@ -2,6 +2,6 @@
 
 `runner` is the port. `probe` finds the program and its contract; `server` keeps servers warm and `serve` does a turn on
 one; `oneshot` is a process for each turn; `legacy` is the older program; `lines` and `reading` turn output and events
-into what the host is told; `permissions` and `environment` say what an agent may do and see; `failures` words what goes
-wrong. The engine's own tools are not offered to OpenCode: it has its own.
+into calls of the host; `permissions` and `environment` limit an agent; `failures` turns errors into failures.
+The engine's own tools are not offered to OpenCode: it has its own.
 """

@@ -1,6 +1,6 @@
-"""What OpenCode's processes see of the environment, and what of a folder's own settings takes part (A3, A8).
+"""The environment of OpenCode's processes, and the folder settings that they may read (A3, A8).
 
-Allow-listed: the request's own variables, and by name what OpenCode and its providers need. A folder that is not
+Allow-listed: the request's own variables, and by name those that OpenCode and its providers need. A folder that is not
 trusted brings nothing of its own along: no opencode.json (providers, MCP commands), no .opencode (plugins, tools), no
 language servers or formatters out of its node_modules.
 """
@@ -43,8 +43,8 @@ NEVER = frozenset({"OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME", "OPEN
 """Of a server that the user or an OpenCode around us runs: not ours."""
 
 BASELINE = "**"
-"""Matches every permission like `*`, but comes after all that the user's settings say: who does not have rules of
-its own asks. A subagent inherits only what its parent's session denies, so without this it would act unasked."""
+"""Matches every permission like `*`, but comes after all of the user's settings: an agent without rules of its own
+asks. A subagent inherits only the denials of its parent's session, so without this it would act unasked."""
 
 
 def modern_environment(
@@ -83,13 +83,13 @@ def folder_settings(workdir: Path, *, legacy: bool = False) -> list[Path]:
 
 def _picked(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:
     picked = {name: value for name, value in engine.items() if name in NEEDED or name.startswith(PREFIXES)}
-    # Who a run works for differs from run to run, and a server's environment is fixed when it starts.
+    # The WINDLASS_ variables differ from run to run, and a server's environment is fixed when it starts.
     asked = {name: value for name, value in request.items() if not name.startswith("WINDLASS_")}
     return {name: value for name, value in {**picked, **asked}.items() if name not in NEVER}
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """The user's own JSON, which may have comments; OpenCode, too, passes over what cannot be read."""
+    """Parse the user's own JSON, which may have comments; like OpenCode, ignore text that cannot be read."""
     try:
         found = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE) or "{}")
     except ValueError:

@@ -1,7 +1,7 @@
-"""What went wrong with OpenCode, as a `Failure` that says what to do about it (C3, A7).
+"""Turn errors of OpenCode into `Failure`s with advice (C3, A7).
 
-Errors of the model reach us as OpenCode's own objects, `{name, data}`: `of_error`. What happens to the program itself
-(it is missing, it dies, it hangs, it says nothing) has a function each.
+Errors of the model reach us as OpenCode's own objects, `{name, data}`: `of_error`. Each failure of the program itself
+(it is missing, it dies, it hangs, it says nothing) has a function.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WORDS = (
     (re.compile(r"connect|socket|ECONN|ETIMEDOUT|EAI_AGAIN|fetch failed|network|timed? ?out", re.I), TurnEnding.CUT),
     (UNREADABLE, TurnEnding.GARBAGE),
 )
-"""What a message is about, by its words: the first that fits."""
+"""Endings by the words of a message; the first match counts."""
 
 
 def of_error(error: Mapping[str, Any], now: float) -> Failure:
@@ -86,7 +86,7 @@ def of_error(error: Mapping[str, Any], now: float) -> Failure:
 
 
 def of_retries(attempt: int, message: str, next_at: float | None, now: float) -> Failure:
-    """OpenCode would go on retrying by itself, without end: we wait instead, and are seen to."""
+    """Return the failure of a call that OpenCode would retry without end: the engine waits instead, visibly."""
     wait = None if next_at is None else max(next_at - now, 0.0)
     tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
     said = f"the model API fails after {tried}: {one_line(message)}"
@@ -96,12 +96,12 @@ def of_retries(attempt: int, message: str, next_at: float | None, now: float) ->
 
 
 def _by_words(message: str) -> TurnEnding | None:
-    """Which ending a message is about, where OpenCode does not tell the status."""
+    """Return the ending that a message describes, for errors without a status."""
     return next((ending for words, ending in WORDS if words.search(message)), None)
 
 
 def of_finish(reading: Reading, how: str) -> Failure | None:
-    """What is wrong with a turn that ended without an error: the model's own reason to stop, or an empty answer."""
+    """Return the failure of a turn that ended without an error: by the model's reason to stop, or an empty answer."""
     match reading.finish:
         case "content-filter":
             return refused(reading.last_output or "no reason given")

@@ -73,7 +73,7 @@ class LegacyTurn:
             await self._process.stop(self._request.grace)
 
     async def _refused(self) -> Failure | None:
-        """What must be settled before it starts, as it asks nothing once it runs."""
+        """Refuse the request, or ask a person, before it starts: it asks nothing once it runs."""
         request, wanted = self._request, self._request.permissions
         upgrade = f"a newer OpenCode can: {OPEN_CODE.install}"
         if not request.trusted and (found := folder_settings(request.workdir, legacy=True)):

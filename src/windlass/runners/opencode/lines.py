@@ -1,4 +1,4 @@
-"""Lines of a program's output, whatever it writes: no line is too long to go on after it."""
+"""Lines of a program's output. A line that is too long is dropped, and reading goes on after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST = 16 << 20
 
 
 async def lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Line by line to the end. The caller need not hurry: who writes too fast waits at a full pipe."""
+    """Yield each line to the end. A slow caller is no problem: the program waits at a full pipe."""
     rest, dropping = bytearray(), False
     while piece := await reader.read(65536):
         *whole, tail = piece.split(b"\n")
@@ -42,7 +42,7 @@ async def json_objects(reader: asyncio.StreamReader) -> AsyncIterator[Mapping[st
 
 
 class LastWords:
-    """The end of what a program says on stderr."""
+    """The last lines of a program's stderr."""
 
     def __init__(self, most: int = 20) -> None:
         self._kept: deque[str] = deque(maxlen=most)

@@ -1,7 +1,7 @@
 """`opencode run --format json`: a process for each turn, its events on stdout, its exit code the verdict (A3).
 
 Used where a program has no `serve`, or when asked for. Nobody can be asked here: OpenCode refuses by itself what its
-rules leave open, and the result says so. It retries in silence, so its log is read for the errors that it retries.
+rules leave open, and the result says so. It retries silently, so its log is read for the errors that it retries.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OneShotTurn:
         env, auto = self._environment()
         argv = [self._program.path, "run", "--format", "json", "--dir", directory, "--agent", "build"]
         argv += ["--print-logs", "--log-level", "ERROR", "--title", f"windlass {self._request.id}"]
-        # In one word: whatever they begin with, they are not taken for options themselves.
+        # With `=`, so that a value that begins with a dash is not taken for an option.
         argv += [f"--model={self._request.model}"] if self._request.model else []
         argv += [f"--session={self._session}"] if self._session else []
         argv += ["--auto"] if auto else []
@@ -115,12 +115,12 @@ class OneShotTurn:
             return workdir  # an older OpenCode keeps no such table, or there is no such session: `run` will say so
 
     def _environment(self) -> tuple[dict[str, str], bool]:
-        """The environment, and whether OpenCode may say yes by itself to what its rules leave open."""
+        """Return the environment, and True if OpenCode may allow uses that its rules leave open."""
         wanted = self._request.permissions
         policy = rules(wanted)
         auto = wanted.mode == "allow" and wanted.tools is None
         if auto:
-            # What the user's own settings deny stays denied: only our denials are added to them.
+            # The denials of the user's own settings hold: only ours are added to them.
             policy = [rule for rule in policy if rule.action == "deny"]
         if not auto or wanted.deny:
             policy.append(PermissionRule("task", "*", "deny"))  # a subagent would not have these rules
@@ -220,7 +220,7 @@ class OneShotTurn:
         )
 
     def _judged(self, code: int | None, how: str) -> tuple[Failure | None, bool]:
-        """The exit code decides; what else there was says why. And whether the session is lost."""
+        """Return the failure, decided by the exit code and explained by the log, and True if the session is lost."""
         said = str(self._words)
         if self._error is not None:
             error = self._error
@@ -241,7 +241,7 @@ class OneShotTurn:
 async def leaves_project_settings_out(
     supervisor: Supervisor, program: OpenCodeProgram, env: Mapping[str, str], home: Path
 ) -> bool:
-    """Whether this version can be told to leave a folder's settings out: one of ours has some, which must not show."""
+    """Return True if this version can ignore a folder's settings: those of a folder of ours must not show."""
     folder = home / "probe"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "opencode.json").write_text(f'{{"username": "{PROBE_MARK}"}}\n')

@@ -1,4 +1,4 @@
-"""What an agent may do, in OpenCode's own words: an ordered list of rules, of which the last that matches decides.
+"""An agent's permissions in OpenCode's form: an ordered list of rules, of which the last that matches decides.
 
 `rules` puts the engine's policy into that form, for a session or (`as_config`) for a process. `decide` reads the list
 as OpenCode does, for the questions of subagents, which do not inherit it.
@@ -30,7 +30,7 @@ NAMES = {
     "ls": "list",
     "agent": "task",
 }
-"""Other names of what OpenCode keeps one permission for, Claude Code's among them: roles are shared."""
+"""Other names for OpenCode's permissions, Claude Code's among them: roles are shared."""
 
 
 class PermissionRule(NamedTuple):
@@ -43,7 +43,7 @@ class PermissionRule(NamedTuple):
 
 
 def rules(wanted: Permissions, own: Mapping[str, Any] | str | None = None) -> list[PermissionRule]:
-    """The policy as rules. `own` is the permission section of the user's settings: what it denies stays denied."""
+    """Return the policy as rules. `own` is the permission section of the user's settings, whose denials stay."""
     found = [PermissionRule("*", "*", wanted.mode if wanted.tools is None else "deny")]
     only = None if wanted.tools is None else list(_parsed(wanted.tools))
     for name, pattern in only or ():
@@ -67,7 +67,7 @@ def rules(wanted: Permissions, own: Mapping[str, Any] | str | None = None) -> li
 
 
 def decide(listed: Sequence[PermissionRule], permission: str, patterns: Iterable[str]) -> Action:
-    """What the rules say of a request: the strictest answer for any of its patterns."""
+    """Apply the rules to a request: the strictest answer for any of its patterns."""
     answers: set[Action] = {_last(listed, permission, pattern) for pattern in [*patterns] or ["*"]}
     return "deny" if "deny" in answers else "ask" if "ask" in answers else "allow"
 
@@ -100,7 +100,7 @@ def _with(patterns: Mapping[str, Action], rule: PermissionRule) -> dict[str, Act
 def _section(name: str, patterns: Mapping[str, Action]) -> Mapping[str, Action] | Action:
     if name not in WITHOUT_PATTERNS:
         return patterns
-    # What cannot be said as it is meant is said more strictly.
+    # These take no patterns: choose the stricter reading.
     return "deny" if "deny" in patterns.values() else patterns.get("*", "ask")
 
 
@@ -131,7 +131,7 @@ def _parsed(words: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _denied_by_user(own: Mapping[str, Any] | str | None, mode: Action) -> list[PermissionRule]:
-    """Sections of the user's settings that deny something, kept in their order; what they allow is our policy's."""
+    """Return the user's sections with a denial, in their order; for anything but denials our policy's mode holds."""
     if isinstance(own, str):
         return [PermissionRule("*", "*", "deny")] if own == "deny" else []
     kept: list[PermissionRule] = []
@@ -152,8 +152,8 @@ OF_ITS_OWN = ("external_directory", "doom_loop")
 class Questions:
     """Answers an agent's questions while its events go on.
 
-    The rules decide first, as subagents do not inherit them; what they leave open goes to the host. Each question has a
-    task of its own: a person may take long, and other things happen meanwhile.
+    The rules decide first, as subagents do not inherit them; the host decides the rest. Each question has a task of its
+    own: a person may take long, and other things happen meanwhile.
     """
 
     def __init__(self, server: OpenCodeServer, directory: str, host: Host, rules: Sequence[PermissionRule]) -> None:

@@ -1,4 +1,4 @@
-"""Which OpenCode is installed, and which of its contracts it speaks: asked of the program itself, never guessed (A3).
+"""Find the installed OpenCode and its contract, by asking the program itself, never by a guess (A3).
 
 Three are known: `serve` (a server that is kept warm), `run` (a process for each turn, JSON events on stdout), and
 `legacy` (the older program: `-p … -f json -q`). The answer is kept for as long as the file stays the same.
@@ -34,7 +34,7 @@ SIGNS: Mapping[Contract, tuple[str, ...]] = {
     "run": (r"^\s*opencode run\b",),
     "legacy": (r"(^|\s)-p, --prompt\b", r"(^|\s)-f, --output-format\b", r"(^|\s)-q, --quiet\b"),
 }
-"""What the help of a program says that speaks a contract. The first that fits is the best."""
+"""Patterns in the help of a program that speaks a contract, the best contract first."""
 
 
 class OpenCodeProgram(NamedTuple):
@@ -55,7 +55,7 @@ class Probe:
         self._known: dict[tuple[str, int, int], OpenCodeProgram | Health] = {}
 
     def installed(self) -> Health:
-        """Whether there is a program at all; it is not started."""
+        """Check that there is a program, without starting it."""
         path = self._located()
         if path is None:
             return Health(False, "opencode is not on PATH", OPEN_CODE.install)
@@ -65,7 +65,7 @@ class Probe:
         return self._path or shutil.which("opencode", path=self._env.get("PATH", os.defpath))
 
     async def program(self) -> OpenCodeProgram | Health:
-        """The program to use; or what is wrong with it."""
+        """Return the program to use, or the problem with it."""
         path = self._located()
         if path is None:
             return Health(False, "opencode is not on PATH", OPEN_CODE.install)
@@ -125,7 +125,7 @@ class Probe:
 
 
 async def _some(reader: asyncio.StreamReader) -> str:
-    """What it says, up to a limit; the rest is read and dropped, so that a full pipe stops nobody."""
+    """Read the output up to a limit; the rest is read and dropped, so that a full pipe does not block the program."""
     kept = b""
     while piece := await reader.read(65536):
         kept = (kept + piece)[:MOST]

@@ -1,7 +1,7 @@
-"""What happens in a conversation, from OpenCode's events to the engine's host.
+"""Pass the events of an OpenCode conversation on to the engine's host.
 
-`Reading` takes the parts and messages of one run, whichever contract brings them, tells the host what is new, and adds
-up what was used. Parts come again and again as they grow; each is told once.
+`Reading` takes the parts and messages of one run, by any contract, passes new ones to the host, and adds up the usage.
+Parts come again and again as they grow; each is passed on once.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WIDTH = 200
 
 
 class Reading:
-    """One run, as far as it has been told."""
+    """Collects the text, usage and denials of one run."""
 
     def __init__(self, host: Host, prices: Prices | None = None, model: str = "") -> None:
         self._host, self._prices = host, prices
         self._texts: dict[str, dict[str, str]] = {}
         """By message, then by part, in the order they came."""
         self._told: dict[str, int] = {}
-        """How much of a text part the host knows."""
+        """Characters of each text part that the host has."""
         self._kinds: dict[str, str] = {}
         self._begun: set[str] = set()
         self._steps: dict[str, tuple[Usage, float]] = {}
@@ -70,7 +70,7 @@ class Reading:
         self._tell(part, parts[part])
 
     def part(self, part: Mapping[str, Any], *, main: bool = True) -> None:
-        """A part began or changed. What a subagent says is between it and the agent; what it does is told."""
+        """Take a part that began or changed. A subagent's text is not passed to the host; its tool use is."""
         key, kind = str(part.get("id")), str(part.get("type"))
         self._kinds[key] = kind
         match kind:
@@ -84,7 +84,7 @@ class Reading:
                 self._step(key, part, main)
 
     def usage(self, *, complete: bool = True) -> Usage:
-        """What was used so far. Incomplete: a step was cut off, so that it cost at least what the others did."""
+        """Return the usage so far. Not `complete`: a step was cut off, so the cost is at least that of the others."""
         told = [usage for usage, _ in self._steps.values()]
         total = Usage(
             tokens_in=sum(usage.tokens_in for usage in told),
@@ -157,7 +157,7 @@ class Reading:
 
 
 def summary(input: Any, title: str = "") -> str:
-    """One line for people about what a tool is used on."""
+    """Return one line for people about the input of a tool."""
     said = input if isinstance(input, Mapping) else {}
     best = next((str(said[name]) for name in FOREMOST if said.get(name)), "") or title
     best = best or next((str(value) for value in said.values() if isinstance(value, str)), "")

@@ -80,7 +80,7 @@ class OpenCodeRunner(RunnerHooks, Runner):
             failure = Failure(error.category, f"{self.name}: {error.message}", advice=error.advice, elsewhere=True)
             result = AgentResult(failure=failure, session=request.session)
         except Exception as error:
-            # A runner never raises for what a runtime does: an answer that nobody foresaw is a failure like others.
+            # A runner never raises for an error of its runtime: an unforeseen answer is a failure like others.
             log.exception("opencode did something that was not foreseen")
             failure = failures.cut_off(classify(error).message)
             result = AgentResult(failure=failure, session=request.session)

@@ -2,8 +2,8 @@
 
 `ServedTurn.run` opens or continues a session, listens, puts the prompt, and waits for the first of its ends: idle, an
 error, an interrupt, the server's death or silence. It gives the server back clean: after an abort nothing of the
-session runs on, and a server that keeps something of it running is retired. What the events mean is in `reading`;
-questions of the agent are answered by `permissions.Questions`.
+session runs on, and a server that keeps something of it running is retired. `reading` interprets the events;
+`permissions.Questions` answers the agent's questions.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ServedTurn:
         return self._result(lost)
 
     async def interrupt(self) -> None:
-        """End the turn now; `run` returns what there was."""
+        """End the turn now; `run` returns the result so far."""
         self._interrupted = True
         if self._prompted:
             await self._abort()
@@ -170,7 +170,7 @@ class ServedTurn:
         if answer.is_error:
             raise Stopped(refusal(answer.status_code, answer.text))
 
-    # -- what ends it ----------------------------------------------------------------------------
+    # -- ends of the turn ------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         """Take events until the session is idle. A stream that ends is taken up again."""
@@ -194,7 +194,7 @@ class ServedTurn:
         raise Stopped(failures.cut_off("the stream of its events broke again and again"))
 
     async def _catch_up(self) -> None:
-        """What was said while nobody listened: is the session idle by now?"""
+        """Fetch the state and messages missed while the stream was broken."""
         answer = await self._server.call("GET", "/session/status", directory=self._directory)
         status = answered(answer).get(self._session or "")
         if isinstance(status, Mapping) and status.get("type") in ("busy", "retry"):
@@ -367,7 +367,7 @@ class ServedTurn:
         )
 
     def _judged(self) -> Failure | None:
-        """What the session's own end says."""
+        """Return the failure of the session's own end, or None."""
         if self._error is not None:
             return failures.of_error(self._error, self._now())
         return failures.of_finish(self._reading, f"finish {self._reading.finish or 'unknown'!r}")

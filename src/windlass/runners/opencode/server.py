@@ -5,8 +5,8 @@
 retired, and ends it. It listens on loopback, on a port that it finds itself, behind a password only we and it know.
 
 `left_beneath` finds processes that a turn leaves behind beneath a server that lives on (A8): an agent's shell commands
-lead sessions of their own, unlike what the server keeps for itself (MCP servers, language servers). So what still runs
-in another session than the server's when no turn is running was left by a turn. The look needs /proc; without it
+lead sessions of their own, unlike the server's own helpers (MCP servers, language servers). So a process that runs in
+another session than the server's when no turn is running was left by a turn. The search needs /proc; without it
 nothing is found here, and leftovers end with the server.
 """
 
@@ -63,7 +63,7 @@ class OpenCodeServer:
         self.process = process
         self.version = version
         self.folders: list[str] = []
-        """Where its runs work, one entry for each."""
+        """Working directories of its runs, one entry for each."""
         self.retired = False
         """It gets no new runs, and is ended with its last one."""
         self.leaves_project_settings_out = True
@@ -132,10 +132,10 @@ class OpenCodeServer:
         return await self.client.request(method, path, params={"directory": directory}, json=body, timeout=timeout)
 
     async def clear(self, folder: str) -> None:
-        """A run in this folder ends: see that no process of it stays.
+        """Remove the processes that a run in this folder left behind.
 
-        With the last run, whatever is left is its, and ends with the server. While others work, what stands in this
-        run's folder and in no other's is its: the server then gets no new runs, and ends with its last one.
+        After the last run, any process left ends with the server. While others work, a process left in this run's
+        folder, and in no other's, retires the server: it gets no new runs, and ends with its last one.
         """
         deadline = asyncio.get_running_loop().time() + SETTLING
         while (left := left_beneath(self.process.pid) if self.alive else {}) and self.users <= 1:
@@ -234,7 +234,7 @@ class ServerPool:
         return server
 
     async def _leaves_project_settings_out(self, server: OpenCodeServer) -> bool:
-        """Whether this version can be told to: a folder of ours has settings, and they must not show."""
+        """Return True if this version can ignore a folder's settings: those of a folder of ours must not show."""
         import httpx2
 
         folder = self._home / "probe"
