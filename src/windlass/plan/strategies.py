@@ -60,7 +60,7 @@ def restructures(task: str) -> bool:
 
 
 def choose_strategy(tasks: Sequence[Mapping[str, Any]], *, role: str | None = None) -> Strategy:
-    """The strategy when nobody named one: the same tasks always give the same (B4)."""
+    """Choose a strategy when none is named: the same tasks always give the same (B4)."""
     if len(tasks) > 1:
         return Strategy.PARALLEL
     if role or tasks[0].get("agent"):

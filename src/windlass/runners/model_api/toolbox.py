@@ -69,7 +69,7 @@ class ModelTools:
         try:
             raw = json.dumps(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
             arguments = json.loads(raw or "{}", parse_constant=_no_number)
-            json.dumps(arguments, ensure_ascii=False).encode()  # half a character could be passed on to nobody
+            json.dumps(arguments, ensure_ascii=False).encode()  # half a character cannot be encoded
         except (ValueError, RecursionError) as error:
             return BadCall(
                 f"the arguments of {call.name} are not valid JSON ({error}); nothing was done, call it again"

@@ -176,7 +176,7 @@ class Questions:
             self._begin(self._answer(told))
 
     def question(self, told: Mapping[str, Any]) -> None:
-        """The agent asks a person at OpenCode's screen, where nobody is."""
+        """Reject a question to the person at OpenCode's screen: there is none."""
         self._begin(self._send(f"/question/{told.get('id')}/reject", None))
 
     async def close(self) -> None:
@@ -208,7 +208,7 @@ class Questions:
         return tool, input
 
     async def _send(self, path: str, body: Any) -> None:
-        # An answer that comes too late (404) concerns nobody any more; a server that is gone ends the turn elsewhere.
+        # An answer that comes too late (404) is ignored; a server that is gone ends the turn elsewhere.
         await self._server.call("POST", path, directory=self._directory, body=body)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
