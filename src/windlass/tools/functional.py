@@ -1,4 +1,4 @@
-"""A tool from a model of its arguments and a function: what most built-in tools are made with.
+"""A tool from a model of its arguments and a function: most built-in tools are made with it.
 
 FunctionalTool("http.get", "Fetch a page or an API", Get, get, effect=Effect.NONE, result=Response)
 """
@@ -38,8 +38,8 @@ class FunctionalTool(Tool):
         stateful: bool = False,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`effect` may depend on the arguments; `check` finds what a schema cannot say; `circuit`: see `Tool.circuit`.
-        What is `stateful` answers by what was done before, and is never answered from a cache. `close` may be called
+        """`effect` may depend on the arguments; `check` finds further faults; `circuit`: see `Tool.circuit`.
+        A `stateful` tool answers by its earlier uses, and never from a cache. `close` may be called
         once for each tool that shares it."""
         self.name, self.description = name, description
         self.terms = terms or Terms()

@@ -41,7 +41,7 @@ __all__ = ["Shell", "build_tools"]
 
 EX_TEMPFAIL = 75
 _NEAR = 0.9
-"""The share of a limit from which on the user is told that there is little left."""
+"""The share of a limit from which on the user is warned."""
 
 
 def _spelled(value: Any) -> Any:

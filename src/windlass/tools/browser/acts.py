@@ -44,7 +44,7 @@ _WANTED = {"load": "did not load", "dom": "brought no document", "idle": "did no
 
 
 async def go(tab: Tab, given: Open, target: NetworkTarget, seconds: float) -> dict[str, Any]:
-    """To an address that was checked; what that address leads to is checked by the proxy."""
+    """Go to an address that was checked; the proxy checks redirects and everything that the page loads."""
     async with in_words(tab, _WANTED[given.until], seconds, target.url):
         response = await _goto(tab, target.url, _STATES[given.until], seconds)
     if response is not None and not given.good(response.status):

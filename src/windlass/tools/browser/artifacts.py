@@ -29,7 +29,7 @@ LARGEST_PICTURE = 16 * MB
 LARGEST_PDF = 64 * MB
 LARGEST_DOWNLOAD = 64 * MB
 TALLEST = 16_384
-"""Pixels of a page in one picture: what the browser can draw at once."""
+"""Pixels of a page in one picture: as many as the browser can draw at once."""
 
 
 async def screenshot(tab: Tab, given: Screenshot, call: Call, seconds: float) -> dict[str, Any]:
@@ -168,6 +168,6 @@ def _write(folder: Path, name: str, read: Callable[[], bytes]) -> tuple[Path, in
 
 
 def _file_name(name: str, ending: str) -> str:
-    """A plain one, whatever the page calls it."""
+    """Make a plain file name of the one that the page gives."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-")[-100:].lstrip(".-") or "download"
     return plain if plain.lower().endswith(ending) else plain + ending

@@ -1,4 +1,4 @@
-"""Failures in a page, in words: the page, what was waited for, and what it shows instead."""
+"""Failures in a page, in words: the page, the awaited element, and the present content."""
 
 from __future__ import annotations
 

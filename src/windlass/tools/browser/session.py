@@ -21,7 +21,7 @@ POPUPS = 3
 """Windows that pages of one execution may have opened at a time."""
 VIEW = (1280, 800)
 CLOSING = 10.0
-"""Seconds for the browser to close something; what stays then goes with the browser."""
+"""Seconds for the browser to close something; the rest ends with the browser."""
 
 
 class Tab:
@@ -41,7 +41,7 @@ class Tab:
         page.on("close", lambda _: self.gone())
 
     def gone(self) -> None:
-        """Its place is free. May be told again."""
+        """Free its place. May be called again."""
         self.session.forget(self)
         if self._release is not None:
             self._release()
@@ -52,7 +52,7 @@ class Tab:
         await quietly(self.page.close)
 
     async def crash(self) -> None:
-        """End it though its scripts never do: whoever asks it to close would wait for them."""
+        """End a page whose scripts never end: a plain close would wait for them."""
         self.gone()
         await quietly(self._crash)
         await quietly(self.page.close)

@@ -1,6 +1,6 @@
 """The sessions of all executions: begun with `browser.open`, ended when asked to, when idle, or with the engine.
 
-Pages are places: there are so many, and who wants one more waits until one is free. Nobody tells a tool that an
+The number of pages is limited; a caller that wants one more waits until one is free. A tool does not learn that an
 execution has ended, so a session that nobody has used for a while is ended; without any, so is the browser.
 """
 

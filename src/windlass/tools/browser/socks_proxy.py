@@ -1,9 +1,9 @@
 """The SOCKS5 proxy of one execution's pages, on loopback: it asks the guard about every connection.
 
-The browser is told to reach everything through it, by name: pages, what they load, redirects, websockets, workers. It
-resolves nothing itself, so a name is looked up here, once for each connection, and what was checked is what is
-connected to. The port of the browser's own controls and the proxies themselves are closed for pages, whatever the
-settings open.
+The browser is set to reach everything through it, by name: pages, their parts, redirects, websockets, workers. It
+resolves nothing itself, so a name is looked up here, once for each connection, and the checked address is the one
+connected to. The port of the browser's own controls and the proxies themselves are closed for pages, also against the
+settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `browser.*` tools: each a name, what recovery may repeat, and what it does to a page.
+"""The `browser.*` tools: each a name, an effect for recovery, and an action on a page.
 
 To look at a page has no effect. To open one, to fill a field or to keep a file ends the same when it is done twice. A
 click or a key may send something off, so it is never repeated unasked.
@@ -172,7 +172,7 @@ class BrowserTools:
 
 @asynccontextmanager
 async def _used(tab: Tab, call: Call) -> AsyncIterator[None]:
-    """Around a use. What went through the proxy since the last one of the execution counts for this one."""
+    """Surround a use. Traffic through the proxy since the execution's last use counts for this one."""
     try:
         yield
     except ToolError as error:

@@ -133,7 +133,7 @@ class FolderComposedStore:
 MOST_ENTRIES = 10_000
 MOST_TOOLS = 500
 MOST_BYTES = 8 * 1024 * 1024
-"""Of all programs of a folder and what is said about them."""
+"""Bytes of all programs and descriptions of a folder."""
 _LIMITS = {".js": MOST_SOURCE, ".json": MOST_RECORD}
 _Stamp = tuple[int, int, int, int]
 
@@ -151,12 +151,12 @@ class ComposedFolder:
         self.everywhere = everywhere
         self.uses = UsesFile(path, may_be_link=everywhere)
         self._read: dict[str, tuple[tuple[_Stamp, _Stamp], ComposedTool | str]] = {}
-        """By name: how its two files looked when they were read last, and what came of that."""
+        """By name: the stamps of its two files when they were last read, and the tool or its problem."""
         self._room = MOST_BYTES
         """Bytes that may still be read in this look."""
 
     def look(self) -> FoundTools:
-        """Everything in it; what has not changed is not read again."""
+        """Read everything in it; unchanged files are not read again."""
         try:
             with self._opened(fcntl.LOCK_SH) as folder:
                 return self._look(folder)

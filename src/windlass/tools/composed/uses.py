@@ -1,7 +1,8 @@
 """Counts of the uses of a folder's tools: a small SQLite file beside the tools, which many processes count in.
 
-Counting is never worth a failure: what cannot be counted is lost, and `trouble` says why until a count works again.
-The file may have come with a repository, so it is used only if it holds exactly our one table: no trigger, no view.
+Counting is never worth a failure: a use that cannot be counted is lost, and `trouble` says why until a count works
+again. The file may have come with a repository, so it is used only if it holds exactly our one table: no trigger, no
+view.
 """
 
 from __future__ import annotations

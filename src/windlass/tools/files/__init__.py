@@ -1,11 +1,11 @@
 """Tools for files: read, list, search, write, edit, patch, copy, move, delete, and several changes as one.
 
-Everything stays inside the step's working directory, whatever the path says (`safe_path.py`). Every change is
+No path leads out of the step's working directory (`safe_path.py`). Every change is
 made at one stroke and written down first, so a step that fails, is cancelled or killed leaves the files as they were
 (`undo.py`). Before the first change all of them are checked for permission and room (`preflight.py`); long after the
 last one a person can have a step undone (`undo_step.py`). Adding a tool is adding a line here, and one operation.
 
-What is not kept: owner, ACLs and extended attributes of a file that is rewritten (as root, the owner is), and
+Not kept are owner, ACLs and extended attributes of a file that is rewritten (as root, the owner is), and
 hard links between files that are copied to another device. Replaced and deleted files take up space until the
 execution is cleaned, up to `log.MOST_KEPT` for each step.
 """

@@ -1,7 +1,7 @@
-"""Reads a unified diff, as `diff -u` and `git diff` write it, into what is to become of each file.
+"""Reads a unified diff, as `diff -u` and `git diff` write it, into the changes of each file.
 
-Lines are bytes with their line ending, as they stand in files. Whatever is not part of a diff (a letter around it, a
-commit message) is passed over; what looks like a diff and is broken is an error that names the line.
+Lines are bytes with their line ending, as they stand in files. Text around a diff (a letter, a commit message) is
+passed over; a broken diff is an error that names the line.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def outside(path: str, why: str) -> ToolError:
 
 
 def unusable(path: str, why: str, *advice: str) -> ToolError:
-    """The refusal of a path whose place is fine and whose nature is not."""
+    """The refusal of a path that is inside, and of the wrong kind."""
     return ToolError(f"{shown(path)} {why}", category=Category.CONFIGURATION, advice=advice)
 
 

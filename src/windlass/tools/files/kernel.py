@@ -39,8 +39,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def open_beneath(fd: int, path: str, flags: int) -> int | None:
     """Open `path` below the directory `fd`, through no link of any kind; None when that did not work.
 
-    None also means "the kernel has no openat2": the caller then walks the path name by name, and whatever
-    is wrong with it shows there, with the name it is wrong with.
+    None also means "the kernel has no openat2": the caller then walks the path name by name, and finds
+    the name that is wrong there.
     """
     if not OPENAT2:
         return None

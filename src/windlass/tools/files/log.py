@@ -1,9 +1,9 @@
-"""The undo log of a step's scratch folder: where it is, what its lines say, and when it may go.
+"""The undo log of a step's scratch folder: its place, its lines, and its end.
 
 A scratch folder holds at most one of each:
 
 - `undo/`: the log of a step under way, or of one whose engine died. `log` has one JSON line per change,
-  fsynced before the change it covers; `0`, `1`, … are what was there before, as hard links where the file
+  fsynced before the change it covers; `0`, `1`, … are backups, as hard links where the file
   system allows it, else as copies.
 - `undo.done/`: the same of a step that ended well, with its result as the last line.
 
@@ -14,7 +14,7 @@ and any number of
 
 A finished log closes the gap between a step's end and the journal's word for it: should the engine die there,
 the next attempt finds its own work done, and returns the recorded result instead of doing it twice. It stays until
-the execution is cleaned, with at most `MOST_KEPT` bytes for one step: what is more is dropped when the step
+the execution is cleaned, with at most `MOST_KEPT` bytes for one step: the rest is dropped when the step
 ends, and the log says so.
 """
 

@@ -175,7 +175,7 @@ class Fitted:
 
 
 def fit(diff: FileDiff, data: bytes, fuzz: int, check: Callable[[], None]) -> Fitted:
-    """The content with all hunks in place; ToolError names the first that does not fit, and what stands there."""
+    """Put all hunks in place; ToolError names the first that does not fit, and the lines found there."""
     lines = data.splitlines(keepends=True) if b"\r" not in data else _split(data)
     windows = b"\r\n" in data and data.count(b"\n") == data.count(b"\r\n")
     result: list[bytes] = []

@@ -1,8 +1,8 @@
-"""An `OpenedPath` is a name in an open directory, and what can be done there without meeting a path again.
+"""An `OpenedPath` is a name in an open directory, with operations on it that never resolve a path again.
 
 The holder of an `OpenedPath` holds the directory itself, so renaming or swapping directories elsewhere cannot
 redirect it. Nothing here follows a link. `safe_path.py` makes Places from paths; `undo.py` makes them for
-its backups. How deep a tree may be is bounded, because each level costs a descriptor.
+its backups. The depth of a tree is bounded, because each level costs a descriptor.
 
 `Tally` counts the contents that are read and written here, undo copies included (H1). It goes with the context of the
 thread that does the work.
@@ -133,7 +133,7 @@ def walk(
 ) -> Iterator[tuple[OpenedPath, os.stat_result]]:
     """The entry and all beneath it in order of names. An `OpenedPath` is good until the next is asked for.
 
-    What vanishes meanwhile is left out; a directory that may not be read is named and not entered.
+    Entries that vanish meanwhile are left out; a directory that may not be read is named and not entered.
     """
     found = place.stat()
     if found is None:

@@ -139,7 +139,7 @@ def _heads(parts: list[str]) -> list[str]:
 def need_write(place: OpenedPath) -> None:
     """Refuse a file that is write-protected.
 
-    A rename would not ask; whoever write-protected the file expects it to hold.
+    A rename would not ask, and the user who write-protected the file expects it to hold.
     """
     if not os.access(place.name, os.W_OK, dir_fd=place.fd, effective_ids=True):
         raise ToolError(

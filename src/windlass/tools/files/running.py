@@ -1,4 +1,4 @@
-"""Running a file tool: checked arguments, a thread, an undo log, and what cancellation means for them.
+"""Running a file tool: checked arguments, a thread, an undo log, and cancellation.
 
 `Looking` and `Changing` are the two kinds; the tools themselves are in `__init__.py`. A thread cannot be
 cancelled, so a cancelled call asks its thread to stop and waits for it. The thread takes back what it did
@@ -147,7 +147,7 @@ class Changing(_FileTool):
         *,
         floor: int = 0,
     ) -> None:
-        """`floor`: bytes of a file system that stay free, whatever is asked for."""
+        """`floor`: bytes of a file system that stay free in any case."""
         super().__init__(name, description, model, result)
         self._change = change
         self._floor = floor
@@ -222,7 +222,7 @@ def _in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
 
 
 async def _ended(worker: asyncio.Future[Any]) -> None:
-    """Wait for a thread, whoever asks for haste."""
+    """Wait for a thread, through any cancellation."""
     while not worker.done():
         try:
             await asyncio.wait({worker})

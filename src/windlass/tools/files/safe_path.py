@@ -10,7 +10,7 @@
 - the engine's own state is refused: any folder named `.windlass`, and the engine's home under every name (a link, a
   bind mount, `--home ./state`, a hard link to one of its files), known by device and inode.
 
-The check and the use are the same act: what comes back holds the directory open. Two things no path check
+The check and the use are the same act: the result holds the directory open. Two things no path check
 can see: a hard link shares its content with a name that may be elsewhere (reading shows that content;
 writing replaces our name and leaves the other alone; only the files of the home are known by their inode), and
 a directory that another process moves out of the root while it is held open stays open.

@@ -1,14 +1,14 @@
 """Changes that can all be taken back: made through `Undo`, which writes each down first, and undone by `roll_back`.
 
 `Undo` knows three changes: put a finished temporary entry in place, move an entry, remove one (plus making folders).
-Each is a single rename, so other readers see the old or the new state and nothing between. `log.py` describes what it
-writes.
+Each is a single rename, so other readers see the old or the new state and nothing between. `log.py` describes the
+log.
 
 An overwrite takes six fsyncs, and each serves a promise that holds through a power cut:
 
 1. the new content, before it is renamed into place: nobody ever finds half a file;
-2. the log, 3. the names in its folder (log and backup), 4. the folder's own name, all before the rename: what was
-   changed can be taken back. What is noted before the first change, or kept for it, waits for these three;
+2. the log, 3. the names in its folder (log and backup), 4. the folder's own name, all before the rename: a change
+   can be taken back. Notes and backups from before the first change wait for these three;
 5. the directory, after the rename: a step that the journal calls completed has changed its file;
 6. the log again, with the result: a step that ended and is not in the journal yet is not done twice.
 
@@ -20,7 +20,7 @@ path now. As the step left it: put back what was there. As it was before: nothin
 had not been made yet, or a rollback that was killed had no time to cross it out. Anything else is somebody's
 work: it stays, the backup stays, and the error names both. So a rollback can be killed and repeated at will.
 Directories that survive keep the modification time of the rollback itself: their entries did change, and
-tools that watch directories (git's untracked cache) must not be told otherwise.
+tools that watch directories (git's untracked cache) must see that.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Undo:
         new.sync()
 
     def _rename(self, old: OpenedPath, new: OpenedPath, change: Change) -> None:
-        """Rename. What was approved is compared after the rename, when nobody can swap it any more, and put back."""
+        """Rename; then, when nobody can swap it any more, compare an approved entry, and put it back if it differs."""
         approved = self.approved
         if change.was is None or change.now is None:
             try:

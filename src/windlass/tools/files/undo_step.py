@@ -44,7 +44,7 @@ class _FoundChange:
 
     @property
     def begun(self) -> bool:
-        """It is being taken back already, or was never finished: what stands there is nobody's last word."""
+        """Its undoing has begun, or it was never finished: the entries at its paths are not final."""
         return (self.name == OPEN and self.log.end is None) or self.name.startswith(_BACK)
 
     @property
@@ -238,7 +238,7 @@ def _take_back(root: Root, one: _FoundChange) -> None:
 def _clear_folders(root: Root, todo: list[_FoundChange]) -> None:
     """Remove folders that one call made and another, at the same time, had put something in until it was taken back.
 
-    Only where nothing stood before: what was there once is put back, and may be an empty folder, too.
+    Only where nothing stood before: an earlier entry is put back, and may be an empty folder, too.
     """
     first: dict[str, Change | Note] = {}
     for one in reversed(todo):

@@ -114,7 +114,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e]{0,8192}")
 _OURS = re.compile(
     r"(?i)accept-encoding|connection|content-length|expect|host|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade"
 )
-"""Headers about the connection: who could set them could smuggle a second request into the first."""
+"""Headers about the connection: a caller that set them could smuggle a second request into the first."""
 
 
 class _Asking(Arguments):

@@ -129,7 +129,7 @@ _ENCODINGS = re.compile(
 """Python knows codecs that are no encodings of text, and some that take minutes for a megabyte."""
 _NOT_JSON = object()
 DEEPEST = 200
-"""Levels of JSON that are taken for data: who made more wants to see somebody's stack full."""
+"""Levels of JSON that are taken for data: deeper nesting is an attack on somebody's stack."""
 
 
 def body_of(data: bytes, truncated: bool, kind: str, encoding: str | None) -> dict[str, Any]:

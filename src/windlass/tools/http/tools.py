@@ -1,4 +1,4 @@
-"""The `http.*` tools: each a name, a method and what recovery may repeat."""
+"""The `http.*` tools: each a name, a method and an effect for recovery."""
 
 from __future__ import annotations
 

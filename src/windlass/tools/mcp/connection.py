@@ -78,7 +78,7 @@ class Connection:
         tell: Callable[[list[dict[str, Any]]], None],
         mode: str = "auto",
     ) -> None:
-        """`tell` is told the tools as the server lists them; `mode` is the library's: how to find the protocol."""
+        """`tell` gets the tools as the server lists them; `mode` is the library's way to find the protocol."""
         import anyio
 
         self._server, self._way, self._redactor, self._tell, self._mode = server, way, redactor, tell, mode
@@ -106,7 +106,7 @@ class Connection:
         return self._opened.result()
 
     async def open(self, seconds: float) -> None:
-        """Wait until its tools are known. Who gives up waiting ends it."""
+        """Wait until its tools are known; a timeout or a cancellation ends the connection."""
         either: set[asyncio.Future[Any]] = {self._task, self._opened}
         try:
             async with asyncio.timeout(seconds):
@@ -233,7 +233,7 @@ class Connection:
             self._stir.set()
 
     async def _listen(self, client: Client) -> None:
-        """In the newer protocol, who wants to hear of changes says so. They come to `_hear` as they always did."""
+        """Subscribe to changes, as the newer protocol demands. They come to `_hear` as before."""
         from mcp import MCPError
         from mcp.client.subscriptions import SubscriptionLost
 

@@ -51,7 +51,7 @@ class Described:
 
 
 def describe(raw: Any) -> tuple[Described | None, list[str]]:
-    """The tool, None if it has no name that one could call it by; and what is wrong with it."""
+    """Give the tool, None if its name cannot be used; and its problems."""
     name = raw.get("name") if isinstance(raw, Mapping) else None
     if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME:
         return None, ["it has a tool whose name is empty, too long or no text; it is left out"]
@@ -122,7 +122,7 @@ def plain(name: str) -> str:
 
 
 def distinct(names: Iterable[str]) -> dict[str, str]:
-    """Each name, and what it is called here. A name that is good as it is keeps it, whatever others become."""
+    """Map each name to its name here. A name that is good as it is keeps it."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(set(names), key=lambda name: (plain(name) != name, name)):

@@ -39,7 +39,7 @@ class McpLine:
         tell: Callable[[list[dict[str, Any]]], None],
         idle: float,
     ) -> None:
-        """`way` makes a new way to the server; `tell` is told its tools; `idle` is how long it is kept unused."""
+        """`way` makes a new way to the server; `tell` gets its tools; `idle` is how long it is kept unused."""
         self.server, self.redactor = server, redactor
         self._way, self._tell, self._idle = way, tell, idle
         self.described: dict[str, Described] = {}
@@ -52,9 +52,9 @@ class McpLine:
         self._closed = False
 
     async def use(self, doing: str, act: Callable[[Client], Awaitable[T]], meter: Meter | None = None) -> T:
-        """Do something with the server; whatever goes wrong is a ToolError that says what was being done.
+        """Do something with the server; every failure is a ToolError that names the action.
 
-        The meter is told how much was said, both ways.
+        The meter counts the bytes of both directions.
         """
         self._busy += 1
         self._stop_timer()

@@ -1,7 +1,7 @@
 """The way to a server at an address: streamable HTTP, as the `mcp` library speaks it.
 
-The library tells no more of a refusal than that there was one. What the status and the headers say is noted here for
-the request that was refused: the library runs each request in the context of whoever made it.
+The library reports of a refusal only that there was one. Its status and headers are noted here for the request that was
+refused: the library runs each request in the context of its caller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["HttpClients", "LastRefusal", "OverHttp", "refusal"]
 
 HttpClients = Callable[[McpServer], "httpx2.AsyncClient"]
-"""Makes the client that a server is spoken to with: whoever guards the network has a say here."""
+"""Makes the HTTP client for a server: a caller can pass one that guards the network."""
 CONNECTING = 30.0
 """Seconds to connect, to send, and for a place among the connections. Answers may take as long as the use may."""
 

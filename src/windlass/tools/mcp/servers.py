@@ -1,9 +1,9 @@
-"""MCP servers, and where they are named: the user's settings, and the files of Claude Code and OpenCode.
+"""MCP servers from the user's settings, and from the files of Claude Code and OpenCode.
 
 A project's own files start programs, so they count only where its folder is trusted. Of two servers with the same name
-the first counts: settings, what Claude Code's user keeps for this folder, the project's files, the user's own files.
-Something wrong with a file or an entry is told by name, and harms nothing else. Files may come with a cloned project:
-only regular files of a bearable size are read. Comments and trailing commas in their JSON are no mistake.
+the first counts: settings, Claude Code's user settings for this folder, the project's files, the user's own files.
+Something wrong with a file or an entry is reported by name, and harms nothing else. Files may come with a cloned
+project: only regular files of a bearable size are read. Comments and trailing commas in their JSON are no mistake.
 
 `${VAR}` and `${VAR:-default}` (Claude Code) and `{env:VAR}` (OpenCode) are filled in from the variables that children
 may see, and no others: an entry that names another one is left out, and says so.
@@ -63,10 +63,10 @@ def find_servers(
     environ: Mapping[str, str],
     trusted: Callable[[Path], bool],
 ) -> tuple[list[McpServer], list[str]]:
-    """The servers, and what is wrong with where they are named.
+    """Find the servers, and problems with their definitions.
 
-    `env` is what children may see, and all that entries of files are filled in from; `environ` says where the user's
-    own files are. `trusted` is asked only if the folder names servers.
+    `env` has the variables that children may see, from which entries of files are filled in; `environ` says where the
+    user's own files are. `trusted` is asked only if the folder names servers.
     """
     return _Search(folder, env, environ, trusted).run(settings)
 
@@ -170,7 +170,7 @@ class McpServer:
 
     @cached_property
     def digest(self) -> str:
-        """The same as long as its definition is: what is remembered of its tools is good for that long."""
+        """A digest of its definition: remembered tools are valid while it stays the same."""
         whole = [self.told.model_dump(mode="json"), dict(self.headers)]
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
@@ -179,7 +179,7 @@ class McpServer:
         return [self.told.command or "", *self.told.args]
 
     def environment(self, env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment of its process: that of all children, what the user allows besides, and its entry's own."""
+        """The environment of its process: that of all children, variables that the user allows, and its entry's own."""
         allowed = {name: environ[name] for name in self.told.env_allow if name in environ}
         return {**env, **allowed, **self.told.env}
 

@@ -1,7 +1,7 @@
 """The tools of each server, remembered on disk: to know them, nothing needs to be started.
 
-One JSON file, each server's tools by the digest of its definition: who changes the definition asks the server again.
-What is read from it passes the same checks as what a server says. A file that is spoilt is as good as none.
+One JSON file, each server's tools by the digest of its definition: after a change of it the server is asked again. Its
+content passes the same checks as a server's answer. A file that is spoilt is as good as none.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["McpTool", "UnlistedTool"]
 
 MOST_NOTES = 200
-"""Of one use: what a server tells about its progress is shown, but not for ever."""
+"""Reports of progress that are shown for one use."""
 MOST_NOTE = 500
 MOST_ROUNDS = 100
 """Times that a server may ask to be asked again."""

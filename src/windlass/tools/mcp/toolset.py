@@ -1,7 +1,7 @@
-"""All tools of all MCP servers that the user has named: what the assembly makes, and the registry asks for tools.
+"""All tools of all MCP servers that the user has named: made by the assembly, asked by the registry.
 
-To know the tools, no server is started that was asked before: what it said is on the shelf. A server is started when
-one of its tools is used (`line`), or when nobody knows its tools yet (`discover`, `ensure`).
+A server that was asked before need not be started to know its tools: its answer is on the shelf. A server is started
+when one of its tools is used (`line`), or when nobody knows its tools yet (`discover`, `ensure`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class McpTools:
         return sorted(name for name, line in self._lines.items() if line.running)
 
     async def discover(self, timeout: float) -> None:
-        """Find out the tools of every server that nobody knows them of; what does not answer in time is a problem."""
+        """Find out tools that are not known yet, server by server; one that does not answer in time is a problem."""
         await self._ask([name for name in self._servers if name not in self._tools], timeout)
 
     async def ensure(self, names: Iterable[str]) -> None:

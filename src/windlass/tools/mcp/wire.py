@@ -5,7 +5,7 @@ print warnings where they should not; a flood of them, or a line without end, en
 
 All uses of a server share one line to it. `Sizes` counts each message for the use that it belongs to (H1): a request is
 sent in the context of the use that makes it, and its answer and its progress name it by its number. Other messages (the
-greeting, the list of tools, what a server says unasked) are on no meter.
+greeting, the list of tools, unasked messages) are on no meter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAST_WORDS = 1.0
 
 
 class Wire:
-    """One process and what is known of it."""
+    """One server process, its pipes and its end."""
 
     def __init__(self, spawn: Callable[[], Awaitable[processes.Process]]) -> None:
         self._spawn = spawn
@@ -190,7 +190,7 @@ class Outbox:
 
 
 class Sizes:
-    """Of the messages of one line, told to the meters of those that they belong to."""
+    """Sizes of the messages of one line, counted by the meters of their uses."""
 
     def __init__(self) -> None:
         self._asked: dict[Any, Meter] = {}

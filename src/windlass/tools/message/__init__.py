@@ -1,8 +1,8 @@
 """Messages to people and services: mail, chat, webhooks (H1). Each is sent once.
 
-- `arguments.py` says what the tools are told and give back, `tools.py` makes them;
-- before anything leaves: `services.py` (the services of the user's settings, and who may get mail), `content.py` (what
-  may be in a message, and its attachments);
+- `arguments.py` has the arguments and results of the tools, `tools.py` makes them;
+- before anything leaves: `services.py` (the services of the user's settings, and allowed recipients), `content.py`
+  (allowed content and attachments);
 - how it leaves: `mime.py` and `smtp.py` for mail, `chat.py` for all that apprise speaks, `webhook.py` for JSON;
 - `once.py` sees to it that a message leaves once, also across a crash; `health.py` sends nothing.
 

@@ -108,7 +108,7 @@ def too_large(size: int, largest: int) -> ToolError:
 
 
 def _unwrapped(text: str) -> Iterator[str]:
-    """The text, and what is seen when its usual wrappings are taken off."""
+    """Give the text, and the text with usual encodings (HTML, URL, base64) removed."""
     yield text
     for unwrap in (html.unescape, unquote):
         if (plain := unwrap(text)) != text:

@@ -19,7 +19,7 @@ _SHORT = 65
 
 
 def compose(given: Email, sender: Address, message_id: str, at: float, attached: Sequence[Attachment]) -> bytes:
-    """The whole mail. Who gets a blind copy is said to the server only."""
+    """Put the whole mail together. Blind copies are named to the server only."""
     from email.message import EmailMessage
     from email.policy import SMTP
     from email.utils import format_datetime

@@ -1,4 +1,4 @@
-"""A message leaves once: what is written down before and after it is handed over, and what a second attempt finds.
+"""A message leaves once: notes before and after the hand-over decide what a second attempt does.
 
 The argument, attempt by attempt. `begun` is on disk before the first byte that the other side could act on. So a second
 attempt finds one of:
@@ -68,8 +68,8 @@ class OutgoingMessage:
         return self._recorded(entry)
 
     async def hand_over(self, act: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        """Do it, unless it has been done. A ToolError of `act` means that the other side has not taken it; whatever
-        else ends it leaves open what came of it."""
+        """Do it, unless it has been done. A ToolError of `act` means that the other side has not taken it; any
+        other end leaves the outcome open."""
         call = self._call
         before = self._book.begin(call.effect_id, self._digest, call.attempt, self._service, self._now())
         if before is not None:

@@ -1,8 +1,8 @@
 """The services of the user's settings, found by name and completed from the environment; and the addresses of mail.
 
-Only `local@domain` in ASCII is a mail address here. Whatever else RFC 5322 allows (display names, comments, quoted
-local parts, several addresses in one text, Unicode that looks like something else) is refused and not interpreted: what
-one program takes for one address, the next one on the way may take for another.
+Only `local@domain` in ASCII is a mail address here. Everything else in RFC 5322 (display names, comments, quoted local
+parts, several addresses in one text, Unicode that looks like something else) is refused and not interpreted: two
+programs on the way may read two different addresses in it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Services:
         return value
 
     def secrets(self) -> dict[str, str]:
-        """Values that must be in no message, by the name of their variable, whatever that name is."""
+        """Values that must be in no message, by variable, also where its name does not look secret."""
         variables = {
             variable
             for service in self._known.values()
@@ -178,8 +178,8 @@ class Recipients:
                 self.unusable.append(entry)
 
     def allow(self, address: str) -> bool:
-        """Exactly as it stands in the list, or anybody of a domain in it. Only a domain's case says nothing: what a
-        server makes of `Ana` and `ana+x` is its own affair, so they are not taken for `ana`."""
+        """Tell if the address or its domain is in the list. Only a domain's case is ignored: servers differ about
+        `Ana` and `ana+x`, so they are not taken for `ana`."""
         if address_problem(address) is not None:
             return False
         local, domain = _parts(address)

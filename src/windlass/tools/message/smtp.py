@@ -1,7 +1,7 @@
-"""Mail over SMTP, step by step, so that it is known at each step what a failure means.
+"""Mail over SMTP, step by step, so that the meaning of a failure is known at each step.
 
-Up to the last recipient nothing has been handed over, and whatever fails may be tried again. From DATA on only the
-server's answer says what came of it: without one, nobody knows.
+Up to the last recipient nothing has been handed over, and any failure may be tried again. From DATA on only the
+server's answer gives the outcome: without one, it is unknown.
 """
 
 from __future__ import annotations

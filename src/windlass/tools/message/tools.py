@@ -1,4 +1,4 @@
-"""The message tools: what each does from its arguments to the record of what came of it."""
+"""The message tools: each from its arguments to the record of its outcome."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TIMEOUT = 60.0
 def message_tools(
     settings: MessageSettings, env: Mapping[str, str], now: Callable[[], float] | None = None, *, book: Path
 ) -> list[Tool]:
-    """One of each. `env` is where secrets are looked up, and what must not leave; `book` is the file that remembers
-    which messages were sent, one for a home."""
+    """Make one of each. `env` holds the secrets, which must not leave; `book` is the file that remembers sent messages,
+    one for a home."""
     work = _Messages(settings, env, now or SystemClock().now, MessageLog(book))
     terms = Terms(timeout=TIMEOUT, rate=settings.rate, sensitive=True)
     return [

@@ -108,7 +108,7 @@ def _seconds(text: str) -> float | None:
 
 
 GATEWAYS = {502, 504}
-"""A gateway's word: what became of it behind the gateway, it does not know."""
+"""Statuses of a gateway, which does not know the outcome behind it."""
 _LATER = {408, 421, 425, 429}
 
 

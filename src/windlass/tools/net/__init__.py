@@ -1,8 +1,7 @@
-"""The way out: what `http.*`, `search` and `browser.*` may reach, and a client that reaches nothing else (H2).
+"""Network access: the addresses open to `http.*`, `search` and `browser.*`, and a client that reaches no other (H2).
 
 `names.py` reads addresses, `guard.py` decides which may be reached. `transport.py` opens clients, `wire.py` connects
-to what was decided and to nothing else; `exchange.py` follows redirects, deciding anew at each; `failures.py` says
-in words what went wrong on the way.
+only to these; `exchange.py` follows redirects, deciding anew at each; `failures.py` puts failures into words.
 """
 
 from windlass.tools.net.guard import AddressGuard, AddressRefused, NetworkTarget, Resolver

@@ -76,7 +76,7 @@ class HttpAnswer:
 async def exchange(line: SharedConnections, ask: Ask, meter: Meter) -> AsyncIterator[HttpAnswer]:
     """Send it and give the answer's head; the body is read inside, and the connection is free afterwards.
 
-    The meter is told of every hop, as far as it came.
+    The meter counts every hop, as far as it came.
     """
     client = line.client()
     from windlass.tools.net.wire import coming_in, going_out

@@ -15,7 +15,7 @@ LONGEST_WAIT = 86400.0
 
 
 class TooMuch(Exception):
-    """The network brought more than was asked for. What was read until then is good."""
+    """The network brought more than was asked for. The part read until then is good."""
 
 
 @asynccontextmanager
@@ -67,7 +67,7 @@ def in_words(what: str) -> Iterator[None]:
 
 
 def _cut_off(message: str, *advice: str) -> ToolError:
-    """It was asked, and nobody heard what came of it: what must not be done twice is asked about."""
+    """The request was sent, and its outcome is unknown: a person is asked before one that must not be repeated."""
     return ToolError.of(Failure(Category.TRANSIENT, message, advice=advice, kind=CUT_OFF))
 
 

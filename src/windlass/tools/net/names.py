@@ -1,8 +1,8 @@
 """From the text of a web address to the one host, port and path that everybody reads out of it, or a `ValueError`.
 
-Parsers disagree about what is unusual (a backslash, an `@`, a `%` in the host, numbers with fewer than four parts), and
-an attack is what one of them checks and another one opens. So what is unusual is refused, and what is left is written
-anew from its parts.
+Parsers disagree about unusual addresses (a backslash, an `@`, a `%` in the host, numbers with fewer than four parts),
+and attacks use the difference between the one that checks and the one that opens. So unusual addresses are refused, and
+the others are written anew from their parts.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 _LINE = len(" HTTP/1.1\r\n") + len("\r\n")
-"""Of the first line of a head, what is the same in all; and the empty one that ends it."""
+"""Bytes of the constant part of a head's first line, and of the empty line that ends it."""
 
 
 def going_out(request: httpx2.Request, meter: Meter) -> None:

@@ -224,7 +224,7 @@ def _hit(piece: str) -> Hit:
 
 
 def _target(link: str) -> str | None:
-    """The page itself: links lead through DuckDuckGo, which tells in `uddg` where to."""
+    """The page itself: links lead through DuckDuckGo, with the target in `uddg`."""
     try:
         parts = urlsplit(urljoin(_HERE, link))
         if parts.hostname is None or not f".{parts.hostname}".endswith(".duckduckgo.com"):

@@ -138,7 +138,7 @@ class _Text(HTMLParser):
 
 
 def _page(url: object) -> tuple[str, str] | None:
-    """An address without what follows people around, and what tells whether two of them are the same page."""
+    """Give an address without tracking parameters, and a key that is the same for the same page."""
     if not isinstance(url, str) or len(url) > MAX_URL:
         return None
     try:
