@@ -121,7 +121,7 @@ def _hash(text: str) -> str:
 def _skills(
     catalogue: Catalogue, wanted: Sequence[str], role: Role | None, notes: list[str]
 ) -> tuple[list[Skill], list[Skill]]:
-    """The skills to tell whole, and those to list."""
+    """The skills to give whole, and those to list."""
     of_role = role.skills if role is not None else ()
     used: dict[str, Skill] = {}
     for name in wanted:

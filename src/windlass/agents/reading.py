@@ -159,7 +159,7 @@ class FrontMatterFile:
     """Finds the line of a key."""
 
     def text(self) -> str:
-        """The body as text; raises `UnreadableFile`."""
+        """Give the body as text; raises `UnreadableFile`."""
         try:
             return decode_strictly(self.body)
         except UnreadableFile as error:
@@ -231,7 +231,7 @@ def _quoted(line: re.Match[str]) -> str:
 
 
 def _reworded(problem: Problem) -> Problem:
-    """The reader was made for plans, and says so."""
+    """Replace the words of the reader of plans in a message."""
     message = problem.message.replace(" in plans", " here").replace(" that a plan can hold", " that can be held")
     return msgspec.structs.replace(problem, message=message)
 

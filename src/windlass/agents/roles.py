@@ -85,7 +85,7 @@ class UnusableRole:
     source: str
     why: str
     disabled: bool = False
-    """Somebody switched it off; nothing is wrong with it."""
+    """The user switched it off; it has no fault."""
 
 
 class BadRole(Exception):
@@ -98,7 +98,7 @@ class BadRole(Exception):
 
 
 def key_of(name: str) -> str:
-    """Under what a role is looked up: upper and lower case are the same."""
+    """Key under which a role is looked up: upper and lower case are the same."""
     return name.strip().casefold()
 
 

@@ -137,7 +137,7 @@ def _read(home: Path) -> _Content:
 
 @contextmanager
 def _copied(home: Path) -> Iterator[sqlite3.Connection]:
-    """A copy of the database, open for reading. Raises if it is not one of Windlass."""
+    """Open a copy of the database for reading. Raises if it is not one of Windlass."""
     from windlass.homes import database_of
     from windlass.journal.database import translate
     from windlass.journal.schema import TRIGGERS, open_database

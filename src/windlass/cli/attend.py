@@ -90,7 +90,7 @@ class ApprovalPrompt:
             await self._engine.pause(self._execution, by="windlass")
 
     async def _ask_for_money(self, asked: ev.StepWaiting) -> None:
-        """More may be spent only if a person says so: `--yes` does not mean money. With nobody there it pauses."""
+        """Ask a person for more budget: `--yes` does not mean money. With nobody there the execution pauses."""
         if not attended():
             await self._engine.pause(self._execution, by="windlass", reason="budget")
             return

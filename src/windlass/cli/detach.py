@@ -14,7 +14,7 @@ __all__ = ["offer_orphans", "send_off", "start_driver", "stopped_since"]
 
 
 async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False, no_wait: bool = False) -> int:
-    """Let it go on in the background, and say so."""
+    """Continue it in the background, and say so."""
     log = await start_driver(engine, execution, yes=yes, no_wait=no_wait)
     if as_json:
         print_json({"id": execution, "log": str(log)})
@@ -49,7 +49,7 @@ def _leave_running(command: list[str], log: Path) -> None:
 
 
 async def offer_orphans(engine: Engine) -> None:
-    """Deal with what was paused for too long, and tell of what a dead process left behind (D3, D6)."""
+    """Resume or cancel executions paused for too long, and report those that a dead process left behind (D3, D6)."""
     for execution, what in await engine.sweep():
         if what == "resume":
             await start_driver(engine, execution)

@@ -117,7 +117,7 @@ def _journal(folder: Path) -> Finding:
 
 
 def _deep(folder: Path) -> list[Finding]:
-    """Everything in the home is read; each fault is a finding of its own."""
+    """Read everything in the home; each fault is a finding of its own."""
     from windlass.errors import WindlassError
     from windlass.journal.deepcheck import check_home
 
@@ -185,7 +185,7 @@ async def _sandbox() -> Finding:
 
 
 async def _runtimes(folder: Path | None) -> list[Finding]:
-    """Each runtime for agents, asked for real: its program is run. One that the settings name is needed."""
+    """Check each runtime for agents by running its program. One that the settings name is needed."""
     from windlass.assembly.agents import runtimes
     from windlass.errors import WindlassError
     from windlass.process import Supervisor

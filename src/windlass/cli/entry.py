@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _report_fault(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
-    """A traceback without the colours that newer Pythons add: stderr shows escape sequences instead of obeying them."""
+    """Print a traceback without the colours of newer Pythons: stderr shows escape sequences instead of obeying them."""
     import traceback
 
     sys.stderr.write("".join(traceback.format_exception(kind, fault, trace)))
@@ -52,7 +52,7 @@ def _refuse_bytes(arguments: list[str]) -> None:
 
 
 def _need_a_folder() -> None:
-    """Homes, plans and steps are looked for from here: without a working directory no command can do anything."""
+    """Refuse to start without a working directory: homes, plans and steps are looked for from there."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -61,5 +61,5 @@ def _need_a_folder() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C before anything has begun: there is nothing to tell, least of all where the imports were."""
+    """End quietly on Ctrl-C before anything has begun: a traceback of imports helps nobody."""
     os._exit(130)

@@ -97,13 +97,13 @@ _only_events = False
 
 
 def leave_stderr_to_events() -> None:
-    """A program reads it line by line (`--progress=rawjson`): remarks for people would be noise. Errors are not."""
+    """Silence remarks for people: a program reads stderr line by line (`--progress=rawjson`). Errors still go there."""
     global _only_events
     _only_events = True
 
 
 def say(text: str) -> None:
-    """To the person: progress and remarks go to stderr, so that stdout holds data only."""
+    """Print progress and remarks to stderr, so that stdout holds data only."""
     if not _only_events:
         _write(text)
 
@@ -258,7 +258,7 @@ def exit_code(state: State) -> int:
 
 
 def report_error(error: WindlassError, as_json: bool, command: str = "") -> int:
-    """Say it with what to do about it. `command` is the one that was typed, like `tools show`."""
+    """Print an error with advice. `command` is the one that was typed, like `tools show`."""
     failure = error.failure
     advice = [as_typed(line) for line in failure.advice or _usual_advice(error, command)]
     if as_json:

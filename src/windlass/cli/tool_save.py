@@ -99,7 +99,7 @@ async def keep(
 
 
 async def _check_syntax(engine: Engine, source: str, file: Path) -> str | None:
-    """Raise if it is no program; give a remark if nobody could look."""
+    """Raise if it is no program; give a remark if the syntax could not be checked."""
     if engine.sandbox is None:
         return "its syntax was not checked: there is no sandbox"
     try:

@@ -256,7 +256,7 @@ def delete(
 
 
 def _look_for(engine: Engine, name: str, everywhere: bool) -> None:
-    """Nobody is asked about a tool that cannot be deleted, or that is in the other place."""
+    """Raise, before a question is asked, for a tool that cannot be deleted or is in the other place."""
     from windlass.assembly.tool_catalog import kind_of
 
     tool = engine.performer.tools.get(name)

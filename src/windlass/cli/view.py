@@ -65,7 +65,7 @@ def view_for(mode: Progress) -> View:
 
 
 class View:
-    """Shows nothing, and is what the others build on."""
+    """Shows nothing; the base of the other views."""
 
     state: State | None = None
     since = 0

@@ -65,7 +65,7 @@ class Settings(Table):
     """All settings. A table that nobody sets is its defaults as they stand here, and is not validated."""
 
     grace: Duration = 5.0
-    """Between the polite signal to a step's processes and their kill."""
+    """Seconds between the polite signal to a step's processes and their kill."""
     approval_expiry: Duration = 86400.0
     """Seconds that a request for approval stays open; unanswered, it fails closed."""
     pause_expiry: Duration | None = None
@@ -90,7 +90,7 @@ class Settings(Table):
     permissions: PermissionSettings = PermissionSettings.model_construct()
     approvals: ApprovalSettings = ApprovalSettings.model_construct()
     tools: dict[str, ToolSettings] = {}
-    """On which terms tools are used, by name or pattern; of several that fit, the longest comes first."""
+    """Terms of use of tools, by name or pattern; of several that fit, the longest comes first."""
     network: NetworkSettings = NetworkSettings.model_construct()
     search: SearchSettings = SearchSettings.model_construct()
     messages: MessageSettings = MessageSettings.model_construct()

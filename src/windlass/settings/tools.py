@@ -40,7 +40,7 @@ class ToolSettings(Table):
     """One tool, or all that fit a pattern like `http.*`; a key left out keeps the tool's own value."""
 
     enabled: bool = True
-    """Without it, nobody has this tool."""
+    """False removes the tool for everybody."""
     timeout: Duration | None = None
     """The longest that one use may take."""
     rate: RateText | None = None
