@@ -1,4 +1,4 @@
-"""The prompt of an agent (A5): its role, its skills, the project's rules, files, what earlier steps left, the task.
+"""The prompt of an agent (A5): its role, its skills, the project's rules, files, outputs of earlier steps, the task.
 
 - `places` says where users keep such things, `reading` reads them within bounds and takes them apart.
 - `roles`, `rolefiles`, `skills`, `rules` and `context` know one kind each.

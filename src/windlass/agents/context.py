@@ -1,4 +1,4 @@
-"""The files that a step gives to its agent: found, read, and cut to what a prompt can carry.
+"""The files that a step gives to its agent: found, read, and cut to the room in a prompt.
 
 An entry is a path or a pattern, relative to the working directory. It stays inside; an absolute path that the user
 wrote may lead elsewhere. Links that leave are refused with a note. What is missing is a `Problem`, because the step

@@ -217,5 +217,5 @@ def _handed_over(left: Handoff, limit: int, notes: list[str]) -> tuple[str, int]
 
 
 def _json(value: Any) -> str:
-    # What a step leaves is plain data; anything else is named by its type, because its `repr` may differ each time.
+    # The output of a step is plain data; anything else is named by its type, because its `repr` may differ each time.
     return json.dumps(value, ensure_ascii=False, indent=1, default=lambda odd: f"<{type(odd).__name__}>")

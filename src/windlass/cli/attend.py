@@ -32,7 +32,7 @@ class ApprovalPrompt:
     def take(self, event: ev.Event, *, past: bool = False) -> None:
         """React to an event; `past` means that it is from before this process took the execution up."""
         if isinstance(event, ev.ExecutionReplanned):
-            # Whatever was open is asked anew, if it still is to be asked.
+            # Open questions are asked anew, if they still are to be asked.
             self._dismiss_all()
         elif isinstance(event, ev.ApprovalAsked) and (self._yes or attended()):
             self._begin(event.step, self._ask(event))

@@ -36,7 +36,7 @@ class Access:
         self._link = home / "server.login"
         self._now = now
         self._codes: dict[str, float] = {}
-        """Hashes of login codes, with when they end."""
+        """Hashes of login codes, with their ends."""
         self._token = self._read() or self._make()
 
     @property

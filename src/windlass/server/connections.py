@@ -51,7 +51,7 @@ class Connections:
         share = _MOST if unlimited else min(_MOST, (descriptors - _FOR_THE_ENGINE) * 3 // 4)
         self.most = most if most is not None else max(16, share)
         self.most_unknown = max(8, self.most // 2)
-        """Of them, at most so many that are not (yet) let in."""
+        """Limit for those among them that are not (yet) let in."""
         self._open: dict[HttpProtocol, None] = {}
         """In the order in which they came."""
 

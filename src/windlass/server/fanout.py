@@ -30,7 +30,7 @@ SLICE = 50
 """Clients that are written to before others on the loop have their turn."""
 
 _Pieces = dict[tuple[str | None, int], tuple[bytes, int, int]]
-"""For who stands where: the joined frames, and where one stands after them, by position and sequence."""
+"""By execution and position of clients: the joined frames, and the position and sequence after them."""
 
 
 class DirectConnection(Protocol):

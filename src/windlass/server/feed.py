@@ -313,7 +313,7 @@ class Subscription:
             self.cursor = after
             return
         while True:
-            # Whatever stands up to the ring's tip is on disk, so a read that comes to an end has seen it.
+            # Everything up to the ring's tip is on disk, so a read that comes to an end has seen it.
             tip = feed.ring.tip
             async with feed.turn:
                 # One page at a time for all: a thousand who come back at once share what one would take.

@@ -177,5 +177,5 @@ def _plain(message: str) -> str:
 
 
 def _sound(text: str) -> str:
-    """Half a character would be no JSON."""
+    """Replace halves of characters, which JSON cannot hold."""
     return text.encode("utf-8", "replace").decode()

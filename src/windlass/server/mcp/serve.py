@@ -75,8 +75,8 @@ def _made() -> MCPServer[Any]:
     )
     root.handlers[:] = handlers
     root.setLevel(level)
-    # Who sends log messages must say so, and let a client of the older protocol choose their level. The library
-    # wants it added to its inner server, and gives no other way to that.
+    # Servers that send log messages must say so, and let a client of the older protocol choose their level. The library
+    # wants this added to its inner server, and gives no other way to that.
     server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, _set_level)
     return server
 

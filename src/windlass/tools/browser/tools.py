@@ -131,7 +131,7 @@ class BrowserTools:
                     return self._told(tab, await work(tab, args, call, seconds), call)
                 except asyncio.CancelledError:
                     if effect is not Effect.NONE:
-                        # What waits in the browser for its element to come would still be done when it does.
+                        # An action that waits in the browser for its element would still be done when it comes.
                         await asyncio.shield(asyncio.ensure_future(tab.close()))
                     raise
 

@@ -55,7 +55,7 @@ def patch(root: Root, undo: Undo, arguments: Patch) -> dict[str, Any]:
     changed = [file for file in files.values() if file.found is not None or file.data is not None]
     checks = Preflight(root, undo.floor)
     checks.all([PathTarget(file.path, len(file.data or b""), content=file.data is not None) for file in changed])
-    # What goes away goes first: a folder may come where a file was.
+    # Removals go first: a folder may come where a file was.
     for file in sorted(changed, key=lambda file: file.data is not None):
         _make_it_so(root, undo, file)
     return {"files": results}

@@ -159,7 +159,7 @@ class _Forecast:
         self._known: dict[str, str | None] = {}
         self._touched: set[str] = set()
         self._above: set[str] = set()
-        """The folders around them, whose marks they changed, too."""
+        """The folders around them: their marks changed, too."""
 
     def fits(self, path: str, mark: str | None) -> bool:
         if path in self._known:

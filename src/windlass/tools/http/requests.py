@@ -43,7 +43,7 @@ def _ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
     if method == "POST":
         headers.setdefault("idempotency-key", call.effect_id)
     if isinstance(given, Download):
-        # What is packed is to stay packed, and its hash is that of what others have.
+        # A packed file is to stay packed, with the hash that others have.
         headers["accept-encoding"] = "identity"
     body: bytes | None = None
     if isinstance(given, SendRequest):

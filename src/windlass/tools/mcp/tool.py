@@ -56,7 +56,7 @@ class McpTool(Tool):
         given = dict(arguments)
 
         async def act(client: Client) -> CallToolResult:
-            # Who is connected has listed its tools anew: a person allowed the tool as it was described before.
+            # A connected server has listed its tools anew: a person allowed the tool as it was described before.
             if call.approved is not None and self._line.described.get(self._tool.original) != self._tool:
                 raise ApprovalOutdated(changes({f"tool {self.name}": "then"}, {f"tool {self.name}": "now"}))
             return await _called(client, self._tool.original, given, progress)
@@ -135,7 +135,7 @@ class UnlistedTool(Tool):
         await self._ensure([self.name])
         tool = self._find(self.name)
         if tool is None or isinstance(tool, UnlistedTool):
-            # What keeps a server from starting may pass: its own category decides about retries and the breaker.
+            # A failure to start may pass: its own category decides about retries and the breaker.
             raise ToolError.of(self._failure(self._server) or self._missing())
         if call.approved is not None:
             raise ApprovalOutdated([f"its server has said what the tool {self.name} is, which was not known before"])
