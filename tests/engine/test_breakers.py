@@ -30,7 +30,7 @@ async def test_c4_a_tool_that_fails_again_and_again_is_left_alone_and_then_tried
         with pytest.raises(ToolError, match="no answer"):
             await world.use("a")
     assert world.gates.book.breaker("a").circuit(world.clock.now()) is Circuit.OPEN
-    with pytest.raises(NotBegun, match="left alone for 30 s") as refused:
+    with pytest.raises(NotBegun, match="retry in 30 s") as refused:
         await world.use("a")
     assert broken.uses == FAILURES, "it was not used"
     assert refused.value.failure.retry_after == pytest.approx(30.0)
@@ -154,7 +154,7 @@ async def test_c4_a_probe_that_a_person_stopped_found_nothing_out_and_another_is
     await eventually(lambda: broken.uses > FAILURES)
     assert world.gates.book.breaker("a").circuit(world.clock.now()) is Circuit.HALF_OPEN
     monkeypatch.setattr(circuit, "LOOKS", 1)
-    with pytest.raises(NotBegun, match="somebody else tries it"):
+    with pytest.raises(NotBegun, match="another use is probing it"):
         await world.use("a")
     probe.cancel()
     await asyncio.wait({probe})
@@ -180,7 +180,7 @@ def test_c4_of_two_processes_that_find_it_half_open_in_the_same_moment_one_tries
     one, other = CircuitOfUse(book, "a", clock), CircuitOfUse(behind, "a", clock)
     assert not other.closed
     one.enter()
-    with pytest.raises(NotBegun, match="somebody else tries it"):
+    with pytest.raises(NotBegun, match="another use is probing it"):
         other.enter()
     assert book.breakers()["a"].probing
     book.close()
@@ -211,6 +211,6 @@ async def test_c4_steps_and_programs_meet_the_same_breaker_and_it_is_known_to_th
     async with windlass.open(tools=[flaky]) as engine:
         plan = Plan(steps=[*steps, program])
         result = await (await engine.start(plan)).result()
-        assert "left alone" in result["steps"][-1]["error"]["message"]
+        assert "circuit open" in result["steps"][-1]["error"]["message"]
     async with windlass.open(tools=[flaky]) as engine:
         assert list(engine.performer.gates.book.breakers()) == ["flaky"]

@@ -119,7 +119,7 @@ async def test_c4_what_status_and_the_api_call_open_is_not_used_and_the_waiting_
         for told in (plain, listed, windlass("tools", "check", code=1).out):
             assert "! flaky: open, tried again at " in told
             assert "; the last failure: no \\u001b[2Janswer" in told, "and it cannot clear the screen"
-        assert "flaky failed again and again" in plain, "the step itself says what it waits for"
+        assert "flaky: circuit open after 5 failures" in plain, "the step itself says what it waits for"
         step = windlass("status", running.id, "--json").json
         assert (step["steps"][0]["waiting_for"], step["breakers"]["flaky"]["circuit"]) == ("retry", "open")
         shown = server.api.get(f"/api/executions/{running.id}").json["breakers"]
@@ -151,7 +151,7 @@ async def test_c4_a_half_open_breaker_is_tried_once_by_two_processes_together(pr
         first, second = await asyncio.gather(one.hear(), two.hear())
         probe, other_one = (one, second) if first["event"] == "using" else (two, first)
         assert {first["event"], second["event"]} == {"using", "done"}, "exactly one of them uses it"
-        assert "somebody else tries it" in other_one["error"]
+        assert "another use is probing it" in other_one["error"]
         assert book.breakers()["scripted"].probing
         probe.tell("end", "works")
         assert (await probe.hear())["output"] == "works"

@@ -25,7 +25,7 @@ LOOK_AGAIN, LOOKS = 0.05, 100
 _ONE_PROBE = Rate(1, FIRST_REST)
 """No two probes are closer to each other than the shortest rest."""
 _CLOSED = Breaker()
-_ADVICE = ("windlass tools check tells how it is", "name a substitute in your settings: tools.NAME.fallback")
+_ADVICE = ("check its health: windlass tools check", "name a substitute in your settings: tools.NAME.fallback")
 
 
 class TookTooLong(ToolError):
@@ -74,7 +74,7 @@ class CircuitOfUse:
         if breaker.circuit(now) is not Circuit.HALF_OPEN:
             return
         if wait := self._turn(self._name, now):
-            raise _refusal(self._name, breaker.because, "somebody else tries it", wait)
+            raise _refusal(self._name, breaker, wait, probing=True)
         self._book.keep_breaker(self._name, breaker.probe(now))
         self._probes = True
 
@@ -134,13 +134,13 @@ class CircuitOfUse:
     def _refuse(self, name: str, breaker: Breaker) -> None:
         now = self._clock.now()
         if not breaker.admits(now):
-            how = "somebody else tries it" if breaker.probing else "it is left alone"
-            raise _refusal(name, breaker.because, how, breaker.until - now)
+            raise _refusal(name, breaker, breaker.until - now, probing=breaker.probing)
 
 
-def _refusal(name: str, because: str, how: str, rest: float) -> NotBegun:
+def _refusal(name: str, breaker: Breaker, rest: float, *, probing: bool) -> NotBegun:
+    probe = "another use is probing it, " if probing else ""
     return NotBegun(
-        f"{name} failed again and again ({because}); {how} for {rest:.0f} s more",
+        f"{name}: circuit open after {breaker.failures} failures (last: {breaker.because}); {probe}retry in {rest:.0f} s",
         category=Category.TRANSIENT,
         advice=_ADVICE,
         retry_after=rest,

@@ -97,7 +97,7 @@ def _host(server: McpServer) -> str:
 
 
 def _look(server: McpServer) -> tuple[str, ...]:
-    return (f"look at its entry in {server.source}", "windlass tools check tells how it is")
+    return (f"look at its entry in {server.source}", "check its health: windlass tools check")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
