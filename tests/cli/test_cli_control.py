@@ -190,7 +190,7 @@ def test_d3_a_tool_that_never_returns_does_not_keep_the_process(
 def test_d3_clean_deals_with_what_was_paused_for_too_long(
     project: Project, windlass: Windlass, until: Any, how: str
 ) -> None:
-    project.user_file("config.toml", f'pause_expiry = "100ms"\non_pause_expiry = "{how}"\n')
+    project.user_file("config.toml", f'pause_expiry = "1ms"\non_pause_expiry = "{how}"\n')
     plan = project.plan("steps: [{id: a, run: 'echo a >> ran; touch began; until [ -e go ]; do sleep 0.02; done'}]")
     run = windlass.background("run", plan)
     until(lambda: (project.path / "began").exists())

@@ -195,7 +195,7 @@ def test_i1_the_live_view_is_drawn_and_an_output_keeps_its_colours(project: Proj
 def test_c6_the_live_view_and_its_question_cannot_be_drawn_over(project: Project, windlass: Windlass) -> None:
     plan = json.dumps({"name": NAME, "steps": _steps("always")})
     terminal = windlass.terminal("run", project.plan(plan, "plan.json"))
-    terminal.expect("Allow it? [y]es, [n]o, anything else")
+    terminal.expect("Allow it? [y]es, [n]o, [l]ater")
     terminal.type("y\n")
     ran = terminal.ended()
     _check("the terminal", ran.err.replace("\r\n", "\n"), allowed=_DRAWING)

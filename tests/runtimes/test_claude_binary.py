@@ -264,4 +264,4 @@ async def test_a2_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
 def test_the_wire_has_all_that_the_sdk_asks_of_a_transport() -> None:
     from claude_agent_sdk import Transport
 
-    assert all(callable(getattr(wire.Wire, name, None)) for name in Transport.__abstractmethods__)
+    assert all(callable(getattr(wire.ClaudeWire, name, None)) for name in Transport.__abstractmethods__)

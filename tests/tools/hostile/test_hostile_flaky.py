@@ -108,7 +108,7 @@ async def test_c4_what_status_and_the_api_call_open_is_not_used_and_the_waiting_
 
         async def waits() -> bool:
             step = (await engine.state(running.id)).steps["a"]
-            return step.error is not None and "left alone" in step.error.message
+            return step.error is not None and "circuit open" in step.error.message
 
         await eventually(waits)
         assert uses == FAILURES
@@ -138,7 +138,7 @@ async def test_c4_a_half_open_breaker_is_tried_once_by_two_processes_together(pr
         for process in (one, two):
             process.tell("breakers")  # what one failed at counts for the other, who knows it when he looks
             assert (await process.hear())["scripted"]["circuit"] == "open"
-            assert "left alone" in (await process.use())["error"]
+            assert "circuit open" in (await process.use())["error"]
         book = SqliteGateStore(project.home / "gates.db")
         rested = msgspec.structs.replace(book.breakers()["scripted"], until=1.0)
         book.keep_breaker("scripted", rested)  # its time is over

@@ -130,6 +130,6 @@ async def test_c8_an_mcp_server_that_floods_is_ended_its_breaker_opens_and_statu
         )
     assert floods[0] == "resource"
     assert "message of more than 16 MiB" in floods[1]
-    assert "left alone" in refused[1]
+    assert "circuit open" in refused[1]
     assert "! mcp.endless: open" in windlass("status").out
     assert size(project) < 4 * MB

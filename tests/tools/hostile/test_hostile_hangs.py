@@ -75,7 +75,7 @@ async def test_h1_a_tool_that_hangs_is_stopped_at_its_own_time_and_its_breaker_c
         result = await (await engine.start(plan)).result()
         errors = [step["error"]["message"] for step in result["steps"]]
         assert errors[:-1] == ["hangs took longer than 0.05 s and was stopped"] * FAILURES
-        assert "left alone" in errors[-1]
+        assert "circuit open" in errors[-1]
         assert (hanging.begun, hanging.cancelled) == (FAILURES, FAILURES), "none of them is left"
         assert open_breakers(engine.performer.gates)["hangs"]["failures"] == FAILURES
     assert "! hangs: open" in windlass("status").out
@@ -111,7 +111,7 @@ async def test_h3_the_substitute_takes_the_place_of_one_that_hangs_and_the_log_n
             running = await engine.start(Plan(steps=[Step(id="a", tool="hangs")]))
             assert (await running.result())["steps"][0]["output"] == "instead"
             assert "quick takes its place" in notes(project, running.id)
-    assert "left alone" in notes(project, running.id), "while its breaker is open, it is not even tried"
+    assert "circuit open" in notes(project, running.id), "while its breaker is open, it is not even tried"
     assert hanging.begun == FAILURES
 
 

@@ -138,9 +138,10 @@ class CircuitOfUse:
 
 
 def _refusal(name: str, breaker: Breaker, rest: float, *, probing: bool) -> NotBegun:
+    why = f"circuit open after {breaker.failures} failures (last: {breaker.because})"
     probe = "another use is probing it, " if probing else ""
     return NotBegun(
-        f"{name}: circuit open after {breaker.failures} failures (last: {breaker.because}); {probe}retry in {rest:.0f} s",
+        f"{name}: {why}; {probe}retry in {rest:.0f} s",
         category=Category.TRANSIENT,
         advice=_ADVICE,
         retry_after=rest,

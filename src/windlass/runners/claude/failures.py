@@ -117,7 +117,8 @@ def without_result(wire: ClaudeWire, ended: Exit, listener: MessageListener) -> 
         text = f"{CLAUDE_CODE.name}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)
     if ended.limit == "pool":
-        text = f"{CLAUDE_CODE.name}: killed {listener.last}: it grew beyond the memory that all steps may use together"
+        beyond = "it grew beyond the memory that all steps of the execution may use together"
+        text = f"{CLAUDE_CODE.name}: killed {listener.last}: {beyond}"
         advice = ("raise `limits.memory` of the plan if it needs more", "run fewer steps at a time: `limits.parallel`")
         return Failure(Category.RESOURCE, text, advice=advice)
     if ended.killed:
