@@ -34,7 +34,7 @@ REST = 8.0
 """Factor by which the feed rests longer than it held up the loop: a ninth of its time, however many listen. Where the
 machine gives this process little time, a round takes longer, and rounds come less often, so that the steps keep theirs.
 """
-LONGEST_REST = 0.4
+LONGEST_REST = 0.2
 PAGE = 500
 """Entries that are read from the journal at once."""
 LOOKBACK = 500
