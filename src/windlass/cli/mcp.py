@@ -148,7 +148,7 @@ class ClientProgram(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClientEntry:
-    """What is to stand where."""
+    """The entry for a client's settings, and the file and key it goes to."""
 
     file: Path
     table: str
@@ -200,7 +200,7 @@ def _entry(client: ClientProgram, user: bool, command: list[str], env: Mapping[s
 
 
 def _command(user: bool, home: str | None) -> list[str]:
-    """How this program is started: by its name in a project's file, which others share; else by its whole path."""
+    """The command that starts this program: by its name in a project's file, which others share; else by its path."""
     found = shutil.which(NAME)
     by_name = [os.path.abspath(found) if user else NAME] if found is not None else []
     begin = by_name or [sys.executable, "-P", "-m", NAME]

@@ -90,7 +90,7 @@ def schema() -> None:
 
 @plan_app.add
 def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
-    """How long it will take, from what its steps took before in this home."""
+    """Estimate how long a plan will take, from earlier runs of its steps in this home."""
 
     async def work(engine: Engine) -> int:
         from windlass.engine.history import estimate as from_history

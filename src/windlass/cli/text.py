@@ -1,4 +1,4 @@
-"""How things look in plain text: the same words in the live view, in logs and in summaries."""
+"""Executions, steps and events in plain text: the same words in the live view, in logs and in summaries."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def items_text(step: StepState) -> str:
 
 
 def _impact(state: State, step_id: str) -> str:
-    """What a failure costs: the steps that will be skipped for it (C2)."""
+    """The steps that will be skipped because of a failure (C2)."""
     step = state.steps[step_id]
     if step.parent is not None:
         return ""
@@ -211,7 +211,7 @@ def _skipped_by(state: State, failed: str) -> list[str]:
 
 
 def failure_lines(who: str, failure: Failure) -> list[str]:
-    """What happened to whom and of which kind it is, then what to do about it."""
+    """The failed step, its error and category, then advice."""
     return [
         f"  ✗ {who}: {failure.message} ({failure.category})",
         *(f"      → {advice}" for advice in failure.advice),
@@ -219,7 +219,7 @@ def failure_lines(who: str, failure: Failure) -> list[str]:
 
 
 def next_commands(state: State, driven: bool = False) -> list[str]:
-    """What can be typed next, exactly as it is typed."""
+    """Commands to type next, exactly as they are typed."""
     name = state.id
     if state.status is ExecutionStatus.RUNNING and driven:
         return [f"windlass watch {name}"]
@@ -243,7 +243,7 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
 
 
 def _ways_on(state: State) -> list[str]:
-    """What can be done about the first failed step; it is the same for the others."""
+    """Commands for the first failed step; they are the same for the others."""
     failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
     if failed is None or state.status is ExecutionStatus.CANCELLED:
         return []
@@ -263,7 +263,7 @@ def _raised(asked: list[StepState]) -> list[str]:
 
 
 def summary(state: State, driven: bool = False) -> list[str]:
-    """How it stands, in a few lines: for the end of a run and for `status`."""
+    """The status of an execution in a few lines: for the end of a run and for `status`."""
     counts: dict[StepStatus, int] = {}
     for step in state.top_level():
         counts[step.status] = counts.get(step.status, 0) + 1
@@ -341,7 +341,7 @@ def cost_text(cost: Cost) -> str:
 
 
 def agent_lines(state: State) -> list[str]:
-    """Who worked, in the order of the work, and what it cost."""
+    """The agents in the order of their work, with their cost."""
     order = (state.steps[name] for name in state.prepared.graph.order)
     agents = [step for step in order if step.agent is not None and step.agent.runtime]
     if not agents:

@@ -117,7 +117,7 @@ def _named(alike: list[str]) -> str:
 
 
 def gate_lines(engine: Engine) -> list[str]:
-    """What keeps executions of this home waiting just now: breakers that are not closed, and a lack of room."""
+    """Reasons why executions of this home wait now: breakers that are not closed, and a lack of room."""
     lines = _breaker_lines(open_breakers(engine.performer.gates))
     lines[MOST_LINES:] = ["! … and more: windlass tools check"] if len(lines) > MOST_LINES else []
     return lines + [f"! new attempts are held back: {why}" for why in engine.performer.intake.told()["held_back"]]

@@ -75,7 +75,7 @@ def tools(context: click.Context, as_json: AsJson = False, home: Home = None) ->
 
 @tools_app.add
 def check(context: click.Context, as_json: AsJson = False, home: Home = None) -> None:
-    """How every tool is that can be ill, MCP servers included; exit code 1 if one is. Breakers that are not closed."""
+    """Check the health of tools and MCP servers, and list open breakers; exit code 1 if one is unhealthy."""
 
     async def work(engine: Engine) -> int:
         from windlass.cli.tool_text import checked, told_of

@@ -1,4 +1,4 @@
-"""What executions and attempts took of the machine, in plain text (H1)."""
+"""CPU, memory and traffic of executions and attempts, in plain text (H1)."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ ToolPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class Importance(StrEnum):
-    """What a step's failure means for the rest (C2)."""
+    """The weight of a step's failure for the rest of the plan (C2)."""
 
     CRITICAL = "critical"
     """Stops the execution."""
@@ -82,7 +82,7 @@ class Importance(StrEnum):
 
 
 class Effect(StrEnum):
-    """What recovery may repeat unasked."""
+    """Permission to repeat an attempt whose outcome is unknown."""
 
     NONE = "none"
     """It only looks: repeat freely."""
@@ -109,7 +109,7 @@ class _Value(BaseModel):
 
 
 class Retry(_Value):
-    """How often a failed attempt is tried again, and how long to wait between."""
+    """Number of attempts after a failure, and the waits between them."""
 
     max: int = Field(default=3, ge=0, le=100)
     """Retries after a transient failure. Other categories keep their own, smaller numbers."""
@@ -130,7 +130,7 @@ def _retry_from_number(value: Any) -> Any:
 
 
 class Budget(_Value):
-    """What may be spent at most. A bare number is dollars."""
+    """Limits of spending. A bare number is dollars."""
 
     usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Dollars."""
@@ -144,7 +144,7 @@ class Budget(_Value):
 
 
 class Permits(_Value):
-    """What an agent may do without asking."""
+    """Actions that an agent may take without asking."""
 
     mode: Literal["ask", "allow", "deny"] | None = None
     """What becomes of a request that no list decides: a person is asked, or it is allowed, or denied."""

@@ -162,7 +162,7 @@ class _Bounds(BaseModel):
 
 
 class CommandLimits(_Bounds):
-    """What a command and everything that it starts may use together."""
+    """Limits for a command and everything that it starts, together."""
 
     memory: Annotated[Size, within(16 * MB, 1024 * GB)] | None = None
     """Bytes in memory."""
@@ -192,7 +192,7 @@ class ProgramBounds(_Bounds):
 
 
 class StepLimits(ProgramBounds):
-    """What can be written in a plan, for either. Which of it fits, the step decides by what it is."""
+    """Limits of a step in a plan; a program and a command take different ones."""
 
     memory: Annotated[Size, within(8 * MB, 1024 * GB)] | None = None
     """Bytes in memory, all included."""

@@ -53,7 +53,7 @@ class Limit(_Request):
 
 
 class NewExecution(_Request):
-    """What to run: exactly one of `plan`, `plan_text`, `plan_file`, `task` and `tasks`."""
+    """A request to run exactly one of `plan`, `plan_text`, `plan_file`, `task` and `tasks`."""
 
     plan: dict[str, Any] | None = Field(default=None, description="A plan as an object.")
     plan_text: Text | None = Field(default=None, description="A plan as YAML or JSON text: problems name its lines.")

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ErrorView(BaseModel):
-    """What went wrong, and what to do about it."""
+    """An error, with advice."""
 
     category: Literal["transient", "configuration", "permission", "resource", "logic"]
     message: str
@@ -41,7 +41,7 @@ class ErrorView(BaseModel):
 
 
 class QuestionView(BaseModel):
-    """What a person is asked before a step goes on."""
+    """A question to a person, which a step waits for."""
 
     step: str
     kind: Literal["approval", "outcome", "budget"]
@@ -91,7 +91,7 @@ class StepView(BaseModel):
 
 
 class ExecutionView(BaseModel):
-    """Where an execution stands."""
+    """The status of an execution."""
 
     execution: str = Field(description="Its id; the other tools take it, or a unique beginning of it.")
     plan: str
@@ -112,7 +112,7 @@ class ExecutionView(BaseModel):
 
 
 class HealthView(BaseModel):
-    """Whether the engine is well."""
+    """The health of the engine."""
 
     ok: bool
     journal: str = Field(description="`ok`, or what is wrong with it.")
@@ -146,7 +146,7 @@ class OverviewView(BaseModel):
 
 
 class RetryChange(BaseModel):
-    """What to change about a step before it is tried again."""
+    """Changes to a step before it is tried again."""
 
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
     runtime: str | None = Field(default=None, description=f"For its agent: {runtime_names()}.")
@@ -194,7 +194,7 @@ class BudgetView(BaseModel):
 
 
 class Answered(BaseModel):
-    """What the person at the client is asked to fill in."""
+    """The form that the person at the client fills in."""
 
     allow: bool = Field(title="Allow it?", description="Whether exactly this may be run.")
     note: str = Field(default="", title="Note", description="What the agent or the record should be told.")

@@ -130,7 +130,7 @@ class Tools:
         ] = "end",
         step: Annotated[str | None, Field(description="Show this step alone, with the whole of its output.")] = None,
     ) -> StatusView | InputRequiredResult:
-        """Where an execution stands: steps, outputs, errors with advice, open questions, cost, warnings.
+        """Show the status of an execution: steps, outputs, errors with advice, open questions, cost, warnings.
 
         Without an id: the engine's health, and its executions, the unfinished ones first.
         """
@@ -146,7 +146,7 @@ class Tools:
     async def engine_budget(
         self, by: Annotated[By, Field(description="What spending is listed by; all but days: this month.")] = By.DAY
     ) -> BudgetView:
-        """What may be spent, what was spent and set aside, and what is left, today and this month."""
+        """Show limits, spending, reservations and what is left, today and this month."""
         return await budget_view(await self._engines(False), by)
 
     @told
