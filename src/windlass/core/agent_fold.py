@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.core import events as ev
 from windlass.core.agent import AgentState
+from windlass.core.state_data import StateData
 from windlass.core.step import StepState
 from windlass.plan.model import Budget
-
-if TYPE_CHECKING:
-    from windlass.core.state import State
 
 __all__ = ["AGENT_EVENTS"]
 
@@ -22,7 +20,7 @@ def _agent(step: StepState) -> AgentState:
     return step.agent
 
 
-def _began(state: State, event: ev.AgentBegan) -> None:
+def _began(state: StateData, event: ev.AgentBegan) -> None:
     agent = _agent(state.steps[event.step])
     agent.runtime, agent.role, agent.model = event.runtime, event.role, event.model
     agent.version = event.version
@@ -30,17 +28,17 @@ def _began(state: State, event: ev.AgentBegan) -> None:
     agent.waits = (0, "")
 
 
-def _session(state: State, event: ev.AgentSession) -> None:
+def _session(state: StateData, event: ev.AgentSession) -> None:
     agent = _agent(state.steps[event.step])
     agent.session, agent.session_runtime = event.session, event.runtime
     agent.session_version = agent.version if event.runtime == agent.runtime else ""
 
 
-def _acted(state: State, event: ev.AgentActed) -> None:
+def _acted(state: StateData, event: ev.AgentActed) -> None:
     state.steps[event.step].last_output = f"{event.tool} {event.summary}"[:500]
 
 
-def _usage(state: State, event: ev.UsageReported) -> None:
+def _usage(state: StateData, event: ev.UsageReported) -> None:
     agent = _agent(state.steps[event.step])
     before = agent.usage.get(event.attempt)
     agent.prompt = max(agent.prompt, event.usage.tokens_in - (before.tokens_in if before is not None else 0))
@@ -48,7 +46,7 @@ def _usage(state: State, event: ev.UsageReported) -> None:
     agent.model = event.usage.model or agent.model
 
 
-def _fell_back(state: State, event: ev.RuntimeFellBack) -> None:
+def _fell_back(state: StateData, event: ev.RuntimeFellBack) -> None:
     if not event.final:
         return
     step = state.steps[event.step]
@@ -60,10 +58,10 @@ def _fell_back(state: State, event: ev.RuntimeFellBack) -> None:
         agent.session = None
     if step.id in state.to_judge:
         step.failures = None  # the new one has its own retries
-        state.set_aside(step)
+        state.requeue(step)
 
 
-def _answered(state: State, event: ev.BudgetAnswered) -> None:
+def _answered(state: StateData, event: ev.BudgetAnswered) -> None:
     if not event.allow:
         state.wanted = state.wanted or ev.ControlRequested(event.at, "pause", event.by, reason="budget")
         return
@@ -75,7 +73,7 @@ def _answered(state: State, event: ev.BudgetAnswered) -> None:
             del state.overruns[key, unit]
     for step in [s for s in state.questions.values() if s.waiting_for == "budget" and s.scope == event.scope]:
         if _key(step.scope, step.id) == key:
-            state.set_aside(step)
+            state.requeue(step)
 
 
 def _limits(event: ev.BudgetAnswered, before: Budget | None) -> Budget:
@@ -86,12 +84,12 @@ def _limits(event: ev.BudgetAnswered, before: Budget | None) -> Budget:
     return Budget(usd=usd, tokens=before.tokens if event.tokens is None else event.tokens)
 
 
-def _warned(state: State, event: ev.BudgetWarned) -> None:
+def _warned(state: StateData, event: ev.BudgetWarned) -> None:
     if event.limit is not None:
         state.overruns[_key(event.scope, event.step), event.unit] = event
 
 
-def _waited(state: State, event: ev.BudgetWaited) -> None:
+def _waited(state: StateData, event: ev.BudgetWaited) -> None:
     _agent(state.steps[event.step]).waits = (event.attempt, event.message)
 
 
@@ -100,7 +98,7 @@ def _key(scope: str, step: str) -> str:
     return f"step:{step.partition('[')[0]}" if scope == "step" else scope
 
 
-AGENT_EVENTS: dict[type, Callable[[State, Any], None]] = {
+AGENT_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.AgentBegan: _began,
     ev.AgentSession: _session,
     ev.AgentActed: _acted,

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.core import events as ev
 from windlass.core.gist import gist
 from windlass.core.program import CallRecord, ProgramLog, ProgramRecord
-
-if TYPE_CHECKING:
-    from windlass.core.state import State
+from windlass.core.state_data import StateData
 
 __all__ = ["PROGRAM_EVENTS"]
 
 
-def _log(state: State, step: str) -> ProgramLog:
+def _log(state: StateData, step: str) -> ProgramLog:
     found = state.steps[step]
     if found.programs is None:
         found.programs = ProgramLog()
     return found.programs
 
 
-def _began(state: State, event: ev.ProgramBegan) -> None:
+def _began(state: StateData, event: ev.ProgramBegan) -> None:
     log = _log(state, event.step)
     before = log.programs.get(event.program)
     if before is not None and before.digest != event.digest:
@@ -30,22 +28,22 @@ def _began(state: State, event: ev.ProgramBegan) -> None:
     log.programs[event.program] = ProgramRecord(event.at, event.digest)
 
 
-def _started(state: State, event: ev.CallStarted) -> None:
+def _started(state: StateData, event: ev.CallStarted) -> None:
     _log(state, event.step).begin(event.call, CallRecord(event.tool, event.input, event.effect, event.attempt))
     state.steps[event.step].last_output = f"{event.tool} {gist(event.input)}".rstrip()
 
 
-def _finished(state: State, event: ev.CallFinished) -> None:
+def _finished(state: StateData, event: ev.CallFinished) -> None:
     call = _ended(state, event)
     call.output, call.failure = event.output, None
 
 
-def _failed(state: State, event: ev.CallFailed) -> None:
+def _failed(state: StateData, event: ev.CallFailed) -> None:
     call = _ended(state, event)
     call.output, call.failure, call.seen = None, event.failure, event.seen
 
 
-def _ended(state: State, event: ev.CallFinished | ev.CallFailed) -> CallRecord:
+def _ended(state: StateData, event: ev.CallFinished | ev.CallFailed) -> CallRecord:
     log = _log(state, event.step)
     call = log.calls[event.call]
     log.ends += 1
@@ -53,7 +51,7 @@ def _ended(state: State, event: ev.CallFinished | ev.CallFailed) -> CallRecord:
     return call
 
 
-PROGRAM_EVENTS: dict[type, Callable[[State, Any], None]] = {
+PROGRAM_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.ProgramBegan: _began,
     ev.CallStarted: _started,
     ev.CallFinished: _finished,

@@ -1,4 +1,4 @@
-"""Apply retries and skips of steps to a state (D10). Called by `State.apply` only.
+"""Apply retries, skips and undoing of steps to a state (D10). Called by `State.apply` only.
 
 A settled step that is retried or skipped goes back to `pending`, and with it every step that was skipped because of it;
 `decide` then judges them anew. Completed steps never change, also where they took charge of the failure.
@@ -7,22 +7,21 @@ A settled step that is retried or skipped goes back to `pending`, and with it ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windlass.core import events as ev
+from windlass.core.state_data import StateData
 from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.plan.model import Importance
 
-if TYPE_CHECKING:
-    from windlass.core.state import State
+__all__ = ["REDO_EVENTS", "UNDO_EVENTS"]
 
-__all__ = ["REDO_EVENTS"]
 
 _REDONE = (StepStatus.FAILED, StepStatus.SKIPPED)
 
 
-def _reopened(state: State, event: ev.ExecutionReopened) -> None:
+def _reopened(state: StateData, event: ev.ExecutionReopened) -> None:
     state.become(ExecutionStatus.PAUSED, event.at)
     state.paused_for, state.expires_at = "reopened", None
     state.finished_at, state.error, state.lacks = None, None, ()
@@ -31,7 +30,7 @@ def _reopened(state: State, event: ev.ExecutionReopened) -> None:
     _unsettle(state, [step for step in skipped if not step.skip_by], event.at)
 
 
-def _retried(state: State, event: ev.StepRetried) -> None:
+def _retried(state: StateData, event: ev.StepRetried) -> None:
     step = state.steps[event.step]
     step.skip_by = ""
     for one in _open_items(step) or [step]:
@@ -43,7 +42,7 @@ def _retried(state: State, event: ev.StepRetried) -> None:
     _put_back(state, step, event.at)
 
 
-def _forget_fallbacks(state: State, step: StepState) -> None:
+def _forget_fallbacks(state: StateData, step: StepState) -> None:
     """A person's retry begins with the runtime that is named, and does not wait for its quota."""
     agent = step.agent
     if agent is not None:
@@ -51,7 +50,7 @@ def _forget_fallbacks(state: State, step: StepState) -> None:
         state.quotas.pop(agent.runtime, None)
 
 
-def _skip_requested(state: State, event: ev.StepSkipRequested) -> None:
+def _skip_requested(state: StateData, event: ev.StepSkipRequested) -> None:
     step = state.steps[event.step]
     step.skip_by = event.by
     items = [item for item in step.children or () if not item.settled]
@@ -60,7 +59,7 @@ def _skip_requested(state: State, event: ev.StepSkipRequested) -> None:
         if one.id in state.active:
             state.to_skip[one.id] = one
         elif one.status is StepStatus.WAITING:
-            state.set_aside(one)
+            state.requeue(one)
     if step.settled:
         _put_back(state, step, event.at)
 
@@ -70,10 +69,10 @@ def _open_items(step: StepState) -> list[StepState]:
     return [item for item in step.children or () if item.status is not StepStatus.COMPLETED]
 
 
-def _put_back(state: State, step: StepState, at: float) -> None:
+def _put_back(state: StateData, step: StepState, at: float) -> None:
     """Let the step run again, from waiting, paused or settled."""
     if step.status is StepStatus.WAITING:
-        state.set_aside(step)
+        state.requeue(step)
     elif step.status is StepStatus.PAUSED:
         state.ready.pop(step.id, None)
         _let_run(state, step)
@@ -87,7 +86,7 @@ def _put_back(state: State, step: StepState, at: float) -> None:
         _reset_item(state, step)
 
 
-def _unsettle(state: State, steps: Iterable[StepState], at: float, only: StepState | None = None) -> None:
+def _unsettle(state: StateData, steps: Iterable[StepState], at: float, only: StepState | None = None) -> None:
     """Make steps pending again, with all that was skipped because of them. Of a foreach: the items without a result."""
     queue = list(steps)
     seen = {step.id for step in queue}
@@ -112,7 +111,7 @@ def _unsettle(state: State, steps: Iterable[StepState], at: float, only: StepSta
             state.ready[step.id] = step
 
 
-def _reset(state: State, step: StepState) -> None:
+def _reset(state: StateData, step: StepState) -> None:
     state.move(step, StepStatus.PENDING if step.children is None else StepStatus.RUNNING)
     step.started_at = step.finished_at = None
     step.error = step.skipped_because = None
@@ -122,7 +121,7 @@ def _reset(state: State, step: StepState) -> None:
         state.broken_by = next((s for s in critical if s.status is StepStatus.FAILED), None)
 
 
-def _reset_item(state: State, item: StepState) -> None:
+def _reset_item(state: StateData, item: StepState) -> None:
     parent = item.parent
     if parent is None or item.status not in _REDONE:
         return
@@ -132,7 +131,7 @@ def _reset_item(state: State, item: StepState) -> None:
     _let_run(state, item)
 
 
-def _count_needs(state: State, step: StepState) -> None:
+def _count_needs(state: StateData, step: StepState) -> None:
     """Count the unmet prerequisites of a step anew."""
     needs = [state.steps[need] for need in state.prepared.graph.needs[step.id]]
     step.unmet = sum(not need.settled for need in needs)
@@ -144,14 +143,24 @@ def _count_needs(state: State, step: StepState) -> None:
             _let_run(state, step)
 
 
-def _let_run(state: State, step: StepState) -> None:
+def _let_run(state: StateData, step: StepState) -> None:
     """One that may take effect only once and was cut off is put to a person first, also after the execution's end."""
     index = state.in_doubt if step.doubtful and not step.skip_by else state.ready
     index[step.id] = step
 
 
-REDO_EVENTS: dict[type, Callable[[State, Any], None]] = {
+REDO_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.ExecutionReopened: _reopened,
     ev.StepRetried: _retried,
     ev.StepSkipRequested: _skip_requested,
 }
+
+
+def _undone(state: StateData, event: ev.StepUndone) -> None:
+    """The step and its items are marked; they stay completed, because nothing may run them again."""
+    step = state.steps[event.step]
+    for one in (step, *(step.children or ())):
+        one.undone = True
+
+
+UNDO_EVENTS: dict[type, Callable[[StateData, Any], None]] = {ev.StepUndone: _undone}

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
 from windlass.core import events as ev
+from windlass.core.state_data import StateData
 from windlass.core.step import StepState
 from windlass.core.transitions import StepStatus
 from windlass.plan.model import Plan
 from windlass.plan.prepare import prepare
 
-if TYPE_CHECKING:
-    from windlass.core.state import State
-
 __all__ = ["replan"]
 
 
-def replan(state: State, event: ev.ExecutionReplanned) -> None:
+def replan(state: StateData, event: ev.ExecutionReplanned) -> None:
     """Take the new plan. Completed and running steps keep their state; failed ones may try again."""
     old = state.steps
     agents = {id(step.agent): step.agent for step in old.values() if step.agent is not None}
@@ -50,7 +47,7 @@ def replan(state: State, event: ev.ExecutionReplanned) -> None:
     state.unsettled = sum(not step.settled for step in state.top_level())
 
 
-def _index_again(state: State, step: StepState) -> None:
+def _index_again(state: StateData, step: StepState) -> None:
     """Put a step that came over from the old plan where it belongs."""
     if step.parent is None:
         needs = state.prepared.graph.needs[step.id]
