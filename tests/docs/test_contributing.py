@@ -31,7 +31,7 @@ def test_h1_a_tool_is_added_by_one_file_and_one_line(recipe: tuple[str, str], tm
     shutil.copytree(Path(package.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "tools" / "greet.py").write_text(recipe[0])
     table = copy / "tools" / "built_in.py"
-    begins = "TABLE: dict[str, Entry] = {\n"
+    begins = "TABLE: dict[str, BuiltInEntry] = {\n"
     text = table.read_text()
     assert begins in text
     table.write_text(text.replace(begins, begins + recipe[1]))

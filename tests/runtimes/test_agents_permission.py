@@ -63,8 +63,7 @@ def test_c6_another_use_of_the_same_tool_is_another_question(project: Project, w
     script = [write(CLAUDE, one), write(CLAUDE, two), Reply.say("One of two.")]
     with serving(project, script) as model:
         execution = windlass.detached("--task", "write twice", "--runtime", CLAUDE)
-        for allow in (True, False):
-            asked = len(told(project, ev.ApprovalAnswered)) + 1
+        for asked, allow in enumerate((True, False), 1):
             until(lambda asked=asked: len(told(project, ev.ApprovalAsked)) == asked)
             windlass("approve", execution, "task", *([] if allow else ["--deny"]))
         ran = windlass("watch", execution, "--json", "--exit-status")

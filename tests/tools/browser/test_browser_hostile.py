@@ -92,7 +92,7 @@ async def test_h2_a_page_whose_script_never_ends_is_closed_and_the_next_one_work
         await web.use("open", url=server.url("/"))
         failure = await web.failure("click", text="Go")
         assert failure.message == (
-            f"{server.url('/')} had nothing to click at the text 'Go', and does not answer at all: "
+            f"{server.url('/')} did not answer the click at the text 'Go', and does not answer at all: "
             "its scripts keep it busy. The page was closed."
         )
         await web.use("open", url=server.url("/ok"))
