@@ -53,15 +53,15 @@ def serve(
         return
     if find_spec("mcp") is None:
         raise UsageError("the MCP library is not installed", advice=("pip install 'windlass[server]'",))
+    # Nothing is driven here and the journal is true at any moment: a stop needs no farewell, and a reader that
+    # waits for stdin would hold one up.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.stdin.isatty():
         say("this speaks MCP with the program that has started it, and waits; to tell a client of it:")
         suggest("  windlass mcp install claude-code   # or opencode")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_RedactedLines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    # Nothing is driven here and the journal is true at any moment: a stop needs no farewell, and a reader that
-    # waits for stdin would hold one up.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     asyncio.run(_serve(home, approvals=not no_approve))
 
 
