@@ -24,7 +24,7 @@ from windlass.errors import Category, Conflict
 from windlass.plan.model import Effect
 from windlass.ports import Answer, ToolReturn
 from windlass.runners.model_api.conversation import Conversation
-from windlass.runners.model_api.loop import UNKNOWN_OUTCOME
+from windlass.runners.toolbox import UNKNOWN_OUTCOME
 from windlass.testing import Reply, ScriptedModel
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)

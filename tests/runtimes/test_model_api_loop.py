@@ -27,7 +27,7 @@ from windlass.plan.model import Effect
 from windlass.ports import ToolReturn, ToolSpec
 from windlass.prices import Prices
 from windlass.runners.model_api.loop import BAD_CALLS
-from windlass.runners.model_api.toolbox import RESULT_LIMIT
+from windlass.runners.toolbox import RESULT_LIMIT
 from windlass.testing import Reply
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)

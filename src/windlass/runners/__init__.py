@@ -1,5 +1,6 @@
 """Adapters for the runtimes, a folder each. `RunnerDeps` is what each of them is made with; `endings` is the table of
-how a turn can end without success. The rows that name the runners are in `windlass/runtimes.py`."""
+how a turn can end without success; `toolbox` has the engine's tools as a model sees them. The rows that name the
+runners are in `windlass/runtimes.py`."""
 
 from __future__ import annotations
 

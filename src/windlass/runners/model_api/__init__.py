@@ -4,7 +4,6 @@
 - `target`: the model, its address and its key; pure, and shown to the user before anything is called;
 - `wire`: the only file that speaks with a model: one request, streamed, and its usage;
 - `conversation`: the messages so far, durable after every reply and every tool's result;
-- `toolbox`: the tools' names as model APIs allow them, arguments in, results out, marked as data;
 - `loop`: reply, tools, reply, … until the model is done or a limit is reached;
 - `failures`: exceptions of the model clients as failures.
 

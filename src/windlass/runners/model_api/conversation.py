@@ -20,7 +20,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from windlass.runners.model_api.toolbox import ModelCall, clean
+from windlass.runners.toolbox import ModelCall, clean
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart

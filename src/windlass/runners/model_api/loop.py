@@ -21,13 +21,22 @@ from windlass.core.budget import known_part, tokens_of
 from windlass.core.gist import gist
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import AgentRequest, Host, ToolReturn
+from windlass.ports import AgentRequest, Host
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import of_exception
 from windlass.runners.model_api.target import ModelTarget
-from windlass.runners.model_api.toolbox import DATA_RULE, BadCall, ModelCall, ModelTools, result_text
 from windlass.runners.model_api.wire import ModelExchange, UsageTally
+from windlass.runners.toolbox import (
+    DATA_RULE,
+    UNKNOWN_OUTCOME,
+    BadCall,
+    ModelCall,
+    ModelTools,
+    refused,
+    result_text,
+    use_tool,
+)
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -38,8 +47,6 @@ __all__ = ["Loop"]
 MAX_TURNS = 50
 BAD_CALLS = 5
 """Calls in a row that name no tool or have no readable arguments, before it is given up."""
-
-UNKNOWN_OUTCOME = "outcome unknown: the process was stopped while this ran; check before you do it again"
 
 
 class Loop:
@@ -201,20 +208,17 @@ class Loop:
             self._host.note(f"{tool}: {UNKNOWN_OUTCOME}")
             self._conversation.answer(call, UNKNOWN_OUTCOME, failed=True)
             return
-        returned = await self._pass_on(call, tool, arguments)
-        if returned.failure is not None and returned.failure.category is Category.PERMISSION:
-            self.adjustments.append(f"{tool} was refused: {returned.failure.message}")
-        self._conversation.answer(call, result_text(tool, call, returned), failed=returned.failure is not None)
 
-    async def _pass_on(self, call: ModelCall, tool: str, arguments: dict[str, Any]) -> ToolReturn:
-        if self._host.effect(tool, arguments) is Effect.ONCE:
-            answer = await self._host.ask(tool, arguments)  # `use` asks too, and then finds the answer given
-            if not answer.allow:
-                return ToolReturn(None, Failure(Category.PERMISSION, answer.note or "it was not allowed"))
-            self._conversation.begin(call)
-            await self._conversation.keep()
-        self._host.acted(tool, gist(arguments), arguments)
-        return await self._host.use(tool, arguments, call.use_id)
+        async def begin(effect: Effect) -> None:
+            if effect is Effect.ONCE:
+                self._conversation.begin(call)
+                await self._conversation.keep()
+            self._host.acted(tool, gist(arguments), arguments)
+
+        returned = await use_tool(self._host, tool, arguments, call.use_id, begin)
+        if (adjustment := refused(tool, returned)) is not None:
+            self.adjustments.append(adjustment)
+        self._conversation.answer(call, result_text(tool, call, returned), failed=returned.failure is not None)
 
     # -- the limits --------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from windlass.core.events import Usage
 from windlass.ports import ToolSpec
 from windlass.prices import Prices
 from windlass.runners.model_api.target import ModelTarget, Provider
-from windlass.runners.model_api.toolbox import Joiner
+from windlass.runners.toolbox import Joiner
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
