@@ -24,7 +24,7 @@ class Runtime:
     install: str
     """How to install what it needs."""
     tools: Mapping[str, str] = field(default_factory=dict)
-    """Its tools by what they do (the keys of `agents/toolnames.py`): those that do this and nothing more."""
+    """Its tools by what they do (the keys of `agents/roles.py`): those that do this and nothing more."""
     also_does: Mapping[str, str] = field(default_factory=dict)
     """Its tools that can do this among other things: denied with it, never offered for it."""
     reads_rules: bool = False

@@ -14,7 +14,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 CHECK = """
-from windlass.agents.toolnames import to_deny, to_offer
+from windlass.agents.roles import to_deny, to_offer
 from windlass.core.agent import next_in_family
 from windlass.server.models import NewExecution
 from windlass.settings import Settings

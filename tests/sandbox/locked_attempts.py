@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.sandbox import landlock, lockdown, seccomp
+from windlass.sandbox import lockdown, seccomp
 
 PLACE = Path(sys.argv[3])
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -115,7 +115,7 @@ ATTEMPTS: dict[str, Callable[[], object]] = {
 
 LOCKS: dict[str, Callable[[], tuple[str, ...]]] = {
     "everything": lockdown.lock_down,
-    "landlock": lambda: ("landlock",) if lockdown._prctl(38, 1) and landlock.restrict() else (),
+    "landlock": lambda: ("landlock",) if lockdown._prctl(38, 1) and lockdown.restrict_by_landlock() else (),
     "seccomp": lambda: ("seccomp",) if lockdown._prctl(38, 1) and seccomp.restrict() else (),
     "none": lambda: (),
 }

@@ -22,7 +22,7 @@ from windlass.agents.skills import Skill
 from windlass.errors import Category, ToolError, UsageError
 from windlass.ports import Brief, Handoff
 
-__all__ = ["ALL_SKILLS", "Briefing"]
+__all__ = ["Briefing"]
 
 W = TypeVar("W")
 F = TypeVar("F")

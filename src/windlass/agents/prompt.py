@@ -28,7 +28,6 @@ __all__ = [
     "MAX_ALL_HANDOFF",
     "MAX_HANDOFF",
     "WORDS",
-    "Shortened",
     "block",
     "clean",
     "compose",

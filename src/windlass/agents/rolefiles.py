@@ -34,7 +34,7 @@ from windlass.plan.schema import kind_of
 from windlass.plan.yamlread import Document, read
 from windlass.runtimes import OPEN_CODE
 
-__all__ = ["MAX_CONFIG", "MAX_ROLE", "Config", "built_in_roles", "find_roles", "read_config", "resolve_reference"]
+__all__ = ["MAX_CONFIG", "MAX_ROLE", "built_in_roles", "find_roles", "read_config"]
 
 MAX_CONFIG = 1024 * 1024
 """Bytes of a configuration file that is read."""

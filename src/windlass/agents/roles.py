@@ -3,21 +3,25 @@
 `make_role` reads the keys that Claude Code and OpenCode users write, in all their spellings; other keys are ignored. A
 role can only take rights away: words like `bypassPermissions` or `allow` give it nothing, because a role may come from
 a repository that somebody merely cloned. And a role whose limits cannot be read is not used at all.
+
+Roles are shared between runtimes, and a limit must hold in each of them: `Bash` in a role for Claude Code is OpenCode's
+`bash` and our own `shell`. `to_offer` gives the names of tools that can do what was named and no more; `to_deny` those
+of all that could do it. A name that is known to none (a server's tool, a pattern) is kept as it was written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from windlass.agents.places import Origin
-from windlass.agents.toolnames import to_deny, to_offer
 from windlass.plan.schema import kind_of
 from windlass.ports import Permissions
+from windlass.runtimes import RUNTIMES
 
-__all__ = ["ALIASES", "BadRole", "Role", "UnusableRole", "key_of", "make_role"]
+__all__ = ["ALIASES", "BadRole", "Role", "UnusableRole", "key_of", "make_role", "to_deny", "to_offer"]
 
 ALIASES = {"dev": "developer", "coder": "developer"}
 """Other names of roles, where no role of that very name is found."""
@@ -264,3 +268,68 @@ class _Keys:
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise BadRole(spellings[0], f"`{spellings[0]}` must be a list of names, not {kind_of(value)}")
         return tuple(dict.fromkeys(item.strip() for item in items if item.strip()))
+
+
+_WORDS = {
+    "read": "read notebookread files.read",
+    "list": "glob ls list files.list",
+    "grep": "grep files.search",
+    "write": "write files.write files.apply",
+    "edit": "edit multiedit patch apply_patch files.edit files.apply",
+    "notebook": "notebookedit",
+    "shell": "bash shell",
+    "fetch": "webfetch http.get",
+    "search": "websearch search",
+    "delegate": "task agent",
+    "todo": "todowrite todoread",
+    "skill": "skill",
+}
+"""Names that roles give to tools of each kind, in lower case, obsolete names included."""
+_EVERY_CHANGE = ("write", "edit", "notebook")
+"""Kinds that OpenCode's `edit` permission covers."""
+
+
+def to_offer(names: Iterable[str], runtime: str) -> tuple[str, ...]:
+    """Tools of a runtime for the named ones; without a runtime, the names as they are."""
+    row = RUNTIMES.get(runtime)
+    if row is None:
+        return tuple(dict.fromkeys(names))
+    found: dict[str, None] = {}
+    for name in names:
+        word, pattern = _parts(name)
+        tools = [tool for kind in _kinds(word) for tool in row.tools.get(kind, "").split()]
+        if not _kinds(word) or word in tools:
+            found[name] = None
+        else:
+            found |= dict.fromkeys(tool + pattern for tool in tools)
+    return tuple(found)
+
+
+def to_deny(names: Iterable[str], runtime: str) -> tuple[str, ...]:
+    """Tools of a runtime that could do what the named ones do; without a runtime, of all of them."""
+    rows = (RUNTIMES[runtime],) if runtime in RUNTIMES else tuple(RUNTIMES.values())
+    found: dict[str, None] = {}
+    for name in names:
+        word, pattern = _parts(name)
+        # In OpenCode one permission stands for every change to a file.
+        kinds = _EVERY_CHANGE if word == "edit" else _kinds(word)
+        if not kinds or runtime not in RUNTIMES:
+            found[name] = None
+        for kind in kinds:
+            for row in rows:
+                tools = f"{row.tools.get(kind, '')} {row.also_does.get(kind, '')}".split()
+                found |= dict.fromkeys(tool + pattern for tool in tools)
+    return tuple(found)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """`Bash(git log:*)` is `Bash` and `(git log:*)`."""
+    word, bracket, rest = name.partition("(")
+    return word.strip(), bracket + rest
+
+
+def _kinds(word: str) -> tuple[str, ...]:
+    """Give the kinds of a tool by its name, else by the names that runtimes have for their own tools."""
+    known = tuple(kind for kind, words in _WORDS.items() if word.lower() in words.split())
+    own = (kind for row in RUNTIMES.values() for kind, tools in row.tools.items() if word in tools.split())
+    return known or tuple(dict.fromkeys(own))

@@ -65,7 +65,7 @@ class PlanLoader:
         self._trust.require(files)
         if not files:
             return []
-        from windlass.tools.pyfiles import tools_in  # most plans name none
+        from windlass.tools.function import tools_in  # most plans name none
 
         return [found for file in files for found in tools_in(file)]
 

@@ -27,17 +27,14 @@ from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, user_folder
 from windlass.homes.safety import folder_flaw
 
 __all__ = [
-    "HomeProof",
     "check_database",
     "home_id",
     "is_in_home",
-    "make_key",
     "mark_home_as_ours",
     "mark_new_home",
     "read_key",
     "read_proof",
     "write_home_id",
-    "write_whole",
 ]
 
 _ID = re.compile(r"[0-9a-f]{32}")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from windlass.plan.javascript import Token, tokens
 
-__all__ = ["MAX_SOURCE", "ReadName", "granted_tools", "is_pattern", "program_reads", "source_problem", "steps_read"]
+__all__ = ["MAX_SOURCE", "granted_tools", "is_pattern", "program_reads", "source_problem", "steps_read"]
 
 MAX_SOURCE = 256 * 1024
 """Bytes that the text of a program may have."""

@@ -20,7 +20,6 @@ __all__ = [
     "CommandLimits",
     "Duration",
     "ProgramBounds",
-    "Share",
     "Size",
     "StepLimits",
     "at_most",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from windlass.plan.shell_line import ShellCommand, Value, Word, parse_line, parse_list
 
-__all__ = ["UnsafeValue", "unsafe_value"]
+__all__ = ["unsafe_value"]
 
 
 class UnsafeValue(NamedTuple):

@@ -23,7 +23,7 @@ from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry,
 from windlass.plan.quantities import StepLimits
 from windlass.plan.yamlread import Path
 
-__all__ = ["Complaint", "explain", "kind_of", "nearest", "plan_schema"]
+__all__ = ["explain", "kind_of", "nearest", "plan_schema"]
 
 
 def _keys(model: type[BaseModel]) -> list[str]:

@@ -18,16 +18,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import yaml
 
-__all__ = [
-    "UNQUOTED_TEMPLATE",
-    "Complaints",
-    "FilePosition",
-    "YamlToken",
-    "json_tokens",
-    "plain",
-    "short",
-    "yaml_tokens",
-]
+__all__ = ["UNQUOTED_TEMPLATE", "FilePosition", "YamlToken", "json_tokens", "plain", "short", "yaml_tokens"]
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS: dict[str, bool | None] = {

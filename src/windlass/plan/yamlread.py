@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from windlass.errors import PlanInvalid, Problem
 from windlass.plan.yaml_tokens import UNQUOTED_TEMPLATE, FilePosition, YamlToken, json_tokens, plain, short, yaml_tokens
 
-__all__ = ["MAX_DEPTH", "MAX_WEIGHT", "Document", "FilePosition", "Path", "plain", "read"]
+__all__ = ["MAX_DEPTH", "Document", "FilePosition", "Path", "plain", "read"]
 
 MAX_DEPTH = 50
 """Deepest nesting of lists and mappings."""

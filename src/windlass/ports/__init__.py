@@ -7,7 +7,6 @@ adapter to the same promises.
 from __future__ import annotations
 
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses
-from windlass.ports.gatebook import GateStore
 from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, ReservationRefused, Scope, Spending
 from windlass.ports.meter import Meter
@@ -39,7 +38,7 @@ from windlass.ports.sandbox import (
     Sandbox,
     Trouble,
 )
-from windlass.ports.terms import Estimate, Rate, Terms
+from windlass.ports.terms import Estimate, GateStore, Rate, Terms
 from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, Tool, Toolbox, ToolLike, as_tool, health_of
 
 __all__ = [

@@ -1,16 +1,18 @@
 """The terms on which a tool is used, and its estimate of a use (H1, C8).
 
 A tool without terms is used at once, for as long as it takes and as often as it is asked for. The user's settings come
-before the tool's own terms.
+before the tool's own terms. `GateStore` is the seam towards the gates' state that the processes of a home share.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Estimate", "Rate", "Terms"]
+from windlass.core.breaker import Breaker
+
+__all__ = ["Estimate", "GateStore", "Rate", "Terms"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smhd])")
@@ -69,3 +71,27 @@ class Estimate(NamedTuple):
 
     seconds: float | None = None
     usd: float | None = None
+
+
+class GateStore(Protocol):
+    """Shared state of the gates, which may be lost at any time. Each use of a tool calls it: methods must be fast."""
+
+    def take(self, name: str, rate: Rate, now: float) -> float:
+        """Count one use, if there is room: 0. Else nothing is counted: the seconds until there is some."""
+        ...
+
+    def breaker(self, name: str) -> Breaker: ...
+
+    def keep_breaker(self, name: str, breaker: Breaker) -> None: ...
+
+    def breakers(self) -> dict[str, Breaker]:
+        """All breakers that are not closed, or have failures."""
+        ...
+
+    def known(self, key: str, now: float) -> tuple[Any] | None:
+        """A result that is still good, in a tuple of one."""
+        ...
+
+    def learn(self, key: str, value: Any, until: float) -> None: ...
+
+    def close(self) -> None: ...

@@ -22,7 +22,7 @@ from windlass.process.command import Command, LimitName, ProcessLimits, Resource
 from windlass.process.pipes import Pipe, Stdio
 from windlass.process.process_handle import Ending, Exit, Process
 
-__all__ = ["Grouping", "ListedProcess", "beneath", "list_processes"]
+__all__ = ["Grouping", "beneath"]
 
 
 GLANCE = 0.02

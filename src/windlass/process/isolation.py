@@ -22,16 +22,7 @@ from typing import Any, Literal
 from windlass.process import bounds, cgroups, confine
 from windlass.process.supervisor import Mechanism, containment
 
-__all__ = [
-    "Isolation",
-    "Layer",
-    "bubblewrap_launcher",
-    "cpu_share",
-    "isolated",
-    "layers",
-    "network_launcher",
-    "refusal",
-]
+__all__ = ["Isolation", "Layer", "cpu_share", "isolated", "layers", "refusal"]
 
 
 Isolation = Literal["none", "files", "network", "all"]

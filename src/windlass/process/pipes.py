@@ -13,7 +13,7 @@ import os
 from enum import Enum
 from typing import Final
 
-__all__ = ["PIPE", "InputStream", "Pipe", "PipeReader", "PipeWriter", "Stdio"]
+__all__ = ["PIPE", "InputStream", "Pipe", "Stdio"]
 
 
 class Pipe(Enum):

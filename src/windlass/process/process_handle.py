@@ -15,7 +15,7 @@ from windlass.errors import Category, WindlassError
 from windlass.process.command import LimitName, ResourcesUsed
 from windlass.process.pipes import InputStream
 
-__all__ = ["Ending", "Exit", "Process", "ProcessLost", "ProcessOwner"]
+__all__ = ["Ending", "Exit", "Process", "ProcessLost"]
 
 
 class ProcessLost(WindlassError):

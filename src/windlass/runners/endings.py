@@ -16,7 +16,7 @@ from typing import NamedTuple
 from windlass.core.agent import next_in_family
 from windlass.errors import Category, Failure
 
-__all__ = ["ENDINGS", "QUOTA_AFTER", "UNREADABLE", "Meaning", "TurnEnding", "failure", "of_status", "temporary"]
+__all__ = ["ENDINGS", "QUOTA_AFTER", "UNREADABLE", "TurnEnding", "failure", "of_status", "temporary"]
 
 
 class TurnEnding(StrEnum):

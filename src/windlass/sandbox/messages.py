@@ -17,7 +17,7 @@ import msgspec
 from windlass.ports import Delivery, GuestCall, Program, ProgramError
 from windlass.sandbox import frames
 
-__all__ = ["HALF", "Nonsense", "Said", "delivering", "opening", "portions", "result_of", "said", "value_of", "whole"]
+__all__ = ["HALF", "Nonsense", "delivering", "opening", "portions", "result_of", "said", "value_of", "whole"]
 
 
 AT_ONCE = 256 * 1024

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["ALLOWED", "FATAL", "NUMBERS", "Instruction", "call", "machine", "number", "program", "restrict"]
+__all__ = ["ALLOWED", "FATAL", "NUMBERS", "call", "machine", "number", "program", "restrict"]
 
 
 ALLOWED: Final = (

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from windlass.server.guard import LET_IN
 from windlass.server.protocol import StreamProtocol
 
-__all__ = ["ACCEPTED_AT_ONCE", "MOST_HEADERS", "Connections", "HttpProtocol", "limited"]
+__all__ = ["ACCEPTED_AT_ONCE", "Connections", "limited"]
 
 HEADER_SECONDS = 10.0
 """From the connection, or the first byte of a later request, to the end of the headers."""

@@ -20,7 +20,7 @@ from windlass.clock import Clock, SystemClock, iso
 from windlass.errors import WindlassError
 from windlass.server.stream_messages import StreamMessage, text_frame
 
-__all__ = ["DirectConnection", "Fanout", "RecentEvents", "StreamClient", "TooSlow", "heartbeat_text"]
+__all__ = ["Fanout", "RecentEvents", "StreamClient", "TooSlow", "heartbeat_text"]
 
 ENOUGH = 64 * 1024
 """Bytes that wait for a client, from which on it gets no more."""

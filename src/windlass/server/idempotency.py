@@ -30,7 +30,7 @@ from windlass.journal.schema import open_database
 from windlass.server.bodies import BODY
 from windlass.server.problems import problem
 
-__all__ = ["HEADER", "KEPT_FOR", "IdempotencyKeys", "IdempotencyMiddleware", "KnownRequest", "Ticket", "ticket_of"]
+__all__ = ["KEPT_FOR", "IdempotencyKeys", "IdempotencyMiddleware", "ticket_of"]
 
 KEPT_FOR = 24 * 3600.0
 """Seconds that an answer is kept."""

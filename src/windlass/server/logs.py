@@ -20,7 +20,7 @@ from windlass.redact import Redactor
 from windlass.server.guard import PUBLIC
 from windlass.server.problems import REQUEST, unexpected
 
-__all__ = ["NO_ROUTE", "JsonLines", "RequestLog", "RequestObserver", "log_to"]
+__all__ = ["JsonLines", "RequestLog", "log_to"]
 
 NO_ROUTE = "(none)"
 REQUEST_ID = b"x-request-id"

@@ -23,7 +23,6 @@ __all__ = [
     "Fork",
     "Head",
     "Interrupt",
-    "Limit",
     "NewExecution",
     "Pause",
     "Problem",
@@ -32,7 +31,6 @@ __all__ = [
     "Retry",
     "Skip",
     "Snapshot",
-    "Used",
 ]
 
 Text = Annotated[str, Field(min_length=1, max_length=1_000_000)]

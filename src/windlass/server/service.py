@@ -28,7 +28,7 @@ from windlass.server.feed import Feed
 from windlass.server.idempotency import IdempotencyKeys
 from windlass.server.metrics import Metrics
 
-__all__ = ["LABEL", "RESTART", "ServerLock", "Service"]
+__all__ = ["LABEL", "ServerLock", "Service"]
 
 LABEL = "server"
 """In the names of the drivers that are servers."""

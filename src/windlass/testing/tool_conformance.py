@@ -25,7 +25,7 @@ from windlass.ports import Call, Estimate, Health, Meter, Terms, Tool, ToolLike,
 from windlass.process import Supervisor
 from windlass.schemas import misfits, unusable
 
-__all__ = ["Prepare", "ToolWorkspace", "exercise_tool", "hostile_arguments"]
+__all__ = ["exercise_tool"]
 
 Prepare = Callable[[Path], object]
 """Furnishes a working directory."""

@@ -17,7 +17,7 @@ from windlass import Call, Plan, Step, tool
 from windlass.core import events as ev
 from windlass.core.breaker import FAILURES, Breaker
 from windlass.engine.gates.outflow import EACH, MOST_SHOWN
-from windlass.tools.captured import MOST_LOGGED
+from windlass.tools.shell import MOST_LOGGED
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass

@@ -26,7 +26,7 @@ from windlass.process import Supervisor
 from windlass.settings.tools import McpServerSettings, NetworkSettings
 from windlass.tools.mcp import McpServer
 from windlass.tools.mcp.described import Described
-from windlass.tools.mcp.shelf import ToolListCache
+from windlass.tools.mcp.toolset import ToolListCache
 from windlass.tools.net.guard import AddressGuard
 from windlass.tools.net.transport import open_client
 

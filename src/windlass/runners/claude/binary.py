@@ -20,7 +20,7 @@ from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor
 from windlass.runners.claude.command import probing
 from windlass.runtimes import CLAUDE_CODE
 
-__all__ = ["MINIMUM", "ON_PATH", "VERBATIM", "Binaries", "Binary"]
+__all__ = ["ON_PATH", "VERBATIM", "Binaries", "Binary"]
 
 MINIMUM = (2, 0, 0)
 """Older ones do not speak the protocol of the SDK."""

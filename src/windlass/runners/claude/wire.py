@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.process import Process, SpawnError
 
-__all__ = ["ClaudeWire", "Tail"]
+__all__ = ["ClaudeWire"]
 
 CHUNK = 64 * 1024
 LONGEST = 64 << 20

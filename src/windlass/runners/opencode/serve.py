@@ -23,7 +23,7 @@ from windlass.runners.opencode.reading import Reading
 from windlass.runners.opencode.server import OpenCodeServer, Stopped, answered, events, refusal
 from windlass.runtimes import OPEN_CODE
 
-__all__ = ["Model", "ServedTurn", "Unknown", "find_model"]
+__all__ = ["ServedTurn"]
 
 ABORTING = 2.0
 """Seconds in which an aborted session must be idle. It takes hundredths."""

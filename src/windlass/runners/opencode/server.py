@@ -31,7 +31,7 @@ from windlass.runtimes import OPEN_CODE
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["OpenCodeServer", "ServerError", "ServerPool", "Stopped", "answered", "events", "left_beneath", "refusal"]
+__all__ = ["OpenCodeServer", "ServerError", "ServerPool", "Stopped", "answered", "events", "refusal"]
 
 log = logging.getLogger("windlass.runners.opencode")
 

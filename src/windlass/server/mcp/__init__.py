@@ -4,11 +4,9 @@
   them, for stdio and for HTTP.
 - `call` is their common part: a call that starts an execution or looks at one, from its beginning to its answer, with
   the questions that it passes on to the person at the client.
-- `request` turns what a client asks for into a plan, and chooses its runtime (A6); `single` makes a plan of one use of
-  a tool or one program, `toolbox` says what there is to know of a tool. The command line uses these two as well.
 - `driving` chooses the driver of a new execution: this process, or one that outlives the client.
 - `waiting` follows an execution while a call waits.
-- `models` are the tools' answers; `look` and `overview` fill them in; `answers` sends errors and progress;
+- `models` are the tools' answers; `look` fills them in; `answers` sends errors and progress;
   `clean` hides secrets.
 
 Importing this package does not import the `mcp` library; the server does, when it is made.

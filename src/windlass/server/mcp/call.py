@@ -35,18 +35,7 @@ from windlass.server.mcp.models import Answered, ExecutionView, QuestionView
 from windlass.server.mcp.waiting import LONGEST_WAIT, Until, closed, taken_up, watch
 from windlass.visible import visible
 
-__all__ = [
-    "CallResult",
-    "Engines",
-    "ExecutionCalls",
-    "QuestionRelay",
-    "QuestionReply",
-    "Wait",
-    "Workdir",
-    "can_ask",
-    "now",
-    "said_by",
-]
+__all__ = ["CallResult", "Engines", "ExecutionCalls", "QuestionRelay", "Wait", "Workdir", "now", "said_by"]
 
 Engines: TypeAlias = Callable[[bool], Awaitable[Engine]]
 """Gives the engine. True: something is to be started, so a home is made if there is none."""

@@ -1,4 +1,6 @@
-"""An execution's state, short enough for a model's context: long outputs are cut, questions never are."""
+"""An execution's state, short enough for a model's context: long outputs are cut, questions never are; and the engine
+as a whole: its health, its executions, and its money as `windlass budget` shows it.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,40 @@ from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.state import State
 from windlass.core.view import snapshot
-from windlass.engine.damage import damaged_view
+from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import open_breakers, told_line
 from windlass.engine.lookup import find_step
-from windlass.errors import Damaged, Failure
-from windlass.ports import Entry
+from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
+from windlass.errors import Damaged, Failure, JournalError
+from windlass.ports import Entry, Head
 from windlass.server.mcp.clean import hidden_in
-from windlass.server.mcp.models import BudgetState, CostView, ErrorView, ExecutionView, QuestionView, StepView
+from windlass.server.mcp.models import (
+    BudgetState,
+    BudgetView,
+    CostView,
+    ErrorView,
+    ExecutionView,
+    HeadView,
+    HealthView,
+    OverviewView,
+    QuestionView,
+    SpendingView,
+    StepView,
+)
+from windlass.version import __version__
 
-__all__ = ["ObservedExecution", "damaged", "error_view", "following", "look", "questions", "view"]
+__all__ = [
+    "ObservedExecution",
+    "budget_view",
+    "damaged",
+    "error_view",
+    "following",
+    "look",
+    "overview",
+    "questions",
+    "view",
+]
 
 MOST_STEPS = 60
 MOST_BREAKERS = 10
@@ -263,3 +289,58 @@ def _next(state: State, driven: bool, *, cut: bool) -> list[str]:
         ways = (f"engine_resume(execution={name!r})", f"windlass resume {name}")
     more = (f"engine_status(execution={name!r}, step=STEP) for a whole output",) if cut else ()
     return [*ways, *more]
+
+
+MOST = 50
+"""Executions that are listed: those that are not finished, then the newest."""
+
+
+async def overview(engine: Engine) -> OverviewView:
+    """The answer of `engine_status` without an id."""
+    try:
+        counts, heads, journal = await engine.counts(), await _heads(engine), "ok"
+    except JournalError as error:
+        counts, heads, journal = {}, [], error.message
+    async for _state in engine.states(heads):
+        """Read for damage alone."""
+    intake = engine.performer.intake.told()
+    health = HealthView(
+        ok=journal == "ok",
+        journal=journal,
+        version=__version__,
+        home=str(engine.home),
+        executions={status: count for status, count in counts.items() if count},
+        attempts=intake["under_way"],
+        queued=intake["waiting"],
+        held_back=intake["held_back"],
+        damaged=[damage.message for damage in engine.damaged.values()],
+        breakers=[told_line(name, told) for name, told in open_breakers(engine.performer.gates).items()],
+    )
+    listed = [
+        HeadView(
+            execution=head.id,
+            plan=head.name,
+            status=DAMAGED if head.id in engine.damaged else head.status,
+            reason=engine.damaged[head.id].reason if head.id in engine.damaged else head.detail or None,
+            created_at=iso(head.created_at),
+            driven=engine.driven(head),
+        )
+        for head in heads
+    ]
+    return OverviewView(health=health, executions=listed, next=["engine_status(execution=ID)"] if listed else [])
+
+
+async def _heads(engine: Engine) -> list[Head]:
+    unfinished = await engine.executions(["running", "paused", "pending"], MOST)
+    newest = await engine.executions((), MOST)
+    return list({head.id: head for head in (*unfinished, *newest)}.values())[:MOST]
+
+
+MOST_ROWS = 50
+
+
+async def budget_view(engine: Engine, by: By) -> BudgetView:
+    page = await look_up(engine.ledger, engine.clock.now(), limits_of(engine.settings.budget), by)
+    told = as_json(page)
+    rows = [SpendingView(heading=row.heading, **row_json(row)) for row in page.rows[:MOST_ROWS]]
+    return BudgetView.model_validate({**told, "by": by.value, "spending": rows})

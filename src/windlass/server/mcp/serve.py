@@ -21,7 +21,7 @@ from windlass.server.mcp.programs import TOLD_OF_CODE, ProgramTools
 from windlass.server.mcp.tools import Tools
 from windlass.version import __version__
 
-__all__ = ["McpHttpApp", "mcp_http_app", "mcp_server"]
+__all__ = ["mcp_http_app", "mcp_server"]
 
 ANSWERED_WITHIN = 86_400.0
 """Seconds that a person at a client may take to answer; the question's own expiry holds besides."""

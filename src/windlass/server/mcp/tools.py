@@ -16,15 +16,14 @@ from windlass.engine.plans import LoadedPlan
 from windlass.engine.run_request import RunRequest
 from windlass.engine.spending import By
 from windlass.errors import Damaged, UsageError
+from windlass.plan.model import Plan
 from windlass.plan.strategies import Strategy
-from windlass.runtimes import runtime_names
+from windlass.runtimes import RUNTIMES, runtime_names
 from windlass.server.mcp.answers import client_name, told
 from windlass.server.mcp.call import CallResult, ExecutionCalls, QuestionRelay, Wait, Workdir, now, said_by
 from windlass.server.mcp.clean import cleaned
-from windlass.server.mcp.look import damaged
+from windlass.server.mcp.look import budget_view, damaged, overview
 from windlass.server.mcp.models import BudgetView, ExecutionView, RetryChange, StatusView
-from windlass.server.mcp.overview import budget_view, overview
-from windlass.server.mcp.request import runtime_for
 from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up
 
 __all__ = ["Tools"]
@@ -110,7 +109,7 @@ class Tools:
                 budget_tokens=budget_tokens,
                 workdir=folder,
             )
-            found = await runtime_for(engine, request.load(engine), client_name(ctx))
+            found = await _with_runtime(engine, request.load(engine), client_name(ctx))
             notes = await engine.prerequisites(found, folder, anyway=anyway)
             return replace(found, warnings=(*found.warnings, *notes))
 
@@ -240,3 +239,25 @@ def _limits_before(state: State) -> list[tuple[str, str]]:
     """The limits that it stands before, by scope and step; without such, the execution's own."""
     waiting = [step for step in state.questions.values() if step.waiting_for == "budget"]
     return sorted({(step.scope, step.id if step.scope == "step" else "") for step in waiting}) or [("execution", "")]
+
+
+async def _with_runtime(engine: Engine, sourced: LoadedPlan, client: str) -> LoadedPlan:
+    """The plan with a runtime for the agents that nobody has named one for (A6).
+
+    A client that is a runtime itself, by the name that it gives itself, gets its own family if that is healthy: Claude
+    Code asks, Claude Code works. Else it is the first healthy one in the table of runtimes.
+    """
+    plan = sourced.plan
+    needed = plan.runtime is None and any(step.is_agent and step.runtime is None for step in plan.steps)
+    if not needed or engine.settings.runtime is not None or engine.agents is None:
+        return sourced
+    called = client.strip().lower()
+    order = [*(row.name for row in RUNTIMES.values() if called in row.client_names), *RUNTIMES]
+    chosen = order[0]  # if none can be used, the error is about the one that was meant
+    for name in dict.fromkeys(order):
+        health = await engine.agents.runners[name].available()
+        if health.ok and not health.unset:
+            chosen = name
+            break
+    revised = Plan.model_validate_json(plan.model_copy(update={"runtime": chosen}).encoded)
+    return LoadedPlan(revised, sourced.source, sourced.tools, sourced.warnings)

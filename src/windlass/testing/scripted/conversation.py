@@ -25,7 +25,7 @@ from windlass.testing.scripted.http import Request
 from windlass.testing.scripted.received import Protocol, Received
 from windlass.testing.scripted.reply import Chooser, Reply
 
-__all__ = ["Aside", "ReplyScript", "ScriptedConversation", "Served", "SideQuestions", "answer_to_aside"]
+__all__ = ["Aside", "ReplyScript", "ScriptedConversation", "Served", "SideQuestions"]
 
 AGENT_PROGRAMS = ("claude-cli/", "opencode/")
 SESSIONS = ("x-claude-code-session-id", "x-session-id")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from windlass.testing.scripted.received import Received
 
-__all__ = ["Chooser", "How", "Reply", "ScriptEntry", "Stream", "ToolUse", "halves", "pieces"]
+__all__ = ["Chooser", "How", "Reply", "Stream", "ToolUse", "halves", "pieces"]
 
 Kind = Literal["message", "error", "drop", "garbage", "hang"]
 Stop = Literal["end", "tool", "length", "refusal"]

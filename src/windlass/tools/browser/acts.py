@@ -22,20 +22,7 @@ from windlass.tools.net.guard import NetworkTarget
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Response
 
-__all__ = [
-    "click",
-    "fill",
-    "go",
-    "links",
-    "press",
-    "select",
-    "tables",
-    "target_of",
-    "text",
-    "title_of",
-    "wait",
-    "without",
-]
+__all__ = ["click", "fill", "go", "links", "press", "select", "tables", "target_of", "text", "wait", "without"]
 
 LONGEST = 2048
 """Characters of a title."""

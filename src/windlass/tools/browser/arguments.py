@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from windlass.plan.quantities import MB, Duration, Size, at_most, within
-from windlass.tools.arguments import Arguments
+from windlass.tools.functional import Arguments
 from windlass.tools.net.names import read_address
 
 __all__ = [

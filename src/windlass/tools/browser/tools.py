@@ -18,13 +18,12 @@ from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Tool
 from windlass.process import Supervisor
 from windlass.settings import BrowserSettings, NetworkSettings
-from windlass.tools.arguments import Arguments
 from windlass.tools.browser import acts, artifacts, chromium
 from windlass.tools.browser import arguments as told
 from windlass.tools.browser.chromium import BrowserPool
 from windlass.tools.browser.session import Tab
 from windlass.tools.browser.sessions import IDLE, LINGER, Sessions
-from windlass.tools.functional import FunctionalTool
+from windlass.tools.functional import Arguments, FunctionalTool
 from windlass.tools.net.guard import AddressGuard, Resolver, system_resolver
 from windlass.tools.net.names import read_address
 

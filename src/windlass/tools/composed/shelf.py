@@ -38,7 +38,7 @@ from windlass.tools.composed.record import (
 )
 from windlass.tools.composed.uses import UsesFile
 
-__all__ = ["ComposedFolder", "FolderComposedStore", "FoundTools"]
+__all__ = ["FolderComposedStore"]
 
 
 class FolderComposedStore:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from windlass.errors import Category, ToolError
 from windlass.tools.files.failures import shown
 
-__all__ = ["FileDiff", "Hunk", "is_nothing", "name_in", "names_of_git", "read_diff"]
+__all__ = ["FileDiff", "Hunk", "read_diff"]
 
 MOST_FILES = 1000
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")

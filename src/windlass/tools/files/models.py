@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from windlass.tools.arguments import Arguments
 from windlass.tools.files.failures import nearest, shown
+from windlass.tools.functional import Arguments
 
 __all__ = [
     "Applied",

@@ -19,18 +19,7 @@ from windlass.tools.files.preflight import PathTarget, Preflight, need_room, nee
 from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.undo import Undo
 
-__all__ = [
-    "OPERATIONS",
-    "apply",
-    "copy",
-    "delete",
-    "edit",
-    "make_parents",
-    "movable",
-    "move",
-    "replace_content",
-    "write",
-]
+__all__ = ["apply", "copy", "delete", "edit", "make_parents", "move", "replace_content", "write"]
 
 MAX_EDIT = 64 << 20
 

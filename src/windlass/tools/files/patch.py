@@ -28,7 +28,7 @@ from windlass.tools.files.preflight import PathTarget, Preflight
 from windlass.tools.files.safe_path import Root, names_in
 from windlass.tools.files.undo import Undo
 
-__all__ = ["Fitted", "fit", "patch"]
+__all__ = ["fit", "patch"]
 
 LARGEST, LARGEST_TOGETHER = 16 << 20, 64 << 20
 

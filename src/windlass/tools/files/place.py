@@ -28,7 +28,6 @@ __all__ = [
     "Tally",
     "copy",
     "count_read",
-    "count_written",
     "directory",
     "discard",
     "dress",

@@ -21,7 +21,6 @@ from typing import Any
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Tool, Toolbox
-from windlass.tools.arguments import Arguments
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.log import OPEN, locked, put_away, recorded
 from windlass.tools.files.models import problems
@@ -30,6 +29,7 @@ from windlass.tools.files.preflight import Approved, basis_in, preflight
 from windlass.tools.files.safe_path import Root
 from windlass.tools.files.undo import Undo, begin, roll_back, roll_back_in
 from windlass.tools.files.undo_step import undo_steps
+from windlass.tools.functional import Arguments
 
 __all__ = ["Changing", "Looking"]
 

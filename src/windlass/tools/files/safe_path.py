@@ -31,7 +31,7 @@ from windlass.tools.files import kernel
 from windlass.tools.files.failures import Missing, outside, shown, unusable
 from windlass.tools.files.place import DIRECTORY, OpenedPath
 
-__all__ = ["EngineState", "Root", "is_state", "names_in"]
+__all__ = ["Root", "is_state", "names_in"]
 
 Identity = tuple[int, int]
 

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from windlass.errors import Category, ToolError
 from windlass.plan.quantities import GB, MB, Duration, Size, at_most, within
 from windlass.ports import Call
-from windlass.tools.arguments import Arguments
+from windlass.tools.functional import Arguments
 from windlass.tools.net.exchange import Ask
 from windlass.tools.net.names import read_address
 

@@ -13,7 +13,7 @@ import msgspec
 from pydantic import Field
 
 from windlass.errors import ToolError
-from windlass.tools.arguments import Arguments
+from windlass.tools.functional import Arguments
 from windlass.tools.net.exchange import HttpAnswer
 from windlass.tools.net.failures import TooMuch, category_of_status, wait_of
 

@@ -9,8 +9,7 @@ from typing import Any
 from windlass.plan.model import Effect
 from windlass.ports import Call, Tool
 from windlass.settings import NetworkSettings
-from windlass.tools.arguments import Arguments
-from windlass.tools.functional import Act, FunctionalTool
+from windlass.tools.functional import Act, Arguments, FunctionalTool
 from windlass.tools.http.download import keep
 from windlass.tools.http.requests import Download, Fetch, SendRequest, ask_of, secrets_of
 from windlass.tools.http.results import Downloaded, Response, body_of, failed, head_of, read

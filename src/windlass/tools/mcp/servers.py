@@ -30,17 +30,7 @@ from windlass.redact import Redactor
 from windlass.settings.tools import McpServerSettings
 from windlass.tools.mcp.described import distinct
 
-__all__ = [
-    "Definition",
-    "McpServer",
-    "Unreadable",
-    "Unusable",
-    "find_servers",
-    "from_claude",
-    "from_opencode",
-    "is_windlass",
-    "read_json",
-]
+__all__ = ["McpServer", "Unreadable", "find_servers", "read_json"]
 
 MOST_SERVERS = 200
 Definition = tuple[McpServerSettings, dict[str, str]]

@@ -23,7 +23,7 @@ from windlass.ports import Meter
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-__all__ = ["LONGEST", "Outbox", "Sizes", "Wire", "metering"]
+__all__ = ["LONGEST", "Wire", "metering"]
 
 CHUNK = 64 * 1024
 LONGEST = 16 << 20

@@ -3,8 +3,8 @@
 - `arguments.py` has the arguments and results of the tools, `tools.py` makes them;
 - before anything leaves: `services.py` (the services of the user's settings, and allowed recipients), `content.py`
   (allowed content and attachments);
-- how it leaves: `mime.py` and `smtp.py` for mail, `chat.py` for all that apprise speaks, `webhook.py` for JSON;
-- `once.py` sees to it that a message leaves once, also across a crash; `health.py` sends nothing.
+- how it leaves: `smtp.py` for mail, `chat.py` for all that apprise speaks, `webhook.py` for JSON;
+- `once.py` sees to it that a message leaves once, also across a crash.
 
 A message names a service, never an address with a secret in it; secrets stay in the environment.
 """

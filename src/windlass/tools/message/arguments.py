@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from windlass.tools.arguments import Arguments
+from windlass.tools.functional import Arguments
 
-__all__ = ["Email", "EmailSent", "Refusal", "Send", "Sent", "Webhook", "WebhookSent"]
+__all__ = ["Email", "EmailSent", "Send", "Sent", "Webhook", "WebhookSent"]
 
 MOST_RECIPIENTS = 50
 MOST_ATTACHMENTS = 20

@@ -24,7 +24,7 @@ from windlass.tools.message.services import MessageService
 from windlass.tools.message.webhook import GATEWAYS, of_status
 from windlass.tools.threads import in_thread
 
-__all__ = ["AppriseLog", "Channel", "apprise_log", "channel", "say"]
+__all__ = ["Channel", "channel", "say"]
 
 _STATUS = re.compile(r"\berror[=:]\s?(\d{3})\b")
 _NEVER_CONNECTED = re.compile(

@@ -33,7 +33,7 @@ from windlass.errors import CUT_OFF, Category, Failure, ToolError
 from windlass.faults import fault_point
 from windlass.ports import Call
 
-__all__ = ["MessageEntry", "MessageLog", "OutcomeUnknown", "OutgoingMessage"]
+__all__ = ["MessageLog", "OutcomeUnknown", "OutgoingMessage"]
 
 
 class OutcomeUnknown(ToolError):

@@ -1,7 +1,8 @@
 """Mail over SMTP, step by step, so that the meaning of a failure is known at each step.
 
 Up to the last recipient nothing has been handed over, and any failure may be tried again. From DATA on only the
-server's answer gives the outcome: without one, it is unknown.
+server's answer gives the outcome: without one, it is unknown. `compose` makes the bytes of a mail: headers that cannot
+be broken out of, in 7 bits, so that any server can carry it.
 """
 
 from __future__ import annotations
@@ -9,28 +10,22 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windlass.errors import Category, ToolError
 from windlass.ports import Meter
+from windlass.tools.message.arguments import Email
+from windlass.tools.message.content import Attachment
 from windlass.tools.message.once import OutcomeUnknown
 from windlass.tools.message.services import MailServer
 
 if TYPE_CHECKING:
+    from email.headerregistry import Address
+
     from aiosmtplib import SMTP, SMTPRecipientRefused
 
-__all__ = [
-    "Taken",
-    "before_data",
-    "category_of",
-    "configuration",
-    "connected",
-    "deliver",
-    "envelope",
-    "greeted",
-    "of_code",
-    "of_recipients",
-]
+__all__ = ["compose", "configuration", "connected", "deliver", "envelope", "greeted"]
 
 COMMAND = 15.0
 """Seconds that the server may take for an answer."""
@@ -223,3 +218,43 @@ def before_data(error: Exception, server: MailServer) -> ToolError:
 
 def _words(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text.encode("utf-8", "replace").decode())[:300]
+
+
+_SHORT = 65
+"""Characters that fit in one line, with the name of the header."""
+
+
+def compose(given: Email, sender: Address, message_id: str, at: float, attached: Sequence[Attachment]) -> bytes:
+    """Put the whole mail together. Blind copies are named to the server only."""
+    from email.message import EmailMessage
+    from email.policy import SMTP
+    from email.utils import format_datetime
+
+    mail = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
+    mail["From"] = sender
+    for header, addresses in (("To", given.to), ("Cc", given.cc)):
+        if addresses:
+            mail[header] = ", ".join(addresses)
+    mail["Date"] = format_datetime(datetime.fromtimestamp(at, UTC))
+    mail["Message-ID"] = message_id
+    mail["Auto-Submitted"] = "auto-generated"  # so that nobody's holiday notice answers it (RFC 3834)
+    if given.text is not None:
+        mail.set_content(given.text)
+        if given.html is not None:
+            mail.add_alternative(given.html, subtype="html")
+    elif given.html is not None:
+        mail.set_content(given.html, subtype="html")
+    for file in attached:
+        main, _, sub = file.mime.partition("/")
+        mail.add_attachment(file.data, maintype=main, subtype=sub, filename=file.name)
+    return _subject(given.subject) + mail.as_bytes()
+
+
+def _subject(text: str) -> bytes:
+    """The header, made by hand: an EmailMessage reads encoded words in what it is given, and a line break that is
+    hidden in one would end the header. Here they are text like any other."""
+    from email.header import Header
+
+    plain = text.isascii() and "=?" not in text and len(text) <= _SHORT
+    encoded = text if plain else Header(text, "utf-8", header_name="Subject").encode(linesep="\r\n")
+    return f"Subject: {encoded}\r\n".encode("ascii")

@@ -1,23 +1,23 @@
-"""The message tools: each from its arguments to the record of its outcome."""
+"""The message tools: each from its arguments to the record of its outcome; and their health, found without sending."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from windlass.clock import SystemClock
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Terms, Tool
+from windlass.ports import Call, Health, Terms, Tool
 from windlass.settings.tools import MessageSettings
 from windlass.tools.functional import FunctionalTool
-from windlass.tools.message import chat, health, smtp, webhook
+from windlass.tools.message import chat, smtp, webhook
 from windlass.tools.message.arguments import Email, EmailSent, Send, Sent, Webhook, WebhookSent
 from windlass.tools.message.content import Attachment, Screen, body_problems, line_problems, load
-from windlass.tools.message.mime import compose
 from windlass.tools.message.once import MessageLog, OutgoingMessage
 from windlass.tools.message.services import Kind, MessageService, Recipients, Services, address_problem, sender_of
 from windlass.tools.threads import in_thread
@@ -43,7 +43,7 @@ def message_tools(
             effect=Effect.ONCE,
             result=EmailSent,
             terms=terms,
-            health=lambda: health.mail_health(work.services, work.recipients),
+            health=lambda: _mail_health(work.services, work.recipients),
             check=work.email_problems,
             circuit=lambda given: work.circuit(given.service, "smtp"),
         ),
@@ -55,7 +55,7 @@ def message_tools(
             effect=Effect.ONCE,
             result=Sent,
             terms=terms,
-            health=lambda: health.chat_health(work.services),
+            health=lambda: _chat_health(work.services),
             check=work.send_problems,
             circuit=lambda given: work.circuit(given.service, "url"),
         ),
@@ -67,7 +67,7 @@ def message_tools(
             effect=Effect.ONCE,
             result=WebhookSent,
             terms=terms,
-            health=lambda: health.webhook_health(work.services),
+            health=lambda: _webhook_health(work.services),
             check=work.webhook_problems,
             circuit=lambda given: work.circuit(given.service, "url"),
         ),
@@ -121,7 +121,7 @@ class _Messages:
         if (known := parcel.known()) is not None:
             return known
         message_id = f"<{parcel.id}@{sender.domain}>"
-        mail = compose(given, sender, message_id, self._now(), attached)
+        mail = smtp.compose(given, sender, message_id, self._now(), attached)
         async with smtp.connected(server) as client:
             refused = await smtp.envelope(client, server, sender.addr_spec, given.everybody, len(mail))
 
@@ -222,3 +222,72 @@ class _Messages:
 
 def _listed(problem: str | None) -> list[str]:
     return [] if problem is None else [problem]
+
+
+_SET_UP = "describe one under [messages.services.NAME] in your own settings: docs/messages.md"
+Look = Callable[[MessageService], Awaitable[str]]
+"""Says how a service is, or raises ToolError."""
+
+
+async def _mail_health(services: Services, recipients: Recipients) -> Health:
+    """Check that each mail server is described in full and answers. A login is tried only when a mail is sent."""
+    if recipients.unusable:
+        return Health(
+            False,
+            f"messages.recipients: {recipients.unusable[0][:80]!r} fits nobody",
+            "write ana@example.com or *@example.com",
+        )
+
+    async def look(service: MessageService) -> str:
+        if sender_of(service.settings.sender or "") is None:
+            raise ToolError(f"message service {service.name!r}: its sender is not a mail address")
+        return await smtp.greeted(services.mail_server(service))
+
+    return await _all(services, "smtp", look, "no mail service is set up")
+
+
+async def _chat_health(services: Services) -> Health:
+    """Check that apprise can read the address of each service that is not plain http(s)."""
+
+    async def look(service: MessageService) -> str:
+        url = services.url(service)
+        if _is_web(url):
+            return "a webhook"  # some of them apprise knows, too; none has to be
+        return str((await in_thread(lambda: chat.channel(service, url))).kind)
+
+    return await _all(services, "url", look, "no chat service is set up")
+
+
+async def _webhook_health(services: Services) -> Health:
+    async def look(service: MessageService) -> str:
+        url = services.url(service)
+        if not _is_web(url):
+            return "for message.send"
+        webhook.target(service, url)
+        if service.settings.password_env is not None:
+            services.secret(service, service.settings.password_env)
+        return "a webhook"
+
+    return await _all(services, "url", look, "no webhook is set up")
+
+
+def _is_web(url: str) -> bool:
+    return url.lower().startswith(("http://", "https://"))
+
+
+async def _all(services: Services, kind: Kind, look: Look, none: str) -> Health:
+    fitting = services.of(kind)
+    if not fitting:
+        return Health(False, none, _SET_UP, unset=True)
+    found = await asyncio.gather(*(_one(service, look) for service in fitting))
+    wrong = [health for health in found if not health.ok]
+    detail = "; ".join(health.detail for health in wrong or found)
+    return Health(not wrong, detail, next((health.advice for health in wrong), ""))
+
+
+async def _one(service: MessageService, look: Look) -> Health:
+    try:
+        return Health(True, f"{service.name}: {await look(service)}")
+    except ToolError as error:
+        advice = error.failure.advice
+        return Health(False, f"{service.name}: {error}", advice[0] if advice else "")

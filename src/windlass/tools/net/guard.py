@@ -23,18 +23,7 @@ from windlass.settings import NetworkSettings
 from windlass.tools.net.names import Address, Ip, host_of, literal, read_address
 from windlass.tools.threads import in_thread
 
-__all__ = [
-    "LOOSE",
-    "AddressGuard",
-    "AddressRefused",
-    "NetworkTarget",
-    "Resolver",
-    "Rule",
-    "plain",
-    "read_rules",
-    "system_resolver",
-    "why_not_public",
-]
+__all__ = ["AddressGuard", "AddressRefused", "NetworkTarget", "Resolver", "plain", "system_resolver", "why_not_public"]
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, for a port, as texts."""

@@ -15,10 +15,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import Field, field_validator
 
-from windlass.tools.arguments import Arguments
+from windlass.tools.functional import Arguments
 from windlass.tools.net.names import host_of, read_address
 
-__all__ = ["Hit", "Recency", "Result", "SearchHit", "SearchQuery", "clean", "text_of"]
+__all__ = ["Hit", "Result", "SearchHit", "SearchQuery", "clean", "text_of"]
 
 Recency = Literal["day", "week", "month", "year"]
 
