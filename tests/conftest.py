@@ -7,7 +7,6 @@ in the background, or in a terminal. `until` and `eventually` wait for something
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import json
 import os
@@ -19,16 +18,16 @@ import sqlite3
 import subprocess
 import termios
 import textwrap
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from forks import PROGRAM, Forked, Zygote
 from hypothesis import HealthCheck, settings
+from waiting import PATIENCE, wait_until, wait_until_async
 
 from windlass.core.events import Event, decode
 from windlass.core.state import State, fold
@@ -43,31 +42,6 @@ for profile, examples in {"few": 40, "soak": 2000}.items():
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 settings.load_profile("few")
-
-PATIENCE = 180.0
-"""Seconds after which something that should happen counts as not happening, on a machine that is busy, too."""
-T = TypeVar("T")
-
-
-def wait_until(probe: Callable[[], T], what: str = "") -> T:
-    """The probe's first true answer."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := probe()):
-        assert time.monotonic() < deadline, f"this did not happen within {PATIENCE:g} s: {what or probe}"
-        time.sleep(0.01)
-    return found
-
-
-async def wait_until_async(probe: Callable[[], Awaitable[T]] | Callable[[], T], what: str = "") -> T:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        found = probe()
-        if isinstance(found, Awaitable):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"this did not happen within {PATIENCE:g} s: {what or probe}"
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,18 +12,16 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
+from waiting import PATIENCE, wait_until
 from websockets.asyncio.client import ClientConnection, connect
 
 __all__ = ["Page", "browser", "find_chromium"]
-
-PATIENCE = 60.0
 
 
 def find_chromium() -> str | None:
@@ -116,9 +114,9 @@ async def browser(program: str) -> AsyncIterator[Page]:
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
     """Where it listens: it writes that into its profile when it does."""
-    deadline = time.monotonic() + PATIENCE
-    while not (file.exists() and file.read_text().count("\n")):
+
+    def written() -> str:
         assert process.poll() is None, "the browser ended"
-        assert time.monotonic() < deadline, "the browser does not say where it listens"
-        time.sleep(0.02)
-    return int(file.read_text().split()[0])
+        return file.read_text() if file.exists() else ""
+
+    return int(wait_until(lambda: "\n" in written() and written(), "the browser says where it listens").split()[0])

@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,7 @@ from forks import Forked, Zygote
 from windlass.core import events as ev
 from windlass.journal.sqlite import SqliteJournal
 
-__all__ = ["Cli", "Ended", "Home", "until"]
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 180.0) -> Any:
-    """Wait for something to become true, and say what did not, if it does not."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
-        time.sleep(0.005)
-    return found
+__all__ = ["Cli", "Ended", "Home"]
 
 
 @dataclass(frozen=True, slots=True)

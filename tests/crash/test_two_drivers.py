@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from crash_cli import Cli, Home, until
+from crash_cli import Cli, Home
 from crash_engine import engine_on
+from waiting import promised, wait_until
 
 import windlass
 from windlass.core import events as ev
@@ -46,7 +47,7 @@ steps:
 
 def number_in(path: Path) -> int:
     """The process id that a step has written into a file, once it has."""
-    return int(until(lambda: path.exists() and path.read_text().strip(), f"{path.name} is written"))
+    return int(wait_until(lambda: path.exists() and path.read_text().strip(), f"{path.name} is written"))
 
 
 def frozen(pid: int) -> bool:
@@ -68,7 +69,7 @@ def test_d2_a_driver_that_was_frozen_while_another_took_over_is_refused_and_leav
     late = cli.start(home, "run", str(home.plan))
     left, right = (number_in(home.folder / f"{name}.1") for name in ("left", "right"))
     os.kill(late.pid, signal.SIGSTOP)
-    until(lambda: frozen(late.pid), "it stands still")
+    wait_until(lambda: frozen(late.pid), "it stands still")
 
     (listed,) = cli.run(home, "list", "--json").json
     assert (listed["status"], listed["driven"]) == ("running", True), "frozen is not dead"
@@ -89,7 +90,7 @@ def test_d2_a_driver_that_was_frozen_while_another_took_over_is_refused_and_leav
     assert "another process took over" in ended.err
     assert "Traceback" not in ended.err
     assert home.events() == before, "the late one wrote nothing"
-    until(lambda: gone(left) and gone(right), "the late one's processes are gone", 10.0)
+    wait_until(lambda: gone(left) and gone(right), "the late one's processes are gone", promised(10))
     assert sorted(home.log) == [("last", 1), ("left", 1), ("left", 2), ("right", 1), ("right", 2)]
 
 

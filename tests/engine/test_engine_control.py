@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import settled
 
 import windlass
 from windlass import Call, Engine, Execution, Limits, Plan, Retry, Step, ToolError, tool
@@ -78,8 +79,7 @@ def statuses(state: State) -> dict[str, str]:
 
 async def soon(started: asyncio.Task[Any]) -> None:
     """Let a request that was just made be taken in, though it cannot be fulfilled yet."""
-    for _ in range(20):
-        await asyncio.sleep(0.001)
+    await settled()
     assert not started.done()
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import settled
 
 import windlass
 from windlass import Call, Category, Limits, Plan, Retry, Step, ToolError, tool
@@ -169,7 +170,7 @@ class Solo:
                 if call.attempt == hangs_at:
                     self.hanging.set()
                     await asyncio.Event().wait()
-                await self._work()
+                await settled(10)
                 if call.reduced < 2:
                     raise ToolError("too much", category="resource")
             finally:
@@ -178,7 +179,7 @@ class Solo:
         @tool
         async def modest(call: Call) -> None:
             self._enter(call)
-            await self._work(10 + 3 * int(call.step.removeprefix("m")))  # so that they do not end together
+            await settled(10 + 3 * int(call.step.removeprefix("m")))  # so that they do not end together
             self.busy.discard(call.step)
 
         self.tools = [greedy, modest]
@@ -187,10 +188,6 @@ class Solo:
         if self.busy and (call.reduced or ("greedy" in self.busy and len(self.reduced) > 1)):
             self.company.append((call.step, set(self.busy)))
         self.busy.add(call.step)
-
-    async def _work(self, turns: int = 10) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0.001)
 
     def plan(self) -> Plan:
         many = [Step(id=f"m{n}", tool="modest") for n in range(20)]
@@ -376,8 +373,7 @@ async def test_c3_a_resource_retry_that_is_due_together_with_others_runs_alone(
         if call.reduced or "greedy" in busy:
             company.append(set(busy))
         busy.add(call.step)
-        for _ in range(10):
-            await asyncio.sleep(0.001)
+        await settled(10)
         busy.discard(call.step)
 
     steps = [

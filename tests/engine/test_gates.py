@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from gate_worlds import Scripted, World, down
+from waiting import settled
 
 import windlass
 from windlass import ToolError
@@ -91,7 +92,7 @@ async def test_c8_no_more_uses_at_a_time_than_there_are_places(tmp_path: Path) -
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
-        await asyncio.sleep(0.005)
+        await settled()
         at_once -= 1
 
     many = Scripted("a", *(work() for _ in range(8)), terms=Terms(concurrent=2))
@@ -100,7 +101,10 @@ async def test_c8_no_more_uses_at_a_time_than_there_are_places(tmp_path: Path) -
     assert most == 2
 
 
-async def test_c8_processes_share_the_places_and_a_dead_one_holds_none(tmp_path: Path) -> None:
+async def test_c8_processes_share_the_places_and_a_dead_one_holds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.engine.gates.places.LOOK_AGAIN", 0.0)
     one, other = Slots(tmp_path), Slots(tmp_path)  # as in two processes: locks are by descriptor
     entered = asyncio.Event()
 
@@ -110,7 +114,7 @@ async def test_c8_processes_share_the_places_and_a_dead_one_holds_none(tmp_path:
 
     async with one.one_of("a", 1):
         waiting = asyncio.ensure_future(second())
-        await asyncio.sleep(0.1)
+        await settled()
         assert not entered.is_set()
     await waiting
     assert entered.is_set()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import settled
 
 import windlass
 from windlass import Execution, Plan, Step
@@ -50,7 +51,7 @@ async def test_c8_a_turn_that_nobody_wants_any_more_goes_to_the_next() -> None:
 
     async with under_way(intake, notes):
         first, second = asyncio.ensure_future(attempt()), asyncio.ensure_future(attempt())
-        await asyncio.sleep(0.01)
+        await settled()
     first.cancel()  # its turn has just come
     await asyncio.wait({first, second})
     assert entered.is_set()
@@ -69,9 +70,9 @@ async def test_c8_with_little_memory_an_attempt_waits_for_others_and_says_so() -
 
     first_done, second_done = asyncio.Event(), asyncio.Event()
     first = asyncio.ensure_future(attempt("first", first_done))
-    await asyncio.sleep(0.01)
+    await settled()
     second = asyncio.ensure_future(attempt("second", second_done))
-    await asyncio.sleep(0.02)
+    await settled()
     assert order == ["first"], "the first goes on though memory is short: somebody must"
     assert notes == ["waits for memory: less than 100 MiB are free (load.memory_floor)\n"]
     free[0] = 200 * MB
@@ -91,7 +92,7 @@ async def test_c8_no_more_attempts_at_a_time_than_the_settings_say() -> None:
 
     async with under_way(intake, notes):
         waiting = asyncio.ensure_future(second())
-        await asyncio.sleep(0.01)
+        await settled()
         assert not entered.is_set()
         gate.set()
     await waiting

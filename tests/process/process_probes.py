@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from windlass.process import Process
@@ -67,14 +64,9 @@ def descriptors() -> list[str]:
     return sorted(found)
 
 
-async def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Whether the condition comes true in that time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.01)
-    return True
+def asleep(mark: str, name: str) -> bool:
+    """A process of that name with that mark sleeps, in a system call."""
+    return any(f"({name}) S ".encode() in _read(f"/proc/{pid}/stat") for pid in bearing(mark))
 
 
 async def ready(process: Process, times: int = 1) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import process_trees as trees
 import pytest
-from process_probes import bearing, parent, ready, within
+from process_probes import bearing, parent, ready
+from waiting import wait_until_async
 
 from windlass.process import Exit, ProcessLimits, ProcessLost, SpawnError, Supervisor, cgroups, containment
 
@@ -95,7 +96,7 @@ async def test_c8_a_runaway_keeps_within_a_tenth_of_its_memory(
     assert ended.used is not None
     assert memory * MB < ended.used.memory <= memory * MB * 1.1
     assert not bearing(mark)
-    assert await within(60, lambda: left() == [])
+    await wait_until_async(lambda: left() == [])
 
 
 @bounded
@@ -179,14 +180,14 @@ async def test_c8_its_cgroup_goes_with_a_command_that_ended_or_was_stopped_or_ne
     warded: Supervisor, env: Env
 ) -> None:
     assert (await run(warded, ["true"], env, 64))[0].code == 0
-    assert await within(60, lambda: left() == [])
+    await wait_until_async(lambda: left() == [])
     sleeper = await warded.spawn(trees.SLEEPER, cwd="/", env=env, limits=limited_to(64))
     await ready(sleeper)
     await sleeper.stop(grace=0)
-    assert await within(60, lambda: left() == [])
+    await wait_until_async(lambda: left() == [])
     with pytest.raises(SpawnError):
         await run(warded, ["no-such-program-anywhere"], env, 64)
-    assert await within(60, lambda: left() == [])
+    await wait_until_async(lambda: left() == [])
 
 
 @bounded
@@ -194,7 +195,7 @@ async def test_c8_its_cgroup_goes_with_those_that_the_command_made_in_it(warded:
     script = trees.shell(f"mkdir -p {PLACE}/{cgroups.PREFIX}$PPID/inner/most && echo made")
     ended, said = await run(warded, script, env, 64)
     assert (ended.code, said) == (0, "made\n")
-    assert await within(60, lambda: left() == [])
+    await wait_until_async(lambda: left() == [])
 
 
 @bounded
@@ -205,7 +206,7 @@ async def test_c8_its_cgroup_goes_when_its_keeper_was_killed(warded: Supervisor,
     with pytest.raises(ProcessLost):
         await sleeper.wait()
     assert not bearing(mark)
-    assert await within(60, lambda: left() == [])
+    await wait_until_async(lambda: left() == [])
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import claude_agent_sdk
 import pytest
 from opencode_fixtures import needs_opencode, opencode_binary, settings
+from waiting import wait_until
 
 from windlass.core import events as ev
 from windlass.testing import Reply, ScriptedModel
@@ -56,7 +56,6 @@ CLAUDE_AND_SOAK = pytest.mark.parametrize(
 """For what the engine does and the runner's own tests have on OpenCode, too."""
 MODEL = "claude-sonnet-4-5"
 BUNDLED = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
-PATIENCE = 300.0
 PRICE = (3.0, 15.0)
 """Dollars per million tokens read and written: what Claude Code knows, and what OpenCode's settings here say."""
 
@@ -146,12 +145,13 @@ def price(tokens_in: int, tokens_out: int) -> float:
 
 def wait_for(model: ScriptedModel, count: int, *runs: Background) -> None:
     """Wait until so many requests have come. A command that ends before that has a reason, which is told."""
-    deadline = time.monotonic() + PATIENCE
-    while len(model.requests) < count:
+
+    def come() -> bool:
         for run in runs:
-            assert run.process.poll() is None, f"it ended too early:\n{run.err}"
-        assert time.monotonic() < deadline, f"{len(model.requests)} of {count} requests came; {model.errors}"
-        time.sleep(0.01)
+            assert run.process.poll() is None or len(model.requests) >= count, f"it ended too early:\n{run.err}"
+        return len(model.requests) >= count
+
+    wait_until(come, f"{count} requests come; {model.errors}")
 
 
 # -- what came of it ---------------------------------------------------------------------------------

@@ -5,10 +5,8 @@ The binary is the one that the claude-agent-sdk carries; nothing outside the tes
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,7 +23,7 @@ from windlass.runners.claude.runner import ClaudeCodeRunner
 from windlass.testing.scripted.conversation import ReplyScript
 from windlass.testing.scripted_model import ScriptedModel
 
-__all__ = ["MODEL", "SPEAKS", "VERSION", "Home", "World", "bearing", "claude_world", "program", "within"]
+__all__ = ["MODEL", "SPEAKS", "VERSION", "Home", "World", "bearing", "claude_world", "program"]
 
 MODEL = "claude-sonnet-4-5"
 MARK = "WINDLASS_TEST_MARK"
@@ -142,13 +140,3 @@ def _read(pid: str, what: str) -> list[bytes]:
         return Path("/proc", pid, what).read_bytes().split(b"\0")
     except OSError:
         return []  # it has ended, or is none of ours
-
-
-async def within(seconds: float, condition: Any) -> bool:
-    """Whether the condition comes true in that time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.01)
-    return True

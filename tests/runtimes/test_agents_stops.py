@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_project import CLAUDE, CLAUDE_AND_SOAK, OPEN, agent, bash, living, pids, serving, told, wait_for, write
 from opencode_fixtures import needs_opencode
+from waiting import promised, wait_until
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -28,14 +28,9 @@ steps:
 """
 
 
-def gone_soon(project: Project) -> bool:
-    """Whether nothing of the project's user lives within the time that is promised."""
-    deadline = time.monotonic() + SOON
-    while living(project):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+def gone_soon(project: Project) -> None:
+    """Wait until nothing of the project's user lives, for the time that is promised."""
+    wait_until(lambda: not living(project), f"these are gone: {living(project)}", promised(SOON))
 
 
 def kept(project: Project, runtime: str, text: str) -> bool:
@@ -67,7 +62,7 @@ def test_c4_pause_now_stops_in_the_middle_of_an_answer_and_a_resume_goes_on_in_t
         (execution,) = project.ids()
         windlass("pause", execution, "--now")
         assert run.ended().code == 3
-        assert gone_soon(project), living(project)
+        gone_soon(project)
         never.set()
         ran = windlass("resume", execution, "--json", "--yes")
     model.check()
@@ -105,7 +100,7 @@ def test_a8_kill_9_of_windlass_leaves_nothing_and_a_resume_goes_on_in_the_same_c
         (execution,) = project.ids()
         run.signal(signal.SIGKILL)
         assert run.ended().code == -signal.SIGKILL
-        assert gone_soon(project), living(project)
+        gone_soon(project)
         ran = windlass("resume", execution, "--json", "--yes")
     model.check()
     step, _ = agent(ran, 1)
@@ -133,7 +128,7 @@ def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes
         os.kill(pid, signal.SIGKILL)
         ran = run.ended()
         assert ran.code == 0, str(ran)
-        assert gone_soon(project), living(project)
+        gone_soon(project)
     model.check()
     step, who = agent(ran, 1)
     assert (step["output"], step["attempts"], who["runtime"]) == ("I went on.", 2, runtime)
@@ -167,11 +162,11 @@ def test_a8_an_interrupt_ends_all_at_once_and_stands_still(
             windlass("interrupt", execution)
         until(lambda: project.state(execution).status == "paused")
         ran = run.ended()
-        assert gone_soon(project), living(project)
+        gone_soon(project)
     model.check()
     assert ran.code == 130
     requested, paused = told(project, ev.ControlRequested)[0], told(project, ev.ExecutionPaused)[0]
-    assert paused.at - requested.at < SOON
+    assert paused.at - requested.at < promised(SOON)
     assert ran.json["reason"] == "interrupt"
     assert ran.json["steps"][0]["status"] == "paused"
     # OpenCode tells what a call used only after the tools that it led to.
@@ -184,7 +179,7 @@ def test_c4_a_cancelled_agent_is_gone_for_good(project: Project, windlass: Windl
         execution = windlass.detached("--task", "wait", "--runtime", CLAUDE, "--allow", "Bash")
         until((project.path / "running").exists)
         windlass("cancel", execution)
-        assert gone_soon(project), living(project)
+        gone_soon(project)
         assert "cancelled" in windlass("resume", execution, code=2).err
     model.check()
     assert project.state(execution).status == "cancelled"

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from claude_fixtures import MARK, World, bearing, claude_world, command_line, within
+from claude_fixtures import MARK, World, bearing, claude_world, command_line
 from hosts import FakeHost
+from waiting import PATIENCE, promised, wait_until_async
 
 from windlass.errors import Category
 from windlass.ports import AgentResult, Answer, Permissions
@@ -31,7 +32,7 @@ async def start(world: World, host: FakeHost, running: Path | None = None, **mor
     if running is None:
         await host.until(lambda host: host.said)
     else:
-        assert await within(60, lambda: running.exists() or run.done())
+        await wait_until_async(lambda: running.exists() or run.done())
     assert not run.done()
     return run
 
@@ -89,7 +90,7 @@ async def test_a8_an_interrupt_takes_an_open_question_back(tmp_path: Path) -> No
         await world.runner.interrupt(request.id)
         result = await run
         assert world.left() == []
-        await asyncio.wait_for(taken_back.wait(), 5)
+        await asyncio.wait_for(taken_back.wait(), PATIENCE)
     assert result.interrupted
 
 
@@ -131,7 +132,7 @@ async def test_a8_a_cancelled_run_leaves_nothing_running(tmp_path: Path, moment:
         if moment == "at the start":
             run = asyncio.create_task(world.runner.run(world.request(), host))
             await host.until(lambda host: host.sessions)
-            assert await within(30, world.left)
+            await wait_until_async(world.left)
         else:
             run = await start(world, host, tmp_path / "running" if moment == "in a command" else None)
         run.cancel()
@@ -151,7 +152,7 @@ async def test_a8_a_cancelled_run_is_taken_up_again_where_it_stood(tmp_path: Pat
     host = FakeHost()
     async with claude_world(tmp_path, script) as world:
         run = await start(world, host, tmp_path / "running")
-        assert await within(30, lambda: "I wait." in written(tmp_path))
+        await wait_until_async(lambda: "I wait." in written(tmp_path))
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
@@ -167,7 +168,7 @@ async def test_a8_a_runtime_killed_from_outside_is_a_failure_that_keeps_all_and_
     host = FakeHost()
     async with claude_world(tmp_path, script) as world:
         run = await start(world, host, tmp_path / "running")
-        assert await within(30, lambda: "I wait." in written(tmp_path))  # it writes its session down a moment later
+        await wait_until_async(lambda: "I wait." in written(tmp_path))  # it writes its session down a moment later
         (main,) = [pid for pid in bearing(world.mark) if "--session-id" in command_line(pid)]
         os.kill(main, signal.SIGKILL)
         result = await run
@@ -202,13 +203,13 @@ async def test_a8_nothing_outlives_an_engine_that_is_killed_but_the_conversation
         arguments = [str(ENGINE), str(tmp_path), model.url]
         engine = await asyncio.create_subprocess_exec(sys.executable, *arguments, env={**os.environ, MARK: mark})
         try:
-            assert await within(60, (tmp_path / "running").exists)
+            await wait_until_async((tmp_path / "running").exists)
             assert any("tail -f" in command_line(pid) for pid in bearing(mark))
-            assert await within(30, lambda: "I wait." in written(tmp_path))
+            await wait_until_async(lambda: "I wait." in written(tmp_path))
         finally:
             engine.kill()
             await engine.wait()
-        assert await within(2, lambda: not bearing(mark)), [command_line(pid) for pid in bearing(mark)]
+        await wait_until_async(lambda: not bearing(mark), "nothing of it is left", promised(2))
     session = (tmp_path / "session").read_text()
     async with claude_world(tmp_path, [Reply.say("I went on")]) as world:
         result = await world.runner.run(world.request("go on", session=session), FakeHost())

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from waiting import PATIENCE, wait_until_async
 from websockets.asyncio.client import ClientConnection, connect
 
 from windlass import Call, Engine, Plan, Step, tool
 from windlass.server.feed import Feed
 from windlass.server.protocol import StreamProtocol
 from windlass.server.stream import stream_routes
-
-PATIENCE = 60.0
-"""Seconds after which something that should happen counts as not happening."""
 
 
 @tool
@@ -31,13 +29,6 @@ async def quick(call: Call) -> str:
 def chain(length: int, name: str = "chain") -> Plan:
     steps = [Step(id=f"s{n}", tool="quick", needs=[f"s{n - 1}"] if n else []) for n in range(length)]
     return Plan(name=name, steps=steps)
-
-
-async def wait_until(probe: Callable[[], object], what: str = "") -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    while not probe():
-        assert asyncio.get_running_loop().time() < deadline, f"this did not happen: {what or probe}"
-        await asyncio.sleep(0.005)
 
 
 class Host:
@@ -73,7 +64,7 @@ async def hosted(
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
-        await wait_until(lambda: server.started, "the server listens")
+        await wait_until_async(lambda: server.started, "the server listens")
         yield Host(engine, feed, server, listening.getsockname()[1])
     finally:
         server.should_exit = True

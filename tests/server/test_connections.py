@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from stream_worlds import wait_until
+from waiting import wait_until_async
 
 from windlass.server import connections
 from windlass.server.connections import Connections, limited
@@ -223,7 +223,7 @@ async def test_i3_a_slow_body_and_an_unread_answer_are_closed_for_clients_that_w
         reader, writer = await app.ask("POST /body HTTP/1.1", "Content-Length: 10", body="half")
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         _unread, unreading = await app.ask("GET /much HTTP/1.1")
-        await wait_until(lambda: "/much" in app.asked and len(registry) == 0, "both are closed")
+        await wait_until_async(lambda: "/much" in app.asked and len(registry) == 0, "both are closed")
         for one in (writer, unreading):
             one.close()
 
@@ -232,13 +232,13 @@ async def test_i3_with_all_connections_let_in_another_is_told_so_and_one_that_is
     registry = Connections(most=2)
     async with _hosted(registry) as app:
         held = [await app.ask("GET /held HTTP/1.1") for _ in range(2)]
-        await wait_until(lambda: app.asked == ["/held"] * 2)
+        await wait_until_async(lambda: app.asked == ["/held"] * 2)
         reader, _writer = await app.ask("GET /one HTTP/1.1")
         assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
         held[0][1].close()
-        await wait_until(lambda: len(registry) == 1)
+        await wait_until_async(lambda: len(registry) == 1)
         silent, _ = await asyncio.open_connection("127.0.0.1", app.port)
-        await wait_until(lambda: len(registry) == 2)
+        await wait_until_async(lambda: len(registry) == 2)
         reader, writer = await app.ask("GET /one HTTP/1.1")
         with suppress(ConnectionError):
             assert await silent.read() == b"", "it made room"

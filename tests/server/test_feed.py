@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from stream_worlds import chain, journal, quick, wait_until
+from stream_worlds import chain, journal, quick
+from waiting import wait_until_async
 from websockets.frames import Frame, Opcode
 
 import windlass
@@ -201,7 +202,7 @@ async def test_i3_a_listener_that_does_not_listen_is_told_that_it_is_too_slow(en
         taking = asyncio.create_task(take(quick_one, 1))
         await execution.wait()
         await taking
-        await wait_until(lambda: slow.cursor < feed.ring.floor)
+        await wait_until_async(lambda: slow.cursor < feed.ring.floor)
         with pytest.raises(TooSlow):
             await slow.more(None)
     await feed.close()

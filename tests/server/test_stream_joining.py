@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from stream_worlds import Host, chain, hosted, journal, listen, places, quick, wait_until
+from stream_worlds import Host, chain, hosted, journal, listen, places, quick
+from waiting import wait_until_async
 
 import windlass
 
@@ -89,7 +90,7 @@ async def test_i3_every_client_has_exactly_the_rest_whenever_it_joins(project: P
         assert (await writing)[:2] == [0, 0]
         for one, task in zip(joined, tasks, strict=True):
             expected = await one.expected(engine)
-            await wait_until(partial(one.has, len(expected)), "it has all")
+            await wait_until_async(partial(one.has, len(expected)), "it has all")
             task.cancel()
             assert places(one.got) == expected
         await asyncio.wait(tasks)

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from stream_worlds import chain, events, heartbeat, hosted, journal, listen, places, quick, wait_until
+from stream_worlds import chain, events, heartbeat, hosted, journal, listen, places, quick
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from waiting import wait_until_async
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -72,12 +73,12 @@ async def test_i3_a_client_that_does_not_read_is_cut_off_and_others_and_the_engi
 ) -> None:
     async with hosted(engine, ws=ws, stall=0.3) as host, listen(host.url("/api/stream?after=0")) as good:
         stuck = [await silent(host.url("/api/stream?after=0")) for _ in range(5)]
-        await wait_until(lambda: host.feed.clients == 6, "all are there")
+        await wait_until_async(lambda: host.feed.clients == 6, "all are there")
         execution = await engine.start(wordy_plan(200))
         reading = asyncio.create_task(events(good, until="execution.finished"))
         assert (await execution.wait()).status == "completed"
         got = await reading
-        await wait_until(lambda: host.feed.clients == 1, "those who do not read are gone")
+        await wait_until_async(lambda: host.feed.clients == 1, "those who do not read are gone")
         for connection in stuck:
             connection.close()
     assert places(got) == await journal(engine)
@@ -90,7 +91,7 @@ async def test_i3_a_slow_client_is_told_4408_and_misses_nothing_when_it_comes_ba
             slow.transport.pause_reading()  # from here on it takes nothing
             execution = await engine.start(wordy_plan(300))
             await execution.wait()
-            await wait_until(lambda: host.feed.clients == 0, "it is cut off")
+            await wait_until_async(lambda: host.feed.clients == 0, "it is cut off")
             slow.transport.resume_reading()
             got: list[dict[str, Any]] = []
             with pytest.raises(ConnectionClosed) as cut:
@@ -109,16 +110,16 @@ async def test_i3_a_client_that_never_takes_its_close_frame_is_dropped_all_the_s
     """Its connection must not be held until TCP gives up."""
     async with hosted(engine, stall=0.1) as host:
         connection = await silent(host.url("/api/stream?after=0"))
-        await wait_until(lambda: host.feed.clients == 1)
+        await wait_until_async(lambda: host.feed.clients == 1)
         await (await engine.start(wordy_plan(200))).wait()
-        await wait_until(lambda: not host.server.server_state.connections, "its connection is gone")
+        await wait_until_async(lambda: not host.server.server_state.connections, "its connection is gone")
         connection.close()
 
 
 async def test_i3_a_server_stops_though_a_client_does_not_read(engine: Engine) -> None:
     async with hosted(engine, stall=60.0) as host:
         connection = await silent(host.url("/api/stream?after=0"))
-        await wait_until(lambda: host.feed.clients == 1)
+        await wait_until_async(lambda: host.feed.clients == 1)
         await (await engine.start(wordy_plan(200))).wait()
     connection.close()
 
@@ -241,7 +242,7 @@ async def test_i3_many_clients_come_back_at_once_after_a_restart_and_miss_nothin
         last = await engine.create(chain(10))
         following = [asyncio.create_task(follow(number)) for number in range(len(clients))]
         await (await engine.start(chain(20))).wait()
-        await wait_until(lambda: all(got), "everybody has heard something")
+        await wait_until_async(lambda: all(got), "everybody has heard something")
     await (await engine.start(chain(20))).wait()  # while there is no server
     async with hosted(engine, port=port):
         await (await engine.resume(last)).wait()

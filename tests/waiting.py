@@ -1,0 +1,55 @@
+"""Waits of the tests: for something to become true, however busy the machine is. No test sleeps for a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+__all__ = ["PATIENCE", "promised", "settled", "wait_until", "wait_until_async"]
+
+PATIENCE = 180.0
+"""Seconds after which something that should happen counts as not happening, on a machine that is busy, too."""
+PAUSE = 0.005
+T = TypeVar("T")
+
+
+def wait_until(probe: Callable[[], T], what: str = "", patience: float = PATIENCE) -> T:
+    """The probe's first true answer."""
+    deadline = time.monotonic() + patience
+    while not (found := probe()):
+        assert time.monotonic() < deadline, _late(probe, what, patience)
+        time.sleep(PAUSE)
+    return found
+
+
+async def wait_until_async(
+    probe: Callable[[], Awaitable[T]] | Callable[[], T], what: str = "", patience: float = PATIENCE
+) -> T:
+    """The same where the probe, or what it waits for, needs the event loop."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = probe()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, _late(probe, what, patience)
+        await asyncio.sleep(PAUSE)
+
+
+async def settled(turns: int = 20) -> None:
+    """Let all that can go on now do so: turns of the event loop, and of the threads that write and read for it."""
+    for _ in range(turns):
+        await asyncio.to_thread(os.sched_yield)
+
+
+def promised(seconds: float) -> float:
+    """Patience for what is promised within that time: longer where more processes want a core than there are cores."""
+    return seconds * max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def _late(probe: Callable[[], Any], what: str, patience: float) -> str:
+    return f"this did not happen within {patience:g} s: {what or probe}"
