@@ -1,4 +1,4 @@
-"""`windlass agents`: what is found here, where from, what stands before what, and what is wrong."""
+"""`windlass agents`: what is found here, where from, what overrides what, and what is wrong."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_a5_the_table_names_roles_skills_sources_shadows_and_problems(full: Any,
     at = lines.index("  Reviewer   Ours")
     assert lines[at + 1 : at + 3] == [
         "             from .claude/agents/r.md (only Read)",
-        "      stands before built-in",
+        "      overrides built-in",
     ]
     at = lines.index("  ops        (switched off)")
-    assert lines[at + 1 : at + 3] == ["             from opencode.json", "      stands before built-in"]
+    assert lines[at + 1 : at + 3] == ["             from opencode.json", "      overrides built-in"]
     assert "  bad        (cannot be used)" in lines
     at = lines.index("  pdf        Read PDF files")
     assert lines[at + 1] == "             from .claude/skills/pdf/SKILL.md"

@@ -32,4 +32,4 @@ def test_c5_an_error_of_a_command_names_a_command(
 def test_c5_the_command_has_the_home_that_was_named(project: Project, windlass: Windlass) -> None:
     told = windlass("--home", "other", "run", "--json", code=2)
     home = project.path / "other"
-    assert json.loads(told.out)["error"]["advice"] == [f"see what it takes: windlass --home {home} run --help"]
+    assert json.loads(told.out)["error"]["advice"] == [f"see its options: windlass --home {home} run --help"]

@@ -112,7 +112,7 @@ async def test_e1_unknown_costs_are_named_and_count_with_what_was_set_aside(stor
     day = as_json(shown)["day"]
     assert (day["spent_usd"], day["unknown"], day["assumed_usd"], day["left_usd"]) == (1.2, 2, 0.5, 8.3)
     assert "at least $1.20 (2 attempts of unknown cost)" in line(shown, "spent")
-    assert line(shown, "unknown costs count").endswith(": $0.50")
+    assert line(shown, "attempts of unknown cost count").endswith(": $0.50")
     assert "$8.30 of $10.00" in line(shown, "left")
     admitted = await story.ledger.reserve(Charge("y", "a", 1), NOON, Amount(usd=8.3), [shown.day.standing.scope])
     assert admitted is None, "what is shown as left can be had"
@@ -245,7 +245,7 @@ def test_e1_the_command_shows_the_homes_ledger_under_the_users_limits(project: P
 def test_e1_where_there_is_no_home_nothing_is_made(project: Project) -> None:
     ran = run()
     assert "nothing spent" in ran.stdout
-    assert "no limits are set" in ran.stderr
+    assert "no limits set" in ran.stderr
     assert not project.home.exists()
 
 

@@ -66,7 +66,7 @@ def test_e3_without_a_terminal_it_stops_with_5_and_goes_on_with_resume_budget(
     assert "allowed by" not in ran.err, "nobody said no"
     assert ran.err.splitlines()[-2:] == [
         "next:",
-        f"  windlass resume {execution} --budget 2.00   # what may be spent in all",
+        f"  windlass resume {execution} --budget 2.00   # new total limit",
     ]
     assert len(model.requests) == 1, "nothing more was asked of the model"
     again = windlass("resume", execution, code=5, **env)
@@ -82,7 +82,7 @@ def test_e3_yes_does_not_mean_money(project: Project, windlass: Windlass, served
     project.user_file("config.toml", PRICES)
     _model, env = served(*words())
     ran = windlass("run", project.plan(TWO), *MODEL, "--budget", "1", "--yes", code=5, **env)
-    assert "pausing: a limit is reached, and nobody is here to allow more" in ran.err
+    assert "pausing: budget limit reached, and no terminal to ask for more" in ran.err
     assert answers(project) == [], "nobody was asked"
 
 

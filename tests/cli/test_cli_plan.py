@@ -53,7 +53,7 @@ def test_b5_show_gives_the_order_and_what_each_waits_for(project: Project, windl
     shown = windlass("plan", "show", project.plan(PLAN)).out.splitlines()
     assert shown[0] == "root: shell"
     assert "  left: shell ← root" in shown
-    assert "  right: shell ← root  (asks for approval)" in shown
+    assert "  right: shell ← root  (needs approval)" in shown
     assert shown[-1] == "    last: shell ← left, right  (critical)"
     told = windlass("plan", "show", "plan.yaml", "--json").json
     assert told["order"] == ["root", "left", "right", "last"]

@@ -53,7 +53,7 @@ def test_d6_what_a_killed_driver_left_behind_is_told_and_resumed(
     assert f"next: windlass resume {execution}" in status
     windlass("watch", execution, "--exit-status", code=3)
     offered = windlass("run", project.plan("steps: [{id: a, run: 'true'}]", "other.yaml"))
-    assert f"left behind by a dead process: windlass resume {execution}" in offered.err
+    assert f"was cut off when its process died: windlass resume {execution}" in offered.err
     (project.path / "go").touch()
     told = windlass("resume", execution, "--json").json
     assert told["status"] == "completed"

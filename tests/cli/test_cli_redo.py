@@ -30,7 +30,7 @@ def test_d10_what_is_printed_after_a_failure_can_be_typed_and_leads_to_the_end(
     assert "each  failed  1 of 2 items, 1 failed" in status
     (project.path / "ok").touch()
     again = windlass("retry", execution, "each", code=1)
-    assert "each is tried again" in again.err
+    assert "each will run again" in again.err
     told = windlass("skip", execution, "a", "--json").json
     assert (told["id"], told["status"], told["lacks"]) == (execution, "completed", ["a"])
     assert sorted(project.lines("ran")) == ["a", "x", "y", "y", "z skipped"]

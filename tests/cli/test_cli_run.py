@@ -147,7 +147,7 @@ def test_c5_a_failed_run_says_what_where_why_and_what_next(project: Project, win
     )
     ran = windlass("run", plan, "--anyway", code=1)
     assert "fetch failed:" in ran.err
-    assert "it skips compile, test" in ran.err, "the impact is stated (C2)"
+    assert "it causes these to be skipped: compile, test" in ran.err, "the impact is stated (C2)"
     assert "(configuration)" in ran.err
     assert "→ install no-such-program-here" in ran.err
     assert f"windlass fork {project.ids()[0]}" in ran.err

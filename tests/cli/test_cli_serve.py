@@ -143,7 +143,7 @@ def test_i3_a_person_is_told_the_address_and_a_login_link_that_works_once(
     running.signal(signal.SIGINT)
     ended = running.ended()
     assert ended.code == 0
-    assert "goes on at the next start" in ended.err
+    assert "continue at the next start" in ended.err
     assert not kept.exists(), "its code ended with the server"
     for line in ended.err.splitlines():
         if line.startswith("{"):

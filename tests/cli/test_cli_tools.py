@@ -143,13 +143,13 @@ def test_g1_an_interrupted_run_is_resumed_where_it_was(project: Project, windlas
         (["run", "files.read", "--with", '{"pat": "x"}'], "windlass tools show files.read"),
         (["run", "files.read", "--with", "{"], "--with is not JSON"),
         (["run", "files.read", "--with", "[1]"], "--with is not a JSON object"),
-        (["run", "files.read", "--with", '{"path": NaN}'], "NaN is not a number of JSON"),
+        (["run", "files.read", "--with", '{"path": NaN}'], "NaN is not a JSON number"),
         (["run", "files.read", "--with", '{"path":' * 10_000], "is not JSON: it is nested too deep"),
         (["run", "files.read", "--with", "@nope.json"], "nope.json cannot be read"),
         (["run", "files.read", "--with", '{"path": "x"}', "-C", "nope"], "does not exist"),
         (["run", "agent", "--with", '{"prompt": "x"}'], "windlass run --task TEXT"),
         (["show", "nosuch"], "there is no tool named 'nosuch'"),
-        (["types", "zeppelin"], "no tool fits 'zeppelin'"),
+        (["types", "zeppelin"], "no tool matches 'zeppelin'"),
         (["delete", "nosuch", "--yes"], "there is no composed tool 'nosuch'"),
         (["delete", "shell", "--yes"], "not a composed tool"),
         (["save", "Bad", "good.js"], "cannot be the name of a composed tool"),
@@ -211,8 +211,8 @@ def test_g3_save_warns_of_calls_that_the_grants_do_not_cover_or_that_are_of_no_t
     assert told.json["warnings"] == [
         "without --schema it takes any arguments",
         "it calls tools.files.delete, which its grants do not cover; save it with --grants files.delete",
-        "it calls tools.git.log, and there is no such tool here; see: windlass tools",
-        "it is granted nosuch.*, and there is no such tool here",
+        "it calls tools.git.log, which does not exist here; list all: windlass tools",
+        "its grant nosuch.* matches no tool here",
     ]
     assert "warning: it calls tools.git.log" in told.err
     assert told.json["grants"] == ["files.list", "nosuch.*"]

@@ -21,7 +21,7 @@ def test_h3_every_tool_that_can_be_ill_is_looked_at_and_what_nobody_set_up_is_no
     assert found["breakers"] == {}
     assert found["kept"] is False
     ran = windlass("tools", "check")
-    assert "nothing is remembered yet: the first run makes " in ran.err
+    assert "no breaker state yet: the first run creates " in ran.err
     told = ran.out
     assert "– message.email: no mail service is set up" in told
 
@@ -45,7 +45,7 @@ def test_c8_what_holds_new_attempts_back_is_said_by_status_and_by_the_server(
 ) -> None:
     project.user_file("config.toml", '[load]\ndisk_floor = "900000gb"\n')
     held = windlass("run", project.plan("steps: [{id: a, run: echo hi}]"), "--detach", "--json").json
-    assert "! new attempts are held back: only " in windlass("status", held["id"]).out
+    assert "! no new attempts start: only " in windlass("status", held["id"]).out
     windlass("cancel", held["id"])
     until(lambda: project.state(held["id"]).status == "cancelled")
     assert "held back" not in windlass("status", held["id"]).out, "it is finished"

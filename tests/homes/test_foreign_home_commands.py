@@ -94,7 +94,7 @@ def test_d6_serve_goes_on_with_an_adopted_home_and_not_before(
 def test_d6_adopt_asks_and_takes_no_for_an_answer(project: Project, windlass: Windlass) -> None:
     ship_home(project.home, project.path)
     terminal = windlass.terminal("adopt", project.path)
-    terminal.expect("Make it yours?")
+    terminal.expect("Adopt it?")
     terminal.type("n\n")
     assert terminal.ended().code == 4
     windlass("list", code=4)
@@ -130,5 +130,5 @@ def test_d6_a_database_with_a_trigger_is_not_adopted(project: Project, windlass:
 def test_c6_a_step_cannot_adopt_a_home(project: Project, windlass: Windlass) -> None:
     ship_home(project.path / "clone/.windlass", project.path)
     ran = windlass("run", project.plan("steps: [{id: a, run: windlass adopt --yes clone}]"), code=1)
-    assert "--yes answers nothing here" in ran.err
+    assert "--yes has no effect here" in ran.err
     windlass("--home", "clone/.windlass", "list", code=4)

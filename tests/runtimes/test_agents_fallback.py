@@ -33,7 +33,7 @@ def test_a7_a_runtime_that_does_not_work_is_stood_in_for_and_that_is_said(
     (fell,) = told(project, ev.RuntimeFellBack)
     assert (fell.runtime, fell.instead, fell.final) == (named, instead, False)
     assert path in fell.because
-    assert f"{instead} takes over from {named}: " in ran.err
+    assert f"switched from {named} to {instead}: " in ran.err
     assert model.requests[0].protocol == ("openai" if instead == OPEN else "anthropic")
 
 
@@ -51,7 +51,7 @@ def test_a7_a_key_that_one_runtime_is_refused_does_not_stop_the_other(
     (fell,) = told(project, ev.RuntimeFellBack)
     assert (fell.runtime, fell.instead, fell.final) == (named, instead, True)
     assert "401" in fell.because
-    assert f"{instead} takes over from {named}: " in ran.err
+    assert f"switched from {named} to {instead}: " in ran.err
     assert [event.failure.category for event in told(project, ev.AttemptFailed)] == ["permission"]
     assert len(first.requests) == 1, "no retry mends credentials that nothing can refresh"
     assert "do it for me" in second.requests[0].last_user_text

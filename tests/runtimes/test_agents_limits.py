@@ -73,7 +73,7 @@ def test_e_with_no_wait_a_used_up_quota_pauses_with_6_and_a_resume_after_the_res
         stopped = windlass("run", "--task", "do not wait", "--runtime", CLAUDE, "--no-wait", "--json", code=6)
         (execution,) = project.ids()
         assert stopped.json["reason"] == "quota"
-        assert "it comes back at" in stopped.err
+        assert "available again at" in stopped.err
         ran = windlass.shell(stopped.command("resume"))
     model.check()
     assert "There it is again." in ran.out
@@ -139,7 +139,7 @@ def test_e1_a_spent_budget_stops_with_5_and_more_of_it_goes_on_in_the_same_conve
         assert asked == 1 if runtime == CLAUDE else asked <= 2
         assert stopped.json["reason"] == "budget"
         (execution,) = project.ids()
-        assert "pausing: a limit is reached, and nobody is here to allow more" in stopped.err
+        assert "pausing: budget limit reached, and no terminal to ask for more" in stopped.err
         assert re.search(rf"windlass resume {execution} --budget 1\.\d\d ", stopped.err), stopped.err
         if runtime == CLAUDE:
             (passed,) = stopped.json["budget"]["overruns"]

@@ -102,7 +102,7 @@ def test_i2_what_is_installed_is_what_claude_code_would_have_written_itself(
 ) -> None:
     with serving(project):
         claude(project, "mcp", "add", "--scope", "project", "windlass", "--", "windlass", "mcp")
-    assert "has it already" in windlass("mcp", "install", "claude-code").err
+    assert "already has this entry" in windlass("mcp", "install", "claude-code").err
 
 
 def test_a6_e3_agents_of_claude_code_run_on_claude_code_and_it_is_warned_of_the_budget(

@@ -30,7 +30,7 @@ def test_a4_an_approval_that_comes_later_lets_the_same_conversation_go_on(projec
     ]
     with ScriptedModel(script) as model:
         first = windlass("run", project.plan(PLAN % "ask"), code=3, **of(model))
-        assert "waits for approval" in first.err
+        assert "is waiting for approval" in first.err
         assert project.lines("log") == []
         assert len(model.requests) == 2
         windlass.shell(first.command("approve").partition("  #")[0])

@@ -44,7 +44,7 @@ def test_i2_what_stands_there_stays_and_a_second_time_changes_nothing(
     assert '\n    "zeta"' in text, "as far in as they stood"
     assert path.stat().st_mode & 0o777 == 0o600
     again = windlass("mcp", "install", client, "--yes")
-    assert "has it already" in again.err
+    assert "already has this entry" in again.err
     assert path.read_text() == text
 
 
@@ -58,7 +58,7 @@ def test_i2_a_file_that_cannot_be_parsed_is_not_touched_and_the_entry_is_said(
     path.write_bytes(given)
     ran = windlass("mcp", "install", client, "--yes", code=2)
     assert path.read_bytes() == given
-    assert "was not touched" in ran.err
+    assert "left unchanged" in ran.err
     assert json.dumps({table: {"windlass": entry}}) in ran.err
 
 

@@ -130,4 +130,4 @@ async def test_a7_a_fallback_is_told_to_the_caller(project: Project) -> None:
     async with hosted(project, failing, spends(0.0, "open-code")) as server, server.client(name="claude-code") as mcp:
         seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
     assert seen["steps"][0]["runtime"] == "open-code"
-    assert "step a: open-code takes over from claude-code: overloaded" in seen["warnings"]
+    assert "step a: switched from claude-code to open-code: overloaded" in seen["warnings"]

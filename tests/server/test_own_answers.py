@@ -130,7 +130,7 @@ async def test_c6_what_a_step_starts_is_not_answered_from_inside_either(project:
     async with library.open() as engine:
         state = await (await engine.start(Plan(steps=[Step(id="outer", run=line)]), hold=False)).wait()
         assert state.status == "completed", state.steps["outer"].error
-        assert "--yes answers nothing here" in state.steps["outer"].output["stderr"]
+        assert "--yes has no effect here" in state.steps["outer"].output["stderr"]
     assert not (project.path / "nested").exists()
 
 

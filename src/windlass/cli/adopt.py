@@ -66,18 +66,18 @@ def adopt(
     if judgement.reason and not judgement.adoptable:
         judgement.require()
     if not judgement.reason and not judgement.marked:
-        raise UsageError(f"there is nothing to adopt in {judgement.home}: it is made by the first run")
+        raise UsageError(f"nothing to adopt in {judgement.home}: the first run creates it")
     require_adoptable(judgement.home)
     content = _read(judgement.home)
     if not judgement.reason and content.same_home:
-        say(f"{judgement.home} is yours already")
+        say(f"{judgement.home} is already yours")
         adopted = False
     else:
-        say(judgement.reason or "its database was not made in this home")
+        say(judgement.reason or "its database was created in another home")
         _show(content)
         adopted = _agreed(judgement.home, yes)
         adopt_home(judgement.home)
-        say(f"{judgement.home} is yours from now on")
+        say(f"{judgement.home} is now yours")
     if as_json:
         print_json({"home": str(judgement.home), "adopted": adopted, "executions": content.executions})
 
@@ -95,10 +95,10 @@ def _agreed(home: Path, yes: bool) -> bool:
         return True
     if not attended():
         raise NotPermitted(
-            f"nobody is here to be asked whether {home} is to be yours",
+            f"adopting {home} needs a confirmation, and there is no terminal to ask on",
             advice=("read the list above, then: windlass adopt --yes",),
         )
-    if not click.confirm("Make it yours? From then on, what it says is believed and run.", err=True):
+    if not click.confirm("Adopt it? Windlass then trusts its contents and runs its executions.", err=True):
         raise NotPermitted(f"{home} was not adopted")
     return True
 
@@ -147,7 +147,7 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
             shutil.copyfile(file, Path(aside) / file.name)
         path = Path(aside) / "windlass.db"
         if not path.exists():
-            raise NotPermitted(f"{home} has a log of a database (windlass.db-wal) without the database")
+            raise NotPermitted(f"{home} has a database log (windlass.db-wal) but no database")
         try:
             db = open_database(path)
         except WindlassError as error:
@@ -160,7 +160,7 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
             strange = [(kind, name) for kind, name, sql in found if sql not in TRIGGERS]
             if strange:
                 kind, name = strange[0]
-                raise NotPermitted(f"the database of {home} has a {kind} ({name}): Windlass makes no such one")
+                raise NotPermitted(f"the database of {home} has a {kind} ({name}) that Windlass did not create")
             yield db
         finally:
             db.close()

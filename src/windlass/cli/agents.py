@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["register", "short_path"]
 
 Workdir = Annotated[
-    Path | None, Option("--workdir", metavar="DIR", help="Look from here instead of the current folder")
+    Path | None, Option("--workdir", metavar="DIR", help="Search from this folder instead of the current one")
 ]
 
 agents_app = Group("agents", help="List the roles and skills that agents can be given.")
@@ -59,7 +59,7 @@ def show(
     workdir: Workdir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a role's system prompt as an agent is told it."""
+    """Print a role's system prompt exactly as agents get it."""
     from windlass.agents.catalogue import role_data
     from windlass.agents.prompt import system_prompt
 
@@ -115,7 +115,7 @@ def _row(name: str, description: str, width: int, source: str) -> str:
 def _print_shadowed(name: str, shadowed: Iterable[Shadowed]) -> None:
     for other in shadowed:
         if other.name.casefold() == name.casefold():
-            out(f"      stands before {short_path(other.source)}")
+            out(f"      overrides {short_path(other.source)}")
 
 
 def _limits(role: Role) -> str:

@@ -99,7 +99,7 @@ class ApprovalPrompt:
             with self._view.aside():
                 say("")
                 say(f"Step {asked.step}: {asked.question}.")
-                sys.stderr.write(f"Go on, up to {offer} in all? [y]es, [n]o, or another amount: ")
+                sys.stderr.write(f"Continue with a total limit of {offer}? [y]es, [n]o, or another amount: ")
                 sys.stderr.flush()
                 answer = (await _line()).strip().lower().lstrip("$")
         limit = asked.needed if answer in ("y", "yes") else _number(answer)

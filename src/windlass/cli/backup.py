@@ -20,7 +20,7 @@ def register(app: Group) -> None:
 
 def backup(
     file: Annotated[Path, Argument(metavar="FILE", help="The file to write")],
-    artifacts: Annotated[bool, Option("--artifacts", help="Also the files that steps kept")] = False,
+    artifacts: Annotated[bool, Option("--artifacts", help="Include the files that steps saved")] = False,
     force: Annotated[bool, Option("--force", help="Overwrite FILE")] = False,
     as_json: AsJson = False,
     home: Home = None,
@@ -57,7 +57,7 @@ def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
         out(str(made.home))
     say(f"restored {_counted(made.checked)}")
     if made.set_aside is not None:
-        say(f"what was in its place is in {made.set_aside}")
+        say(f"the previous home was moved to {made.set_aside}")
     _warn(made.checked)
     suggest("next: windlass list")
     raise CommandEnd(0)

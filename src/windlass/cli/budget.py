@@ -27,7 +27,7 @@ def register(app: Group) -> None:
 
 def budget(
     by: Annotated[
-        By, Option("--by", help="List the recent days or months, or this month by one of the others")
+        By, Option("--by", help="Group by day or month, or this month by execution, role, model or runtime")
     ] = By.DAY,
     json: AsJson = False,
     home: Home = None,
@@ -43,7 +43,7 @@ def budget(
         for line in as_text(page):
             out(line)
         if not any(limits.values()):
-            say("no limits are set; to set some, in config.toml under [budget]: day = 10, or day = {tokens = 1000000}")
+            say("no limits set; set them in config.toml under [budget]: day = 10, or day = {tokens = 1000000}")
         return 0
 
     raise CommandEnd(with_engine(work, home))
@@ -67,7 +67,7 @@ def _period_text(title: str, period: Period) -> list[str]:
         f"  spent     {_cost(known)}, {_tokens(known.tokens_in + known.tokens_out)}",
     ]
     if known.unknown and period.assumed:
-        lines.append(f"            unknown costs count with what was set aside for them: {money(period.assumed)}")
+        lines.append(f"            attempts of unknown cost count as their reservation: {money(period.assumed)}")
     if known.reserved_usd or known.reserved_tokens:
         lines.append(f"  reserved  {money(known.reserved_usd)}, {_tokens(known.reserved_tokens)}")
     parts = []
@@ -95,7 +95,7 @@ def _table(page: Page) -> list[str]:
         for line in cells
     ]
     more = len(page.rows) - MOST_ROWS
-    return [*lines, f"… and {more} more; all of them: --json"] if more > 0 else lines
+    return [*lines, f"… and {more} more; list all: --json"] if more > 0 else lines
 
 
 def _cost(spending: Spending) -> str:

@@ -45,8 +45,8 @@ def _shell() -> str:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in _READ_FROM:
         raise UsageError(
-            f"no completion for the shell {name or 'of an empty $SHELL'}: there is one for bash, zsh and fish",
-            advice=("say which shell you use: SHELL=bash windlass --show-completion",),
+            f"no completion for the shell {name or 'of an empty $SHELL'}: only bash, zsh and fish are supported",
+            advice=("name your shell: SHELL=bash windlass --show-completion",),
         )
     return name
 

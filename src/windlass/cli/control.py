@@ -16,7 +16,7 @@ from windlass.engine.engine import Engine
 __all__ = ["register"]
 
 Id = Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")]
-Wait = Annotated[float, Option("--wait", metavar="SECONDS", min=0, help="How long to wait until it has happened")]
+Wait = Annotated[float, Option("--wait", metavar="SECONDS", min=0, help="Maximum time to wait for it")]
 
 
 def register(app: Group) -> None:
@@ -58,7 +58,7 @@ def _ask(
         if state.status is not ExecutionStatus.RUNNING:
             say(f"{state.plan.name} is {state.status}")
         else:
-            suggest(f"{what} asked for; running attempts are still finishing (windlass watch {state.id})")
+            suggest(f"{what} requested; running attempts are still finishing (windlass watch {state.id})")
         if as_json:
             print_json(snapshot(state))
         for line in next_commands(state, engine.driven(state)):
@@ -72,7 +72,7 @@ def approve(
     execution: Id,
     step: Annotated[str, Argument(metavar="STEP")],
     deny: Annotated[bool, Option("--deny", help="Refuse instead")] = False,
-    note: Annotated[str, Option("--note", help="Why; kept with the answer")] = "",
+    note: Annotated[str, Option("--note", help="Reason, saved with the answer")] = "",
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:

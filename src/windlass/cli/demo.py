@@ -29,7 +29,7 @@ def register(app: Group) -> None:
 
 def demo(
     folder: Annotated[
-        Path | None, Option("--folder", metavar="DIR", help="Where it works (default: in the home)")
+        Path | None, Option("--folder", metavar="DIR", help="Working directory (default: in the home)")
     ] = None,
     progress: ProgressOption = Progress.AUTO,
     as_json: AsJson = False,
@@ -42,19 +42,19 @@ def demo(
         workdir = (folder or engine.home / "demo").resolve()
         workdir.mkdir(parents=True, exist_ok=True)
         say(f"the plan: {PLAN}")
-        say(f"it works in {workdir}")
-        say("its agent speaks with a scripted model on this machine: no key, no cost; the words are not a model's")
+        say(f"working directory: {workdir}")
+        say("its agent uses a scripted model on this machine, not a real one: no key, no cost")
         say("")
         execution = await engine.start(engine.read(PLAN), {"python": sys.executable}, workdir=workdir)
         code = await see_through(engine, execution, view_for(progress), yes=True, as_json=as_json)
         say("")
         say(f"the result: {workdir / 'REPORT.md'}")
-        say(f"kept in:    {engine.home / 'windlass.db'}")
-        suggest(f"look again: windlass status {execution.id}")
+        say(f"stored in:  {engine.home / 'windlass.db'}")
+        suggest(f"show again: windlass status {execution.id}")
         suggest(f"            windlass logs {execution.id}")
-        suggest(f"try it:     windlass fork {execution.id} --from count   # runs a part of it again")
+        suggest(f"re-run:     windlass fork {execution.id} --from count   # repeats only a part of it")
         if shutil.which("windlass") is None:
-            say(f"(windlass is {min(os.path.relpath(sys.argv[0]), sys.argv[0], key=len)} here)")
+            say(f"(type it as {min(os.path.relpath(sys.argv[0]), sys.argv[0], key=len)}: windlass is not on your PATH)")
         return code
 
     script = [Reply.use("files__read", {"path": "REPORT.md"}), Reply.say(WORDS)]

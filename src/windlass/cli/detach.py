@@ -53,11 +53,11 @@ async def offer_orphans(engine: Engine) -> None:
     for execution, what in await engine.sweep():
         if what == "resume":
             await start_driver(engine, execution)
-            suggest(f"{execution} was paused for too long and goes on: windlass watch {execution}")
+            suggest(f"{execution} reached its pause limit and is running again: windlass watch {execution}")
         else:
-            say(f"{execution} was paused for too long and is now cancelled")
+            say(f"{execution} reached its pause limit and was cancelled")
     for head in await engine.orphans():
-        suggest(f"{head.name} was left behind by a dead process: windlass resume {head.id}")
+        suggest(f"{head.name} was cut off when its process died: windlass resume {head.id}")
 
 
 async def stopped_since(engine: Engine, execution: str, since: int) -> bool:

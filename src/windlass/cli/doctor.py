@@ -42,7 +42,7 @@ def register(app: Group) -> None:
 
 
 def doctor(
-    deep: Annotated[bool, Option("--deep", help="Read everything in the home, and check that it is sound")] = False,
+    deep: Annotated[bool, Option("--deep", help="Read everything in the home and check it for damage")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -88,12 +88,12 @@ def _home(judgement: HomeJudgement) -> Finding:
         parent = next(p for p in folder.parents if p.exists())
         writable = os.access(parent, os.W_OK)
         mend = "" if writable else f"choose another: windlass --home DIR …, or chmod u+w {parent}"
-        return Finding("home", writable, f"{folder} (will be made on the first run)", mend)
+        return Finding("home", writable, f"{folder} (created on the first run)", mend)
     writable = os.access(folder, os.W_OK)
     private = folder.stat().st_mode & 0o077 == 0
     if not writable:
         return Finding("home", False, f"{folder} cannot be written", f"chmod u+w {folder}")
-    mend = "" if private else f"others on this machine can look into it: chmod 700 {folder}"
+    mend = "" if private else f"other users of this machine can read it: chmod 700 {folder}"
     return Finding("home", True, str(folder), mend)
 
 
@@ -127,8 +127,8 @@ def _deep(folder: Path) -> list[Finding]:
         return [Finding("deep check", False, error.message, "; ".join(error.advice))]
     read = f"{checked.executions} executions, {checked.events} events, {checked.checkpoints} checkpoint files"
     if not checked.faults:
-        return [Finding("deep check", True, f"{read}, all sound")]
-    mend = "damaged executions: windlass restore FILE, or windlass clean --damaged; all else: restore a backup"
+        return [Finding("deep check", True, f"{read}, no damage")]
+    mend = "damaged executions: windlass restore FILE, or windlass clean --damaged; anything else: restore a backup"
     found = [Finding("deep check", False, f"{read}; {len(checked.faults)} faults", mend)]
     for where, reason, seq in checked.faults[:MOST_FAULTS]:
         found.append(Finding(where, False, reason if seq is None else f"event {seq}: {reason}"))

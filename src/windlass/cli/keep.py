@@ -85,8 +85,8 @@ def fork(
     from_step: Annotated[
         str | None, Option("--from", metavar="STEP", help="Run this step and all after it again")
     ] = None,
-    inputs: Annotated[list[str] | None, Option("--input", "-i", metavar="KEY=VALUE", help="An edited input")] = None,
-    plan: Annotated[Path | None, Option("--plan", metavar="PLAN", help="An edited plan file")] = None,
+    inputs: Annotated[list[str] | None, Option("--input", "-i", metavar="KEY=VALUE", help="Change an input")] = None,
+    plan: Annotated[Path | None, Option("--plan", metavar="PLAN", help="Use an edited plan file")] = None,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -112,12 +112,10 @@ def fork(
 
 
 def clean(
-    older_than: Annotated[str, Option("--older-than", metavar="AGE", help="Such as 7d, 12h")] = "30d",
-    keep: Annotated[int, Option("--keep", min=0, help="Always keep so many of the newest")] = 20,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would go")] = False,
-    damaged: Annotated[
-        bool, Option("--damaged", help="Remove the executions that cannot be read, and nothing else")
-    ] = False,
+    older_than: Annotated[str, Option("--older-than", metavar="AGE", help="Minimum age, such as 7d or 12h")] = "30d",
+    keep: Annotated[int, Option("--keep", min=0, help="Number of newest executions to keep")] = 20,
+    dry_run: Annotated[bool, Option("--dry-run", help="List what would be removed, remove nothing")] = False,
+    damaged: Annotated[bool, Option("--damaged", help="Remove only executions that cannot be read")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
     home: Home = None,
@@ -135,7 +133,7 @@ def clean(
         for execution, what in expired:
             if what == "resume":
                 await start_driver(engine, execution)
-            say(f"{execution} was paused for too long: {what}")
+            say(f"{execution} reached its pause limit: {what}")
         finished = [s for s in ExecutionStatus if s.finished]
         heads = (await engine.executions(finished))[keep:]
         old = [head for head in heads if engine.clock.now() - head.updated_at > age]
@@ -143,7 +141,7 @@ def clean(
         freed = 0 if dry_run else await engine.forget(*old)
         if as_json:
             print_json({"removed": gone, "expired": [execution for execution, _ in expired], "freed_bytes": freed})
-        space = f"; {freed / 1e6:.1f} MB given back to the disk" if freed else ""
+        space = f"; {freed / 1e6:.1f} MB of disk space freed" if freed else ""
         say(f"{'would remove' if dry_run else 'removed'} {len(gone)} finished executions{space}")
         return 0
 

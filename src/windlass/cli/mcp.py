@@ -57,7 +57,7 @@ def serve(
     # waits for stdin would hold one up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.stdin.isatty():
-        say("this speaks MCP with the program that has started it, and waits; to tell a client of it:")
+        say("an MCP client starts this command and talks to it over stdin and stdout; register it with a client:")
         suggest("  windlass mcp install claude-code   # or opencode")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_RedactedLines("%(levelname)s %(name)s: %(message)s"))
@@ -115,11 +115,11 @@ class _Engines:
 
 def install_command(
     context: click.Context,
-    client: Annotated[ClientProgram, Argument(help="Whose settings to write")],
+    client: Annotated[ClientProgram, Argument(help="Client to configure")],
     user: Annotated[
         bool, Option("--user/--project", help="For all your projects, or for this folder (the default)")
     ] = False,
-    show: Annotated[bool, Option("--print", help="Print what would stand there; write nothing")] = False,
+    show: Annotated[bool, Option("--print", help="Print the entry without writing it")] = False,
     yes: Yes = False,
     home: Home = None,
 ) -> None:
@@ -170,9 +170,9 @@ def install(client: ClientProgram, *, user: bool, show: bool, yes: bool, home: s
     before, data = _read(entry)
     table = data.setdefault(entry.table, {})
     if not isinstance(table, dict):
-        raise _refused(entry, f"`{entry.table}` in it is no object")
+        raise _refused(entry, f"`{entry.table}` in it is not an object")
     if table.get(NAME) == entry.value:
-        say(f"{entry.file} has it already")
+        say(f"{entry.file} already has this entry")
         return
     table[NAME] = entry.value
     after = json.dumps(data, indent=_indent(before), ensure_ascii=False) + "\n"
@@ -180,7 +180,7 @@ def install(client: ClientProgram, *, user: bool, show: bool, yes: bool, home: s
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), named, named, lineterm="")
     say_lines("\n".join(lines))
     if not yes and not (attended() and click.confirm(f"Write {one_line(str(entry.file))}?", err=True)):
-        raise UsageError(f"nothing was written to {entry.file}", advice=("to write it unasked, add --yes",))
+        raise UsageError(f"nothing was written to {entry.file}", advice=("to write it without a question, add --yes",))
     _write(entry.file, after)
     say(f"written: {entry.file}")
 
@@ -220,15 +220,15 @@ def _read(entry: ClientEntry) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise _refused(entry, f"it is not plain JSON: {error}") from error
     if not isinstance(data, dict):
-        raise _refused(entry, "it holds no object")
+        raise _refused(entry, "it is not a JSON object")
     return text, data
 
 
 def _refused(entry: ClientEntry, why: str) -> UsageError:
     snippet = json.dumps(entry.snippet)
     return UsageError(
-        f"{entry.file} cannot be changed by this program, and was not touched: {why}",
-        advice=(f"write this into it yourself: {snippet}",),
+        f"cannot edit {entry.file}, left unchanged: {why}",
+        advice=(f"add this to it by hand: {snippet}",),
     )
 
 

@@ -69,7 +69,7 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
             step = sourced.plan.by_id[step_id]
             depth[step_id] = max((depth[need] + 1 for need in graph.needs[step_id]), default=0)
             marks = [str(step.importance)] if step.importance != "normal" else []
-            marks += ["asks for approval"] if step.approve == "always" else []
+            marks += ["needs approval"] if step.approve == "always" else []
             marks += [f"when {step.when}"] if step.when is not None else []
             marks += ["foreach"] if step.foreach is not None else []
             needs = f" ← {', '.join(graph.needs[step_id])}" if graph.needs[step_id] else ""
@@ -100,14 +100,14 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
         if as_json:
             print_json(found.as_dict())
         elif found.expected_s is None:
-            say(f"unknown: no run of these steps is on record here ({', '.join(found.unknown[:10])})")
+            say(f"unknown: these steps have not run here yet ({', '.join(found.unknown[:10])})")
         else:
             low, high = found.low_s or 0.0, found.high_s or 0.0
             text = f"about {duration(found.expected_s)} ({duration(low)} to {duration(high)})"
-            said = f" and what the tools of {', '.join(found.by_tools[:10])} expect" if found.by_tools else ""
+            said = f" and estimates of the tools of {', '.join(found.by_tools[:10])} expect" if found.by_tools else ""
             out(f"{text}, from {found.samples} earlier attempts{said}")
             if found.usd is not None:
-                out(f"cost: about ${found.usd:.2f}, by what tools expect")
+                out(f"cost: about ${found.usd:.2f}, estimated by the tools")
             if found.unknown:
                 say(f"not counted, because they never ran here: {', '.join(found.unknown[:10])}")
         return 0

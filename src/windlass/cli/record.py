@@ -88,8 +88,8 @@ def _remark(step: Any) -> str:
 def logs(
     execution: Annotated[str, Argument(metavar="ID")],
     step: Annotated[str | None, Option("--step", help="Only this step")] = None,
-    prompt: Annotated[bool, Option("--prompt", help="Only what agents were told, word for word")] = False,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on as it goes on")] = False,
+    prompt: Annotated[bool, Option("--prompt", help="Only the full prompts of agents")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Follow new events as they happen")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -130,12 +130,12 @@ async def _prompts(engine: Engine, execution: str, step: str | None, as_json: bo
     events = [entry.event for entry in await engine.journal.read(execution)]
     told = [e for e in events if isinstance(e, ev.AgentBegan) and (step is None or _about(e.step, step))]
     if not told:
-        say("no agent was told anything yet")
+        say("no agent has started yet")
     for event in told:
         if as_json:
             out(ev.encode(event).decode())
             continue
-        more = f", goes on with session {event.session}" if event.session else ""
+        more = f", continues session {event.session}" if event.session else ""
         out(f"# {event.step} attempt {event.attempt}: {event.role} on {event.runtime}{more}")
         out_lines(f"## system\n{event.system}\n\n## prompt\n{event.prompt}\n")
         for note in event.notes:
@@ -179,11 +179,11 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
         if as_json:
             print_json([_question(question, asked) for question, asked in found])
         elif not found:
-            say("nothing waits for approval")
+            say("nothing is waiting for approval")
         else:
             for one, asked in found:
                 step = one.question.step
-                out(f"{one.plan}: {step} asks for {asked.tool} until {iso(asked.expires_at)}")
+                out(f"{one.plan}: {step} asks to use {asked.tool}, expires {iso(asked.expires_at)}")
                 print_json(asked.input)
                 if change := difference(asked.input, one.question.workdir, asked.basis):
                     out_lines(change.rstrip("\n"))

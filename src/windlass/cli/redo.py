@@ -51,14 +51,16 @@ def retry(
     step: StepName,
     given: Annotated[
         list[str] | None,
-        Option("--with", metavar="KEY=VALUE", help="Another argument; KEY=@FILE reads a file"),
+        Option("--with", metavar="KEY=VALUE", help="Replace an argument; KEY=@FILE reads a file"),
     ] = None,
     given_file: Annotated[
-        Path | None, Option("--with-file", metavar="FILE", help="Other arguments, as a YAML or JSON object")
+        Path | None, Option("--with-file", metavar="FILE", help="Replace arguments from a YAML or JSON file")
     ] = None,
-    runtime: Annotated[str | None, Option("--runtime", metavar="NAME", help="Another runtime for its agent")] = None,
-    model: Annotated[str | None, Option("--model", metavar="NAME", help="Another model for its agent")] = None,
-    keep_plan: Annotated[bool, Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    runtime: Annotated[
+        str | None, Option("--runtime", metavar="NAME", help="Use another runtime for its agent")
+    ] = None,
+    model: Annotated[str | None, Option("--model", metavar="NAME", help="Use another model for its agent")] = None,
+    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -75,13 +77,13 @@ def retry(
         edits = {**_from_file(given_file), **_typed(found, given or [])}
         return await engine.retry(execution, step, edits=edits, runtime=runtime, model=model, by=who())
 
-    _redo(ask, f"{step} is tried again", home, progress, keep_plan=keep_plan, detach=detach, yes=yes, as_json=as_json)
+    _redo(ask, f"{step} will run again", home, progress, keep_plan=keep_plan, detach=detach, yes=yes, as_json=as_json)
 
 
 def skip(
     execution: Id,
     step: StepName,
-    keep_plan: Annotated[bool, Option("--keep-plan", help="Go on with the plan as it was")] = False,
+    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
@@ -116,7 +118,7 @@ def _redo(
         if engine.driven(state):
             if as_json:
                 print_json(snapshot(state))
-            suggest(f"it goes on in its own process; follow it: windlass watch {state.id}")
+            suggest(f"Running in its own process. Follow with: windlass watch {state.id}")
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
@@ -156,7 +158,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise UsageError(f"--with-file {file} cannot be read: {error}") from error
     found = read(text, file=str(file), as_json=file.suffix.lower() == ".json").data
     if not isinstance(found, dict):
-        raise UsageError(f"--with-file {file} has no object of arguments", advice=("write it like: key: value",))
+        raise UsageError(f"--with-file {file} is not an object of arguments", advice=("write it like: key: value",))
     return found
 
 

@@ -60,7 +60,7 @@ ProgressOption = Annotated[
     Option("--progress", help="Progress on stderr", callback=_heeded),
 ]
 RuntimeOption = Annotated[
-    str | None, Option("--runtime", metavar="NAME", help=f"What agents run on: {runtime_names()}")
+    str | None, Option("--runtime", metavar="NAME", help=f"Runtime of the agents: {runtime_names()}")
 ]
 BudgetOption = Annotated[
     float | None, Option("--budget", metavar="USD", min=0, help="Maximum spending of the execution, in dollars")
@@ -101,18 +101,17 @@ def run(
         Option("--task-file", metavar="FILE", help="Tasks: text, or a YAML list; see docs/strategies.md"),
     ] = None,
     strategy: Annotated[
-        Strategy | None, Option("--strategy", help="How tasks become a plan (default: by the tasks)")
+        Strategy | None,
+        Option("--strategy", help="Strategy that turns tasks into a plan (default: chosen from the tasks)"),
     ] = None,
     role: Annotated[str | None, Option("--role", metavar="NAME", help="The agent's role; see: agents")] = None,
     chain: Annotated[
-        str | None, Option("--chain", metavar="ROLES", help="The roles of strategy multi, with commas between")
+        str | None, Option("--chain", metavar="ROLES", help="Roles of the strategy multi, comma-separated")
     ] = None,
-    files: Annotated[
-        list[str] | None, Option("--file", "-f", metavar="PATH", help="A file that agents are given")
-    ] = None,
-    skills: Annotated[list[str] | None, Option("--skill", metavar="NAME", help="A skill that agents are given")] = None,
+    files: Annotated[list[str] | None, Option("--file", "-f", metavar="PATH", help="File to give to agents")] = None,
+    skills: Annotated[list[str] | None, Option("--skill", metavar="NAME", help="Skill to give to agents")] = None,
     runtime: RuntimeOption = None,
-    model: Annotated[str | None, Option("--model", metavar="NAME", help="The model of the agents")] = None,
+    model: Annotated[str | None, Option("--model", metavar="NAME", help="Model of the agents")] = None,
     no_fallback: Annotated[
         bool, Option("--no-fallback", help="Do not switch to another runtime when one fails")
     ] = False,
@@ -127,13 +126,11 @@ def run(
     budget: BudgetOption = None,
     budget_tokens: BudgetTokens = None,
     on_overrun: Annotated[
-        OnOverrun | None, Option("--on-overrun", help="At a limit of the budget (default: as the settings say)")
+        OnOverrun | None, Option("--on-overrun", help="Action at a budget limit (default: from settings)")
     ] = None,
     no_wait: NoWait = False,
     detach: Detach = False,
-    anyway: Annotated[
-        bool, Option("--anyway", help="Start although a program or runtime that it needs is missing")
-    ] = False,
+    anyway: Annotated[bool, Option("--anyway", help="Start even if a program or runtime it needs is missing")] = False,
     workdir: Annotated[
         Path | None, Option("--workdir", "-C", metavar="DIR", help="Working directory of the steps")
     ] = None,
@@ -151,12 +148,12 @@ def run(
         raise UsageError("name one thing to run: a PLAN file, --task TEXT or --task-file FILE")
     of_tasks = {"--strategy": strategy, "--role": role, "--chain": chain, "--file": files, "--skill": skills}
     if plan is not None and (wrong := [name for name, given in of_tasks.items() if given]):
-        raise UsageError(f"{wrong[0]} is for --task and --task-file: a plan says so itself")
+        raise UsageError(f"{wrong[0]} works only with --task and --task-file: set it in the plan instead")
     if task is not None and not task.strip():
-        raise UsageError("--task is empty: what is to be done?")
+        raise UsageError("--task is empty: describe the task")
     members = [name.strip() for name in chain.split(",") if name.strip()] if chain else None
     if members and strategy not in (None, Strategy.MULTI):
-        raise UsageError(f"--chain is for the strategy multi, and this is {strategy}")
+        raise UsageError(f"--chain works only with the strategy multi, not with {strategy}")
     request = RunRequest(
         plan_file=Path.cwd() / plan if plan is not None and workdir is not None else plan,
         task=task,
@@ -212,7 +209,7 @@ def _tasks_in(file: Path) -> Any:
 
     try:
         if file.stat().st_size > MAX_TASK_FILE:
-            raise UsageError(f"{file} is larger than {MAX_TASK_FILE // 1024**2} MiB: that is no list of tasks")
+            raise UsageError(f"{file} is larger than {MAX_TASK_FILE // 1024**2} MiB, too large for a list of tasks")
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 text: {error.reason}") from error
@@ -225,12 +222,16 @@ def _tasks_in(file: Path) -> Any:
 
 def resume(
     execution: Annotated[str | None, Argument(metavar="ID", help="Execution, or the beginning of its id")] = None,
-    every: Annotated[bool, Option("--all", help="Every execution that a crash cut off")] = False,
+    every: Annotated[bool, Option("--all", help="All executions that a crash cut off")] = False,
     detach: Detach = False,
-    accept_changes: Annotated[bool, Option("--accept-changes", help="Go on with the plan file as it is now")] = False,
-    keep_plan: Annotated[bool, Option("--keep-plan", help="Go on with the plan as it was")] = False,
-    workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Another working directory")] = None,
-    take_over: Annotated[bool, Option("--take-over", help="Even if another process still holds it")] = False,
+    accept_changes: Annotated[
+        bool, Option("--accept-changes", help="Continue with the plan file as it is now")
+    ] = False,
+    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
+    workdir: Annotated[
+        Path | None, Option("--workdir", "-C", metavar="DIR", help="Use another working directory")
+    ] = None,
+    take_over: Annotated[bool, Option("--take-over", help="Take over even if another process holds it")] = False,
     again: Annotated[list[str] | None, Option("--again", metavar="STEP", help="Outcome unknown: run it again")] = None,
     done: Annotated[
         list[str] | None,
@@ -256,7 +257,7 @@ def resume(
             return await _resume_orphans(engine, every, progress, yes=yes, as_json=as_json)
         if detach:
             if decisions or workdir or accept_changes or keep_plan or take_over or more:
-                raise UsageError("--detach goes on with an execution as it is; resume it here first")
+                raise UsageError("--detach cannot be combined with other changes: resume without --detach first")
             found = await engine.check(execution)
             return await send_off(engine, found.id, as_json, yes=yes, no_wait=no_wait)
         resumed = await engine.resume(
@@ -277,7 +278,7 @@ def resume(
 def watch(
     execution: Annotated[str, Argument(metavar="ID")],
     progress: ProgressOption = Progress.AUTO,
-    exit_status: Annotated[bool, Option("--exit-status", help="End with the execution's exit code")] = False,
+    exit_status: Annotated[bool, Option("--exit-status", help="Exit with the execution's exit code")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -311,7 +312,7 @@ def drive(
 
     async def work(engine: Engine) -> int:
         if since is not None and await stopped_since(engine, execution, since):
-            say("it was paused or ended before this driver could begin")
+            say("it was paused or ended before this process could start")
             return 3
         resumed = await engine.resume(execution, hold=True, keep_plan=True)
         return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=yes, as_json=False)
@@ -429,5 +430,5 @@ async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, ye
                 continue
             worst = max(worst, await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json))
         else:
-            suggest(f"left behind: {head.name}  windlass resume {head.id}")
+            suggest(f"not resumed: {head.name}  windlass resume {head.id}")
     return worst

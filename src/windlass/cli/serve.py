@@ -33,28 +33,28 @@ def register(app: Group) -> None:
 
 
 def serve(
-    host: Annotated[str, Option("--host", metavar="ADDRESS", help="Where to listen")] = "127.0.0.1",
-    port: Annotated[int, Option("--port", "-p", min=0, max=65535, help="0 takes a free one")] = PORT,
+    host: Annotated[str, Option("--host", metavar="ADDRESS", help="Address to listen on")] = "127.0.0.1",
+    port: Annotated[int, Option("--port", "-p", min=0, max=65535, help="Port (0 = any free port)")] = PORT,
     allow_host: Annotated[
         list[str] | None,
-        Option("--allow-host", metavar="NAME", help="A name that it is reached by, besides the loopback's"),
+        Option("--allow-host", metavar="NAME", help="Host name that clients may use, besides localhost"),
     ] = None,
     resume_orphans: Annotated[
-        bool, Option("--resume-orphans", help="Also go on with what other dead processes left behind")
+        bool, Option("--resume-orphans", help="Also resume executions of other processes that died")
     ] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
     """Serve this home over HTTP: the API, the live stream and MCP. Ctrl-C stops it.
 
-    What runs then is interrupted, and goes on by itself at the next start.
+    Running executions are interrupted, and continue at the next start.
     """
     if home:
         remember_home(home)
     names = list(allow_host or ())
     if host not in _LOOPBACK and not names:
         raise UsageError(
-            f"to listen on {host}, beyond this machine, the server must know its names",
+            f"{host} is open to other machines: the server needs the host names that clients may use",
             advice=(f"name them: windlass serve --host {host} --allow-host NAME", "see docs/server.md for TLS"),
         )
     try:
@@ -117,7 +117,7 @@ async def _serve(
         service.access.forget_link()
         lock.release()
     if not as_json:
-        say("stopped; what was running goes on at the next start")
+        say("stopped; running executions continue at the next start")
     return 0
 
 
@@ -156,8 +156,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         if error.errno == errno.EADDRINUSE:
             raise UsageError(
-                f"port {port} of {host} is taken by another program",
-                advice=(f"find it: ss -ltnp 'sport = :{port}'", "take another: windlass serve --port 0"),
+                f"port {port} of {host} is in use by another program",
+                advice=(f"find it: ss -ltnp 'sport = :{port}'", "use a free port: windlass serve --port 0"),
             ) from error
         raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
     listening.listen(QUEUED)
@@ -191,7 +191,7 @@ def _tell(service: Service, address: str, as_json: bool) -> None:
     where = f"open the link in {login_file}" if _others_read(sys.stderr) else login
     say(f"log in with a browser, once, within 10 minutes: {where}")
     say(f"programs send the token in {token_file}: Authorization: Bearer TOKEN")
-    say("Ctrl-C stops it; what runs goes on at the next start")
+    say("press Ctrl-C to stop; running executions continue at the next start")
 
 
 def _others_read(stream: TextIO) -> bool:

@@ -59,7 +59,7 @@ def _said_by_a_person(yes: bool) -> bool:
     from windlass.process import attempt_above
 
     if yes and (source := attempt_above()) is not None:
-        say(f"--yes answers nothing here: this runs inside {source}")
+        say(f"--yes has no effect here: this command runs inside {source}")
         return False
     return yes
 
@@ -171,7 +171,7 @@ def ask_trust(yes: bool) -> Callable[[Path, list[Path]], bool] | None:
         names = ", ".join(one_line(file.name) for file in files)
         return click.confirm(
             f"The plan loads Python code ({names}) from {one_line(str(folder))}.\n"
-            "It runs with all your rights. Trust this folder from now on?",
+            "It runs with all your permissions. Trust this folder?",
             err=True,
         )
 
@@ -198,7 +198,7 @@ def with_engine(
         async with open_engine(home, ask=ask_trust(yes), make=make, **flags) as engine:
             result = await work(engine)
         for execution, reason in engine.checkpoint_failures.items():
-            say(f"warning: no checkpoint file of {execution} could be written: {reason}")
+            say(f"warning: could not write a checkpoint file of {execution}: {reason}")
         return result
 
     return asyncio.run(main())
@@ -286,10 +286,10 @@ def _usual_advice(error: WindlassError, command: str) -> tuple[str, ...]:
     match error:
         case PlanInvalid():
             file = next((problem.file for problem in error.problems if problem.file), "FILE")
-            return (f"correct it, then look again: windlass plan check {shlex.quote(file)}",)
+            return (f"fix it, then check again: windlass plan check {shlex.quote(file)}",)
         case UsageError():
-            return (f"see what it takes: windlass {command} --help".replace("  ", " "),)
+            return (f"see its options: windlass {command} --help".replace("  ", " "),)
         case Conflict():
-            return ("see how it stands, then type it again: windlass list",)
+            return ("check the status, then repeat the command: windlass list",)
         case _:
-            return ("see what is wrong here: windlass doctor",)
+            return ("check this machine and this home: windlass doctor",)

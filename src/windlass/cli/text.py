@@ -80,12 +80,12 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.ExecutionResumed():
             return "resumed"
         case ev.ExecutionReplanned():
-            return "goes on with the changed plan"
+            return "continues with the changed plan"
         case ev.ExecutionPaused():
             return f"paused ({event.reason})"
         case ev.ControlRequested():
             if event.reason == "budget":
-                return "pausing: a limit is reached, and nobody is here to allow more"
+                return "pausing: budget limit reached, and no terminal to ask for more"
             return f"{event.kind} requested" + (f" by {event.by}" if event.by else "")
         case ev.ExecutionFinished():
             return f"{event.status}"
@@ -94,7 +94,7 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.StepRetried():
             return f"↻ {event.step} retried{_by(event)}{_changed(event)}"
         case ev.StepSkipRequested():
-            return f"↷ {event.step} is to be skipped{_by(event)}"
+            return f"↷ {event.step} will be skipped{_by(event)}"
         case ev.AttemptStarted():
             again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
             return f"▶ {event.step}: {event.tool}{again}"
@@ -116,7 +116,7 @@ def describe(event: ev.Event, state: State) -> str | None:
             return f"▶ {event.step}: {len(event.items)} items"
         case ev.ApprovalAsked():
             again = f" ({event.question})" if event.question else ""
-            return f"? {event.step} waits for approval: {event.tool} {json.dumps(event.input)}{again}"
+            return f"? {event.step} is waiting for approval: {event.tool} {json.dumps(event.input)}{again}"
         case ev.ApprovalAnswered():
             note = f": {event.note}" if event.note else ""
             return f"{'✓' if event.allow else '✗'} {event.step} {_answer(event)} by {event.by}{note}"
@@ -126,7 +126,7 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.DecisionMade():
             return f"{event.step}: {event.by} decided: {event.choice}"
         case ev.StepUndone():
-            return f"↶ {event.step} undone by {event.by or 'somebody'}: {plural(len(event.changes), 'path')}"
+            return f"↶ {event.step} undone{f' by {event.by}' if event.by else ''}: {plural(len(event.changes), 'path')}"
         case _:
             return describe_agent(event)
 
@@ -146,7 +146,7 @@ def _waiting(event: ev.StepWaiting) -> str:
         return f"? {event.step}: {event.question}"
     wait = duration(max(0.0, event.until - event.at))
     if event.reason == "retry":
-        return f"… {event.step} tries again in {wait}"
+        return f"… {event.step} retries in {wait}"
     until = f" until {iso(event.until)}" if event.reason == "quota" else ""
     return f"… {event.step} waits{until} ({wait}): {event.question}"
 
@@ -189,12 +189,12 @@ def _impact(state: State, step_id: str) -> str:
     if step.spec.importance == "critical":
         return "; it is critical, so the execution stops"
     if step.spec.importance == "optional":
-        return "; it is optional, so the rest goes on without it"
+        return "; it is optional, so the rest continues"
     lost = _skipped_by(state, step_id)
     if not lost:
         return "; nothing depends on it"
     names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
-    return f"; it skips {names}"
+    return f"; it causes these to be skipped: {names}"
 
 
 def _skipped_by(state: State, failed: str) -> list[str]:
@@ -284,11 +284,11 @@ def summary(state: State, driven: bool = False) -> list[str]:
     lines += [f"  {describe(refused, state)}" for refused in state.refused]
     for step in state.questions.values():
         lines += _question_lines(step)
-    lines += [f"  … {s.id}: {s.question}; it comes back at {iso(s.until)}" for s in quota_waits(state)]
+    lines += [f"  … {s.id}: {s.question}; available again at {iso(s.until)}" for s in quota_waits(state)]
     lines += [f"  … {s.id}: {waits_because(s)}" for s in state.active.values() if waits_because(s)]
     lines += agent_lines(state)
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
-        lines.append(f"  the result lacks: {', '.join(state.lacks)} (optional)")
+        lines.append(f"  missing from the result: {', '.join(state.lacks)} (optional)")
     return lines
 
 
@@ -298,7 +298,10 @@ def _question_lines(step: StepState) -> list[str]:
     if step.approval is None:
         return []
     arguments = json.dumps(step.approval.input, ensure_ascii=False, indent=2).split("\n")
-    return [f"  ? {step.id} waits for approval of {step.approval.tool} with", *(f"    {line}" for line in arguments)]
+    return [
+        f"  ? {step.id} is waiting for approval of {step.approval.tool} with",
+        *(f"    {line}" for line in arguments),
+    ]
 
 
 def describe_agent(event: ev.Event) -> str | None:
@@ -315,11 +318,11 @@ def describe_agent(event: ev.Event) -> str | None:
         case ev.CallFailed():
             return f"  {event.step} · call {event.call} failed: {event.failure.message}"
         case ev.RuntimeFellBack():
-            return f"! {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
+            return f"! {event.step}: switched from {event.runtime} to {event.instead}: {event.because}"
         case ev.BudgetWarned():
             return f"! {event.step}: {event.message}"
         case ev.BudgetWaited():
-            return f"… {event.step}: {event.message or 'there is room in the budget: it goes on'}"
+            return f"… {event.step}: {event.message or 'budget is available again: continuing'}"
         case ev.BudgetAnswered():
             return f"{'✓' if event.allow else '✗'} budget: {_budget_answer(event)} by {event.by}"
         case _:
@@ -328,7 +331,7 @@ def describe_agent(event: ev.Event) -> str | None:
 
 def _budget_answer(event: ev.BudgetAnswered) -> str:
     if not event.allow:
-        return "no more is allowed"
+        return "increase denied"
     limits = [f"${event.usd:,.2f}" if event.usd is not None else "", f"{event.tokens:,} tokens" if event.tokens else ""]
     return f"{' and '.join(filter(None, limits)) or 'more'} allowed for {event.scope}"
 

@@ -38,7 +38,7 @@ def read_text(path: Path, what: str) -> str:
         raise UsageError(f"the {what} {name} is not UTF-8 text: {error.reason}") from error
     except OSError as error:
         raise UsageError(
-            f"{name} cannot be read: {error.strerror}", advice=(f"name the file of the {what}",)
+            f"{name} cannot be read: {error.strerror}", advice=(f"give a readable file with the {what}",)
         ) from error
 
 
@@ -57,7 +57,7 @@ def read_object(text: str, name: str) -> dict[str, Any]:
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def arguments_of(given: str | None) -> dict[str, Any]:
@@ -87,8 +87,8 @@ async def keep(
     file = file_of(engine, tool)
     if not replace and (os.path.lexists(file) or os.path.lexists(file.with_suffix(".json"))):
         raise UsageError(
-            f"there is a composed tool {tool.name} already: {file}",
-            advice=(f"see it: windlass tools show {tool.name}", "put this one in its place: --replace"),
+            f"the composed tool {tool.name} already exists: {file}",
+            advice=(f"see it: windlass tools show {tool.name}", "replace it: --replace"),
         )
     if not tool.everywhere:
         make_home(engine.home)
@@ -101,7 +101,7 @@ async def keep(
 async def _check_syntax(engine: Engine, source: str, file: Path) -> str | None:
     """Raise if it is no program; give a remark if the syntax could not be checked."""
     if engine.sandbox is None:
-        return "its syntax was not checked: there is no sandbox"
+        return "its syntax was not checked: the sandbox is not installed"
     try:
         problem = await engine.sandbox.check(source)
     except ProgramError as error:
@@ -125,11 +125,11 @@ def _doubts(source: str, grants: Sequence[str], names: Sequence[str]) -> list[st
     found: list[str] = []
     for called in dict.fromkeys(_calls(source)):
         if called not in names:
-            found.append(f"it calls tools.{called}, and there is no such tool here; see: windlass tools")
+            found.append(f"it calls tools.{called}, which does not exist here; list all: windlass tools")
         elif called not in granted:
             found.append(f"it calls tools.{called}, which its grants do not cover; save it with --grants {called}")
     unknown = [grant for grant in grants if not granted_tools((grant,), names)]
-    return found + [f"it is granted {grant}, and there is no such tool here" for grant in unknown]
+    return found + [f"its grant {grant} matches no tool here" for grant in unknown]
 
 
 def _calls(source: str) -> Iterator[str]:

@@ -120,7 +120,7 @@ def gate_lines(engine: Engine) -> list[str]:
     """Reasons why executions of this home wait now: breakers that are not closed, and a lack of room."""
     lines = _breaker_lines(open_breakers(engine.performer.gates))
     lines[MOST_LINES:] = ["! … and more: windlass tools check"] if len(lines) > MOST_LINES else []
-    return lines + [f"! new attempts are held back: {why}" for why in engine.performer.intake.told()["held_back"]]
+    return lines + [f"! no new attempts start: {why}" for why in engine.performer.intake.told()["held_back"]]
 
 
 def _breaker_lines(known: dict[str, dict[str, Any]]) -> list[str]:

@@ -43,7 +43,7 @@ def _names(incomplete: str) -> list[str]:
 
 
 Name = Annotated[str, Argument(metavar="NAME", help="The tool", complete=_names)]
-Everywhere = Annotated[bool, Option("--global", help="In your own folder, for all your projects")]
+Everywhere = Annotated[bool, Option("--global", help="For all your projects, in your user folder")]
 
 
 @tools_app.main_function
@@ -86,7 +86,7 @@ def check(context: click.Context, as_json: AsJson = False, home: Home = None) ->
         else:
             sys.stdout.write(told_of(found))
         if not found["kept"]:
-            suggest(f"nothing is remembered yet: the first run makes {engine.home}, which keeps breakers from then on")
+            suggest(f"no breaker state yet: the first run creates {engine.home}")
         return 0 if found["ok"] else 1
 
     raise CommandEnd(with_engine(work, home or context.obj))
@@ -116,7 +116,7 @@ def show(context: click.Context, name: Name, as_json: AsJson = False, home: Home
 @tools_app.add
 def types(
     context: click.Context,
-    query: Annotated[str, Argument(metavar="QUERY", help="Words of what it is to do, or of its name")] = "",
+    query: Annotated[str, Argument(metavar="QUERY", help="Words of its description or name")] = "",
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -128,7 +128,7 @@ def types(
 
         found = fitting(engine, query, EVERY)
         if not found:
-            raise NotFound(f"no tool fits {query!r}", advice=("see which there are: windlass tools",))
+            raise NotFound(f"no tool matches {query!r}", advice=("list all: windlass tools",))
         if as_json:
             print_json({"tools": [tool.name for tool in found], "typescript": declarations(found)})
         else:
@@ -149,11 +149,11 @@ def save(
     description: Annotated[str, Option("--description", metavar="TEXT", help="What it does")] = "",
     grants: Annotated[
         list[str] | None,
-        Option("--grants", metavar="TOOLS", help="Tools that it may call: files.*, with commas between"),
+        Option("--grants", metavar="TOOLS", help="Tools that it may call, comma-separated: files.*"),
     ] = None,
     returns: Annotated[Path | None, Option("--returns", metavar="FILE", help="JSON Schema of its result")] = None,
     everywhere: Everywhere = False,
-    replace: Annotated[bool, Option("--replace", help="In the place of one of the same name")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace a tool of the same name")] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -194,7 +194,7 @@ def run(
     given: Annotated[
         str | None, Option("--with", metavar="JSON", help="Its arguments: JSON, or @FILE that holds it")
     ] = None,
-    workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Where it works")] = None,
+    workdir: Annotated[Path | None, Option("--workdir", "-C", metavar="DIR", help="Working directory")] = None,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -242,14 +242,16 @@ def delete(
         _look_for(engine, name, everywhere)
         if not yes:
             if not attended():
-                raise UsageError("nobody is here to be asked", advice=(f"windlass tools delete {name} --yes",))
+                raise UsageError(
+                    "there is no terminal to ask for confirmation", advice=(f"windlass tools delete {name} --yes",)
+                )
             if not click.confirm(f"Delete the composed tool {one_line(name)}?", err=True):
                 say("it stays")
                 return 1
         engine.shelf.delete(name, everywhere=everywhere)
         if as_json:
             print_json({"deleted": name})
-        say(f"{name} is deleted")
+        say(f"deleted {name}")
         return 0
 
     raise CommandEnd(with_engine(work, home or context.obj))

@@ -17,7 +17,9 @@ def register(app: Group) -> None:
 
 
 def trust(
-    folder: Annotated[Path | None, Argument(metavar="DIR", help="The folder; without one, all are told")] = None,
+    folder: Annotated[
+        Path | None, Argument(metavar="DIR", help="Folder; without one, list all trusted folders")
+    ] = None,
     revoke: Annotated[bool, Option("--revoke", help="No longer")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +38,7 @@ def trust(
         (known.remove if revoke else known.add)(folder)
         say(f"{folder.resolve()} is {'no longer ' if revoke else ''}trusted")
     elif revoke:
-        raise UsageError("name the folder that is no longer trusted: windlass trust --revoke DIR")
+        raise UsageError("name the folder to stop trusting: windlass trust --revoke DIR")
     if as_json:
         print_json(known.folders())
     elif folder is None:

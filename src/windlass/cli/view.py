@@ -244,11 +244,11 @@ def _remark(step: StepState) -> str:
     match step.status:
         case StepStatus.WAITING if step.waiting_for == "retry" and step.until is not None:
             reason = step.error.message if step.error else ""
-            return f"tries again in {duration(max(0.0, step.until - time.time()))}: {reason}"
+            return f"retries in {duration(max(0.0, step.until - time.time()))}: {reason}"
         case StepStatus.WAITING if step.until is not None and step.waiting_for != "approval":
-            return f"waits {duration(max(0.0, step.until - time.time()))} for {step.waiting_for}: {step.question}"
+            return f"waiting {duration(max(0.0, step.until - time.time()))} for {step.waiting_for}: {step.question}"
         case StepStatus.WAITING:
-            return f"waits for {step.waiting_for}"
+            return f"waiting for {step.waiting_for}"
         case StepStatus.FAILED if step.error is not None:
             return step.error.message
         case StepStatus.SKIPPED:

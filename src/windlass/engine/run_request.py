@@ -82,7 +82,7 @@ class RunRequest:
     hold: bool = True
     """Stay while only a person can continue it, instead of pausing."""
     anyway: bool = False
-    """Start although a program or runtime that it needs is missing."""
+    """Start even if a program or runtime it needs is missing."""
 
     def load(self, engine: Engine) -> LoadedPlan:
         """Read and check the plan, with everything that the request says about its agents."""
@@ -94,7 +94,7 @@ class RunRequest:
             )
         wrong = [name for name in _OF_TASKS if getattr(self, name)]
         if wrong and given[0] not in ("task", "tasks"):
-            raise UsageError(f"`{wrong[0]}` is for `task` and `tasks`: a plan says so itself")
+            raise UsageError(f"`{wrong[0]}` works only with `task` and `tasks`: set it in the plan instead")
         return self._applied(self._given_plan(engine) or LoadedPlan(self._plan_of_tasks()))
 
     async def start(self, engine: Engine, loaded: LoadedPlan | None = None, *, id: str | None = None) -> Execution:
@@ -121,7 +121,7 @@ class RunRequest:
         """The strategy that makes a plan of the tasks."""
         chosen = self.strategy or (Strategy.MULTI if self.chain else choose_strategy(self._tasks(), role=self.role))
         if self.chain and chosen is not Strategy.MULTI:
-            raise UsageError(f"a chain of roles is for the strategy multi, and this is {chosen}")
+            raise UsageError(f"a chain of roles works only with the strategy multi, not with {chosen}")
         if self.role and chosen is Strategy.MULTI:
             raise UsageError("one role is not a chain", advice=("name its roles: --chain architect,developer",))
         return chosen
@@ -146,7 +146,7 @@ class RunRequest:
 
     def _tasks(self) -> list[dict[str, Any]]:
         if self.task is not None and not self.task.strip():
-            raise UsageError("`task` is empty: what is to be done?")
+            raise UsageError("`task` is empty: describe the task")
         given = self.tasks if isinstance(self.tasks, str | Mapping) else list(self.tasks or ())
         named = self.tasks_file or "tasks"
         tasks = [{"id": "task", "prompt": self.task}] if self.task is not None else tasks_of(given, named)

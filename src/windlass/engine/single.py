@@ -60,7 +60,7 @@ def tool_named(engine: Engine, name: str) -> Tool:
     tool = box.get(name)
     if tool is None:
         near = box.nearest(name)
-        hint = f"did you mean {near!r}?" if near else "see which there are: windlass tools"
+        hint = f"did you mean {near!r}?" if near else "list all: windlass tools"
         raise NotFound(f"there is no tool named {name!r}", advice=(hint,))
     return tool
 

@@ -83,7 +83,7 @@ class NewExecution(_Request):
         default=None, description="Where the steps work; the server's own folder if not given."
     )
     hold: bool = Field(default=True, description="Stay while only a person can go on, instead of pausing.")
-    anyway: bool = Field(default=False, description="Start although a program or runtime that it needs is missing.")
+    anyway: bool = Field(default=False, description="Start even if a program or runtime it needs is missing.")
 
     def request(self) -> RunRequest:
         """The same for the engine: all fields have the names that it knows."""
@@ -114,10 +114,10 @@ class Decision(_Request):
 
 class Resume(_Request):
     hold: bool = True
-    accept_changes: bool = Field(default=False, description="Go on with the plan file as it is now.")
-    keep_plan: bool = Field(default=False, description="Go on with the plan as it was.")
+    accept_changes: bool = Field(default=False, description="Continue with the plan file as it is now.")
+    keep_plan: bool = Field(default=False, description="Continue with the plan as it was started.")
     workdir: PathText | None = None
-    take_over: bool = Field(default=False, description="Even if another process still holds it.")
+    take_over: bool = Field(default=False, description="Take over even if another process holds it.")
     decisions: list[Decision] = Field(default=[], max_length=10_000)
     budget: Limit | None = Field(default=None, description="What it may spend in all, from here on.")
 
@@ -129,13 +129,17 @@ class Retry(_Request):
     runtime: RuntimeName | None = Field(default=None, description="For its agent.")
     model: Name | None = Field(default=None, description="For its agent.")
     resume: bool = Field(default=True, description="Go on with the execution, here, if nobody drives it.")
-    keep_plan: bool = Field(default=False, description="Go on with the plan as it was, though its file changed.")
+    keep_plan: bool = Field(
+        default=False, description="Continue with the plan as it was started, though its file changed."
+    )
     hold: bool = True
 
 
 class Skip(_Request):
     resume: bool = Field(default=True, description="Go on with the execution, here, if nobody drives it.")
-    keep_plan: bool = Field(default=False, description="Go on with the plan as it was, though its file changed.")
+    keep_plan: bool = Field(
+        default=False, description="Continue with the plan as it was started, though its file changed."
+    )
     hold: bool = True
 
 

@@ -87,7 +87,7 @@ class ObservedExecution:
                 if event.limit is not None:
                     self._passed[event.scope, event.unit] = warning
             case ev.RuntimeFellBack():
-                warning = f"step {event.step}: {event.instead} takes over from {event.runtime}: {event.because}"
+                warning = f"step {event.step}: switched from {event.runtime} to {event.instead}: {event.because}"
             case ev.AttemptStarted():
                 self.logs.pop(event.step, None)  # made again, a program logs all of it again
             case ev.OutputWritten(stream="log"):

@@ -76,9 +76,7 @@ class Tools:
             Literal["go_on", "interrupt", "cancel"],
             Field(description="What becomes of the execution if this call is cancelled while it waits."),
         ] = "go_on",
-        anyway: Annotated[
-            bool, Field(description="Start although a program or runtime that it needs is missing.")
-        ] = False,
+        anyway: Annotated[bool, Field(description="Start even if a program or runtime it needs is missing.")] = False,
     ) -> CallResult:
         """Start a durable execution: a task for agents, or a plan of steps. Gives its id at once, or waits for it.
 
@@ -184,7 +182,7 @@ class Tools:
             list[str] | None, Field(description="Steps to go on without, also after the end; their output is null.")
         ] = None,
         keep_plan: Annotated[
-            bool, Field(description="Go on with the plan as it was, though its file changed.")
+            bool, Field(description="Continue with the plan as it was started, though its file changed.")
         ] = False,
         wait_s: Wait = 0.0,
     ) -> CallResult:
