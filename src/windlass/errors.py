@@ -192,7 +192,7 @@ class Damaged(JournalError):
         """The first event that cannot be read."""
         self.reason = reason
         ways = (
-            f"bring it back from its checkpoint file, executions/{execution}.json in the home: windlass restore FILE",
+            f"restore it from its checkpoint file, executions/{execution}.json in the home: windlass restore FILE",
             "remove it: windlass clean --damaged",
         )
         message = f"execution {execution} is damaged: event {seq} of it cannot be read: {reason}"
@@ -236,7 +236,7 @@ class ApprovalOutdated(ToolError):
     """A person allowed something else than what would be done now: nothing was done, and it is asked anew."""
 
     def __init__(self, changes: Sequence[str]) -> None:
-        super().__init__("; ".join(changes), advice=("look at it again: windlass approvals",))
+        super().__init__("; ".join(changes), advice=("see the open question: windlass approvals",))
         self.changes = tuple(changes)
 
 

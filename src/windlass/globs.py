@@ -57,7 +57,7 @@ def glob_filter(pattern: str | None) -> Callable[[str], bool]:
         return lambda path: True
     glob = _Glob(pattern, hidden=True)
     if any("(?!)" in form.pattern for form in glob.forms):
-        raise ValueError(f"nothing is in a set of {pattern}")
+        raise ValueError(f"{pattern} has an empty set")
     return glob.fits if "/" in pattern else lambda path: glob.fits(path.rpartition("/")[2])
 
 

@@ -70,7 +70,7 @@ def test_a_frontmatter_that_is_no_mapping_is_refused(text: str, kind: str) -> No
 def test_a_duplicate_key_is_told_with_its_line() -> None:
     found = matter("---\nname: a\nmodel: x\nname: b\n---\nB")
     assert not found.broken
-    assert only_problem(found) == "x.md:4:1: the key `name` stands on line 2 already"
+    assert only_problem(found) == "x.md:4:1: the key `name` is already on line 2"
 
 
 def test_unquoted_text_with_colons_is_forgiven_as_the_runtimes_forgive_it() -> None:

@@ -90,9 +90,9 @@ def test_c6_unanswered_in_time_fails_closed(project: Project, windlass: Windlass
     (execution,) = project.ids()
     asked = project.state(execution).steps["push"].approval
     until(lambda: time.time() > asked.expires_at)
-    assert "is over" in windlass("approve", execution, "push", code=2).err
+    assert "has expired" in windlass("approve", execution, "push", code=2).err
     told = windlass("resume", execution, "--json", code=1).json
-    assert "nobody answered" in told["steps"][1]["error"]["message"]
+    assert "expired without an answer" in told["steps"][1]["error"]["message"]
     assert project.lines("ran") == ["build"]
 
 

@@ -105,7 +105,7 @@ def _not_toml(project: Project) -> None:
     ("break_it", "check", "said", "code"),
     [
         (_file, "home", "not a folder", 4),
-        (_shipped, "home", "you did not make it", 4),
+        (_shipped, "home", "you did not create it", 4),
         (_foreign, "journal", "another program", 1),
         (_letter, "journal", "not a database", 1),
         (_damaged, "journal", "damaged", 1),

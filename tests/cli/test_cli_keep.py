@@ -43,7 +43,7 @@ def test_d4_an_execution_moves_to_another_machine(project: Project, windlass: Wi
     assert (there / "ran").read_text() == "one\nc\n", "what was done at home is not done again"
     assert project.state(paused).status == "paused"
     again = windlass("restore", path, cwd=there, code=2)
-    assert "here already" in again.err
+    assert "already exists here" in again.err
 
 
 def test_d4_files_that_cannot_be_believed_are_refused_by_name_and_harm_nothing(

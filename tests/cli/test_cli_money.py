@@ -159,7 +159,7 @@ def test_e1_the_limit_of_the_day_holds_for_several_programs_with_several_agents_
     day = windlass("budget", "--json").json["day"]
     assert (day["spent_usd"], day["reserved_usd"], len(model.requests)) == (3.0, 0.0, 3), "one call over, in all"
     told = "\n".join(ran.err for ran in ended)
-    assert "the limit of $2.50 for today is passed: $3.00 spent, $0.50 over" in told
+    assert "the limit of $2.50 for today is exceeded: $3.00 spent, $0.50 over" in told
     assert "waiting for room in the budget for today: " in told
 
 
@@ -172,7 +172,7 @@ def test_e1_agents_in_parallel_that_pass_the_budget_say_so_in_every_place(
     ran = windlass("run", project.plan(FOUR), *MODEL, "--budget", "3.5", "--json", **env)
     (execution,) = project.ids()
     assert (ran.json["status"], len(model.requests)) == ("completed", 4)
-    passed = "the limit of $3.50 for this execution is passed: $4.00 spent, $0.50 over"
+    passed = "the limit of $3.50 for this execution is exceeded: $4.00 spent, $0.50 over"
     (overrun,) = ran.json["budget"]["overruns"]
     assert (overrun["limit"], overrun["spent"], overrun["text"]) == (3.5, 4.0, passed)
     assert f"  ! over budget: {passed}" in ran.err.splitlines()[-2:]
@@ -192,7 +192,7 @@ def test_e1_a_model_without_a_price_is_refused_under_a_limit_in_dollars(
     error = ran.json["steps"][0]["error"]
     assert error["category"] == "configuration"
     assert error["message"] == (
-        "no price is known for anthropic:nobody-knows-it, so the limit of $0.30 for this execution cannot be held"
+        "no price is known for anthropic:nobody-knows-it, so the limit of $0.30 for this execution cannot be enforced"
     )
     project.user_file("config.toml", "[prices.'nobody-knows-it']\ninput = 0\noutput = 0\n")
     assert windlass("run", project.plan(TWO), *unknown, "--budget", "0.30", "--json", **env).json["cost"]["usd"] == 0.0

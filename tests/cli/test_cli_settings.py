@@ -59,7 +59,7 @@ def test_everything_wrong_is_told_at_once_with_its_place(project: Project, windl
     (value,) = [line for line in lines if "on_pause_expiry" in line]
     assert str(project.home / "config.toml") in value
     (widened,) = [line for line in lines if "env_allow" in line]
-    assert "only stand in the user's own settings" in widened
+    assert "allowed only in your own settings" in widened
     (environment,) = [line for line in lines if "grace" in line]
     assert "WINDLASS_GRACE" in environment
     assert project.ids() == []

@@ -191,7 +191,7 @@ def refused(windlass: Windlass, project: Project, *arguments: str, **env: str) -
         (["--task-file", "missing.yaml"], "missing.yaml"),
         (["--task-file", "."], "cannot be read"),
         (["--task-file", "empty.yaml"], "empty"),
-        (["--task-file", "empty.txt"], "what is to be done"),
+        (["--task-file", "empty.txt"], "describe it there"),
         (["--task-file", "broken.yaml"], "broken.yaml:1"),
         (["--task-file", "latin.txt"], "not UTF-8"),
         (["--task-file", "large.txt"], "larger than 4 MiB"),

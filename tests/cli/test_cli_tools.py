@@ -226,7 +226,9 @@ def test_g3_schemas_come_from_files_or_stdin_and_results_are_held_to_theirs(
     schema = '{"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}'
     windlass("tools", "save", "double", "double.js", "--schema", "-", "--returns", "text.json", stdin=schema)
     assert windlass("tools", "show", "double", "--json").json["returns"] == {"type": "string"}
-    assert "does not fit its `returns`" in windlass("tools", "run", "double", "--with", '{"n": 1}', *QUIET, code=1).err
+    assert (
+        "does not match its `returns`" in windlass("tools", "run", "double", "--with", '{"n": 1}', *QUIET, code=1).err
+    )
 
 
 def test_g3_a_tool_for_all_projects_is_kept_in_the_users_folder_and_a_projects_own_stands_before_it(

@@ -48,7 +48,7 @@ def test_c8_what_holds_new_attempts_back_is_said_by_status_and_by_the_server(
     assert "! no new attempts start: only " in windlass("status", held["id"]).out
     windlass("cancel", held["id"])
     until(lambda: project.state(held["id"]).status == "cancelled")
-    assert "held back" not in windlass("status", held["id"]).out, "it is finished"
+    assert "no new attempts start" not in windlass("status", held["id"]).out, "it is finished"
     (why,) = serve().api.get("/api/health").json["intake"]["held_back"]
     assert "must stay free" in why
 

@@ -39,7 +39,7 @@ def test_h2_a_step_is_undone_from_the_command_line_and_status_and_logs_say_so(
     assert [step["undone"] for step in windlass("status", id, "--json").json["steps"]] == [True, True]
     assert "↶ write undone by" in windlass("logs", id).out
     again = windlass("undo", id, "write", code=2)
-    assert "is undone already" in again.err
+    assert "is already undone" in again.err
 
 
 def test_h2_a_file_that_was_changed_since_is_named_on_the_command_line(project: Project, windlass: Windlass) -> None:

@@ -157,7 +157,7 @@ def test_c1_input_output_error_and_times_of_every_step_can_be_read_back() -> Non
         "see what it did: windlass logs simulated --step b",
         "try it again: windlass retry simulated b",
         "try it with other arguments: windlass retry simulated b --with KEY=VALUE",
-        "go on without it: windlass skip simulated b",
+        "continue without it: windlass skip simulated b",
     ]
     assert view["b"]["duration_s"] == 3.0
 
@@ -348,7 +348,7 @@ def test_c6_an_unanswered_question_fails_closed_when_it_expires() -> None:
     error = run.state.steps["send"].error
     assert error is not None
     assert error.category == "permission"
-    assert "nobody answered" in error.message
+    assert "expired without an answer" in error.message
 
 
 def test_c6_an_unanswered_question_fails_closed_even_if_nobody_was_there_when_it_expired() -> None:

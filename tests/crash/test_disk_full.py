@@ -40,7 +40,7 @@ def check_refusal(ended: Ended) -> None:
     assert ended.code == 1, f"exit code {ended.code}\n{ended.err}"
     assert "Traceback" not in ended.err
     assert "never retrieved" not in ended.err
-    said = ("windlass: the disk of", "cannot be made: No space left on device")  # the journal's; a new home's
+    said = ("windlass: the disk of", "cannot be created: No space left on device")  # the journal's; a new home's
     assert any(text in ended.err for text in said), ended.err
     assert "  → " in ended.err, "there is advice"
 

@@ -121,7 +121,7 @@ def resume_to_the_end(cli: Cli, home: Home, aftermath: Aftermath, choice: str) -
     assert (status["status"], status["reason"]) == ("paused", "decision")
     asked = {step["id"]: step["question"] for step in status["steps"] if step["question"]}
     assert sorted(asked) == sorted(aftermath.doubts)
-    assert all("not repeated unasked" in question["text"] for question in asked.values())
+    assert all("not repeated without asking" in question["text"] for question in asked.values())
     answers = [part for step in aftermath.doubts for part in (f"--{choice}", step)]
     assert all(f"resume {execution} --again {quote(step)}" in resumed.err for step in aftermath.doubts), resumed.err
     return cli.run(home, "resume", execution, *answers, "--json"), set(aftermath.doubts if choice == "done" else ())

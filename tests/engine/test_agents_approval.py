@@ -133,7 +133,7 @@ async def test_c6_unanswered_in_time_it_is_denied_and_the_agent_goes_on(
         assert asked.expires_at == clock.now() + 10
         clock.advance(10)
         state = await execution.wait()
-    assert runner.answers == [Answer(False, "nobody answered in time")]
+    assert runner.answers == [Answer(False, "the approval expired")]
     assert (state.steps["work"].status, state.steps["work"].output) == ("completed", "then not")
 
 

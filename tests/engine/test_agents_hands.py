@@ -49,7 +49,7 @@ async def test_c6_what_only_looks_is_not_asked_about(project: Project) -> None:
 async def test_c6_what_only_looks_can_be_denied_by_name(project: Project) -> None:
     project.file("a.txt", "hello\n")
     _state, (read,) = await use(project, ("files.read", {"path": "a.txt"}), permissions={"deny": ["files.*"]})
-    assert failure(read) == (Category.PERMISSION, "its role or the settings deny it")
+    assert failure(read) == (Category.PERMISSION, "denied by its role or the settings")
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("files.write", WRITE), ("shell", {"line": "echo hello > a.txt"})])
@@ -74,7 +74,7 @@ async def test_c6_allowed_it_is_done_and_denied_it_is_told(project: Project) -> 
     )
     assert state.status == "completed"
     assert wrote.failure is None
-    assert failure(ran) == (Category.PERMISSION, "its role or the settings deny it")
+    assert failure(ran) == (Category.PERMISSION, "denied by its role or the settings")
     assert project.lines("a.txt") == ["hello"]
 
 

@@ -181,7 +181,7 @@ async def test_c6_an_agent_is_held_to_them_and_nobody_is_asked_about_what_is_dec
     world = AgentWorld(project, runner, permissions={"deny": ["Bash(rm:*)"], "roles": {"developer": {"mode": "allow"}}})
     state = await world.run(plan(agent(permissions={"allow": ["Bash(git log:*)"]})))
     assert state.status == "completed"
-    assert runner.answers == [Answer(True), Answer(False, "its role or the settings deny it"), Answer(True)]
+    assert runner.answers == [Answer(True), Answer(False, "denied by its role or the settings"), Answer(True)]
     assert not [event for event in await world.events(state.id) if isinstance(event, ev.ApprovalAsked)]
     request = runner.requests[0].permissions
     assert (request.mode, request.allow, request.deny) == ("allow", ("Bash(git log:*)",), ("Bash(rm:*)",))

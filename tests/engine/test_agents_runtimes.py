@@ -98,7 +98,7 @@ async def test_a7_cli_falls_back_to_nothing_and_says_so_at_once(project: Project
     assert step.error is not None
     assert step.error.category is Category.CONFIGURATION
     assert "there is no key" in step.error.message
-    assert "nothing to fall back to" in step.error.message
+    assert "it has no fallback" in step.error.message
     assert "set ANTHROPIC_API_KEY" in step.error.advice
     assert await fallbacks(world, state) == []
 
@@ -131,7 +131,7 @@ async def test_a7_fallback_can_be_switched_off_and_the_failure_says_so(project: 
     error = state.steps["work"].error
     assert error is not None
     assert GONE.detail in error.message
-    assert "switched off" in error.message
+    assert "disabled" in error.message
     assert world.runners["open-code"].requests == []
 
 

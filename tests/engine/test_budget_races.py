@@ -118,7 +118,7 @@ async def test_e1_agents_whose_one_call_passes_the_limit_run_one_by_one(project:
     assert (state.status, state.paused_for) == ("paused", "budget")
     assert over(state) == [("execution", "usd")]
     (passed,) = state.overruns.values()
-    assert passed.message == "the limit of $0.20 for this execution is passed: $0.30 spent, $0.10 over"
+    assert passed.message == "the limit of $0.20 for this execution is exceeded: $0.30 spent, $0.10 over"
 
 
 async def test_e1_several_engines_of_one_home_share_the_limit_of_the_day(project: Project, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ async def test_g3_results_are_held_to_its_returns(project: Project, sandbox: San
     ):
         assert step.error is not None
         assert step.error.category == "logic"
-        assert "counts returned what does not fit its `returns`" in step.error.message
+        assert "counts returned a result that does not match its `returns`" in step.error.message
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_g3_nothing_calls_itself_and_none_goes_too_deep(project: Project, 
         step = await world.step(f"return await tools.{name}({{}});")
         assert step.error is not None
         assert told in step.error.message
-        assert (step.error.kind, step.error.advice[0]) == ("depth", "let composed tools call fewer others")
+        assert (step.error.kind, step.error.advice[0]) == ("depth", "nest fewer composed tools")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ async def test_g2_results_are_held_to_what_the_tool_promises(project: Project, s
     step = await CodeWorld(project, sandbox, [counts]).step("return await tools.counts();", retry={"max": 0})
     assert step.error is not None
     assert (step.error.category, step.error.kind) == ("logic", "thrown")
-    assert "counts returned what it does not promise" in step.error.message
+    assert "counts returned a result that does not match its schema" in step.error.message
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ async def test_g1_a_program_that_does_not_do_the_same_again_fails_as_diverged(
         return
     failed = failure(state)
     assert (failed.kind, failed.category, failed.final) == ("diverged", "logic", True)
-    assert "fork the execution from this step" in failed.advice[0]
+    assert "run this step from its start" in failed.advice[0]
     assert state.steps["work"].attempts == 2
     assert notes.done == ["a", "function"], "nothing is done on a wrong path"
 

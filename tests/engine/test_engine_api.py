@@ -128,7 +128,7 @@ async def test_ids_are_uuid7_and_grow_with_time(project: Project) -> None:
 async def test_an_execution_is_found_by_its_unique_beginning_only(project: Project) -> None:
     """D1"""
     async with windlass.open(tools=[double]) as engine:
-        with pytest.raises(NotFound, match="no execution here yet"):
+        with pytest.raises(NotFound, match="no executions here yet"):
             await engine.find("0")
         one, two = [(await engine.start(CHAIN)).id for _ in range(2)]
         common = next(i for i, (a, b) in enumerate(zip(one, two, strict=True)) if a != b)

@@ -198,7 +198,7 @@ async def test_d4_a_restored_execution_that_was_running_is_one_that_was_left_beh
 async def test_d4_what_is_here_already_is_not_brought_in_again(project: Project, checkpoint: Path) -> None:
     before = project.events(project.ids()[0])
     async with windlass.open() as engine:
-        with pytest.raises(UsageError, match="here already") as refused:
+        with pytest.raises(UsageError, match="already exists here") as refused:
             await engine.restore(checkpoint)
     assert "windlass status" in refused.value.advice[0]
     assert project.events(project.ids()[0]) == before

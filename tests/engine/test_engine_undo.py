@@ -44,7 +44,7 @@ async def test_h2_a_completed_step_is_taken_back_and_the_journal_says_so(project
         last = (await engine.journal.read(id))[-1].event
         assert isinstance(last, ev.StepUndone)
         assert (last.step, last.by, last.changes) == ("one", "ann", changes)
-        with pytest.raises(UsageError, match=r"step one of .* is undone already"):
+        with pytest.raises(UsageError, match=r"step one of .* is already undone"):
             await engine.undo(id, "one")
         assert len(await engine.journal.read(id)) == state.seq
 
@@ -138,7 +138,7 @@ async def test_h2_nothing_is_taken_back_that_may_still_go_on(project: Project) -
         with pytest.raises(UsageError, match="is running"):
             await engine.undo(execution.id, "one")
         await engine.pause(execution.id)
-        with pytest.raises(UsageError, match="can still go on"):
+        with pytest.raises(UsageError, match="can still continue"):
             await engine.undo(execution.id, "waits")
         with pytest.raises(NotFound):
             await engine.undo(execution.id, "none")

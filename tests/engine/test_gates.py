@@ -29,7 +29,7 @@ async def test_h3_a_failing_tool_falls_back_to_its_substitute_and_says_so(tmp_pa
     first, second = Scripted("a", down(), terms=Terms(fallback="b")), Scripted("b", "instead")
     world = World(tmp_path, first, second)
     assert await world.use("a") == "instead"
-    assert world.notes == ["a cannot be used (no answer): b takes its place\n"]
+    assert world.notes == ["a cannot be used (no answer): using b instead\n"]
 
 
 async def test_h3_while_the_breaker_is_open_the_substitute_is_used_at_once(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_c8_a_rate_makes_uses_wait_and_a_long_wait_is_said_instead(tmp_pat
     assert [await world.use("a") for _ in range(3)] == ["fine"] * 3
     rare = World(tmp_path, Scripted("b", terms=Terms(rate=Rate(1, 86_400.0))))
     await rare.use("b")
-    with pytest.raises(NotBegun, match="the next turn is in 86400 s"):
+    with pytest.raises(NotBegun, match="retry in 86400 s"):
         await rare.use("b")
 
 

@@ -74,7 +74,7 @@ async def test_c8_with_little_memory_an_attempt_waits_for_others_and_says_so() -
     second = asyncio.ensure_future(attempt("second", second_done))
     await settled()
     assert order == ["first"], "the first goes on though memory is short: somebody must"
-    assert notes == ["waits for memory: less than 100 MiB are free (load.memory_floor)\n"]
+    assert notes == ["waiting for memory: less than 100 MiB are free (load.memory_floor)\n"]
     free[0] = 200 * MB
     second_done.set()
     await second
@@ -96,7 +96,7 @@ async def test_c8_no_more_attempts_at_a_time_than_the_settings_say() -> None:
         assert not entered.is_set()
         gate.set()
     await waiting
-    assert notes == ["waits for its turn: 1 attempts are under way (load.attempts)\n"]
+    assert notes == ["waiting for a slot: 1 attempts are running (load.attempts)\n"]
 
 
 async def test_c8_no_more_attempts_in_a_home_than_the_settings_say_in_all_its_processes(
@@ -109,8 +109,8 @@ async def test_c8_no_more_attempts_in_a_home_than_the_settings_say_in_all_its_pr
         async with under_way(other, notes):
             late = asyncio.ensure_future(one.wait(lambda stream, text: notes.append(text)))
             await eventually(lambda: notes)
-            assert notes == ["waits for its turn: 2 attempts are under way in this home (load.home)\n"]
-            assert one.told()["held_back"] == ["2 attempts are under way in this home (load.home)"]
+            assert notes == ["waiting for a slot: 2 attempts are running in this home (load.home)\n"]
+            assert one.told()["held_back"] == ["2 attempts are running in this home (load.home)"]
             assert not late.done()
         await late
         assert one.told() == {"under_way": 2, "waiting": 0, "limit": 256, "held_back": []}
@@ -135,7 +135,7 @@ async def test_c8_a_disk_below_its_floor_holds_attempts_back_until_there_is_spac
 
     waiting = [asyncio.ensure_future(attempt(name)) for name in ("first", "second")]
     await eventually(lambda: len(notes) == 2)
-    assert "waits for disk space" in notes[0]
+    assert "waiting for disk space" in notes[0]
     assert "windlass clean" in notes[0]
     assert any("must stay free" in told for told in intake.told()["held_back"])
     waiting[0].cancel()
@@ -155,7 +155,7 @@ async def test_c8_an_execution_on_a_full_disk_waits_and_goes_on_when_there_is_sp
         plan = Plan(steps=[Step(id="a", run="echo hi", retry={"max": 0})])
         execution = await engine.start(plan)
         written = [event async for event in until_output(execution)]
-        assert "waits for disk space" in written[-1]
+        assert "waiting for disk space" in written[-1]
         assert not (await engine.state(execution.id)).status.finished
         engine.performer.intake._settings = LoadSettings(disk_floor=0)
         result = await execution.result()

@@ -106,7 +106,7 @@ async def test_d5_a_resume_on_another_python_says_so_where_python_tools_are_left
     project.plan("tools: [own.py]\nsteps: [{id: a, tool: number}]")
     async with windlass.open(ask=lambda folder, files: True) as engine:
         execution = await paused(engine, python="2.7")
-        with pytest.raises(CannotResume, match=r"ran on Python 2\.7, and here is 3\."):
+        with pytest.raises(CannotResume, match=r"ran on Python 2\.7, and this is 3\."):
             await engine.resume(execution)
         resumed = await engine.resume(execution, accept_changes=True)
         assert (await resumed.result())["status"] == "completed"

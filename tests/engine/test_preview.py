@@ -76,4 +76,4 @@ def test_a_long_difference_is_cut_and_says_so(work: Path) -> None:
     shown = difference({"path": "a.txt", "content": "x\n" * MAX_DIFF}, work)
     assert shown is not None
     assert len(shown) < MAX_DIFF + 100
-    assert "goes on" in shown
+    assert "is cut off" in shown

@@ -63,7 +63,7 @@ def test_d6_no_command_uses_a_home_that_came_with_a_repository(project: Project)
     assert len(ended) == len(COMMANDS)
     for command, (code, said) in ended.items():
         assert code == 4, f"{command}: {said}"
-        assert "you did not make it" in said, command
+        assert "you did not create it" in said, command
         assert f"windlass adopt {project.home}" in said, command
         assert execution not in said, command
     assert content(project.home) == before

@@ -201,35 +201,35 @@ def given_away_key(project: Project) -> None:
 
 
 FORMS = [
-    pytest.param(shipped, "you did not make it, and it has windlass.db", id="shipped in a clone"),
-    pytest.param(config_only, "it has config.toml", id="settings alone"),
-    pytest.param(gates_only, "it has gates.db", id="kept answers alone"),
-    pytest.param(executions_only, "it has executions", id="executions alone"),
+    pytest.param(shipped, "you did not create it, and it contains windlass.db", id="shipped in a clone"),
+    pytest.param(config_only, "it contains config.toml", id="settings alone"),
+    pytest.param(gates_only, "it contains gates.db", id="kept answers alone"),
+    pytest.param(executions_only, "it contains executions", id="executions alone"),
     pytest.param(world_writable, "can be written by every user", id="home that everybody writes to"),
     pytest.param(world_writable_database, "windlass.db can be written by every user", id="database, too"),
     pytest.param(group_writable_parent, "can be written by its group", id="folder above, by a group", marks=as_root),
     pytest.param(world_writable_parent, "can be written by every user", id="folder above, by everybody"),
     pytest.param(linked_out, "it is a link to", id="link out of its folder"),
-    pytest.param(linked_to_shipped, "you did not make it", id="link to a shipped one"),
+    pytest.param(linked_to_shipped, "you did not create it", id="link to a shipped one"),
     pytest.param(linked_database, "windlass.db is a link", id="linked database"),
     pytest.param(linked_config, "config.toml is a link", id="linked settings"),
     pytest.param(hard_linked_database, "is a hard link", id="hard-linked database"),
     pytest.param(fifo_database, "is not a regular file", id="FIFO as database"),
     pytest.param(fifo_proof, "is not a regular file", id="FIFO as proof"),
     pytest.param(linked_proof, "home.json cannot be read", id="linked proof"),
-    pytest.param(proof_of_another_key, "with another key than yours", id="proof of another key"),
+    pytest.param(proof_of_another_key, "with another key", id="proof of another key"),
     pytest.param(proof_without_a_key, "you have no key yet", id="proof of another, and no key"),
-    pytest.param(edited_id, "with another key than yours", id="edited id"),
+    pytest.param(edited_id, "with another key", id="edited id"),
     pytest.param(truncated_proof, "home.json is damaged", id="truncated proof"),
     pytest.param(empty_proof, "home.json is damaged", id="empty proof"),
-    pytest.param(shortened_signature, "with another key than yours", id="shortened signature"),
+    pytest.param(shortened_signature, "with another key", id="shortened signature"),
     pytest.param(strange_proof, "home.json is damaged", id="deep JSON as proof"),
     pytest.param(file_as_home, "it is not a folder", id="a file"),
     pytest.param(readable_key, "can be used by other users", id="key that others read"),
-    pytest.param(empty_key, "holds no key", id="empty key"),
-    pytest.param(damaged_key, "holds no key", id="damaged key"),
+    pytest.param(empty_key, "contains no key", id="empty key"),
+    pytest.param(damaged_key, "contains no key", id="damaged key"),
     pytest.param(linked_key, "cannot be read", id="linked key"),
-    pytest.param(open_key_folder, "the key of your homes proves nothing", id="open folder of the key"),
+    pytest.param(open_key_folder, "the key of your homes cannot be trusted", id="open folder of the key"),
     pytest.param(given_away, "belongs to another user", id="home of another user", marks=as_root),
     pytest.param(given_away_database, "belongs to another user", id="database of another user", marks=as_root),
     pytest.param(given_away_parent, "belongs to another user", id="folder above of another user", marks=as_root),
@@ -259,7 +259,7 @@ def test_d6_a_foreign_home_above_is_passed_over_with_a_warning(
     (project.path / "deep/er").mkdir(parents=True)
     monkeypatch.chdir(project.path / "deep/er")
     assert find_home() == project.path / "deep/er/.windlass"
-    assert "is passed over" in caplog.text
+    assert "ignoring the home" in caplog.text
 
 
 def test_d6_a_database_beside_a_proof_from_another_home_is_refused(project: Project) -> None:
@@ -305,7 +305,7 @@ def test_d6_a_home_without_a_place_for_the_key_is_refused_with_the_reason(
 ) -> None:
     (project.path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(project.path / "file"))
-    with pytest.raises(NotPermitted, match="the key of your homes cannot be made in "):
+    with pytest.raises(NotPermitted, match="the key of your homes cannot be created in "):
         prepare_home(project.home)
     assert not (project.home / "home.json").exists()
 

@@ -87,7 +87,7 @@ BAD = {
     ),
     "an input that cannot be named": (
         "inputs:\n  a b: 1 #!\nsteps: [{id: a, run: x}]\n",
-        "'a b' cannot be a name",
+        "'a b' is not a valid name",
         "letters",
     ),
     "a budget below nothing": ("budget: {usd: -2} #!\nsteps: [{id: a, run: x}]\n", "`budget.usd` must be at least 0"),
@@ -123,7 +123,7 @@ BAD = {
     "a step without an id": ("steps:\n  - run: x #!\n", "step 1: `id` is missing"),
     "a misspelt id": ("steps:\n  - ids: a #!\n    run: x\n", "step 1: unknown key `ids`", "`id`"),
     "a number for an id": ("steps:\n  - id: 5 #!\n    run: x\n", "`id`: expected text, found the number 5"),
-    "an id with a space": ("steps:\n  - id: a b #!\n    run: x\n", "'a b' cannot be a name"),
+    "an id with a space": ("steps:\n  - id: a b #!\n    run: x\n", "'a b' is not a valid name"),
     "an empty id": ("steps:\n  - id: '' #!\n    run: x\n", "`id` is empty"),
     "an unknown step key": (
         "steps:\n  - id: a\n    run: x\n    retires: 3 #!\n",
@@ -193,10 +193,10 @@ BAD = {
     ),
     "a runtime without an agent": (
         "steps:\n  - id: a\n    run: x\n    runtime: cli #!\n",
-        "`runtime` belongs to an agent",
+        "`runtime` is for agents",
     ),
-    "a model without an agent": ("steps:\n  - id: a\n    run: x\n    model: y #!\n", "`model` belongs to an agent"),
-    "skills without an agent": ("steps:\n  - id: a\n    run: x\n    skills: [y] #!\n", "`skills` belongs to an agent"),
+    "a model without an agent": ("steps:\n  - id: a\n    run: x\n    model: y #!\n", "`model` is for agents"),
+    "skills without an agent": ("steps:\n  - id: a\n    run: x\n    skills: [y] #!\n", "`skills` is for agents"),
     "an unknown permission": (
         "steps:\n  - id: a\n    prompt: hi\n    permissions:\n      mood: ask #!\n",
         "unknown key `mood` in `permissions`",
@@ -204,24 +204,24 @@ BAD = {
     ),
     "a handoff from nobody": (
         "steps:\n  - id: a\n    prompt: hi\n    handoff: [b] #!\n",
-        "it needs `b`, and there is no such step",
+        "it needs `b`, which is not a step of this plan",
     ),
-    "files without an agent": ("steps:\n  - id: a\n    run: x\n    files: [y] #!\n", "`files` belongs to an agent"),
+    "files without an agent": ("steps:\n  - id: a\n    run: x\n    files: [y] #!\n", "`files` is for agents"),
     # ── steps together ──
     "an id taken twice": (
         "steps:\n  - id: a\n    run: x\n  - run: y\n    id: a #!\n",
-        "step a: this id is taken on line 2 already",
+        "step a: this id is already used on line 2",
     ),
     "a need of an unknown step": (
         "steps:\n  - id: build\n    run: x\n  - id: b\n    run: x\n    needs:\n      - biuld #!\n",
-        "step b: it needs `biuld`, and there is no such step",
+        "step b: it needs `biuld`, which is not a step of this plan",
         "`build`",
     ),
     "a need that is not in a list": (
         "steps:\n  - {id: build, run: x}\n  - id: b\n    run: x\n    needs: biuld #!\n",
         "it needs `biuld`",
     ),
-    "a need of itself": ("steps:\n  - id: a\n    needs: [a] #!\n    run: x\n", "step a: it needs itself"),
+    "a need of itself": ("steps:\n  - id: a\n    needs: [a] #!\n    run: x\n", "step a: it depends on itself"),
     "a cycle": (
         "steps:\n  - {id: z, run: x}\n  - id: a\n    needs: [c] #!\n    run: x\n"
         "  - {id: b, run: x, needs: [a, z]}\n  - {id: c, run: x, needs: [b]}\n",
@@ -243,47 +243,47 @@ BAD = {
     "a condition that is none": ("steps:\n  - id: a\n    when: 1 + #!\n    run: x\n", "`when` is not a valid template"),
     "a look at an unknown step": (
         "steps:\n  - {id: build, run: x}\n  - id: b\n    run: ['{{ steps.biuld.output }}'] #!\n",
-        "`run[0]` looks at `steps.biuld`, and there is no such step",
+        "`run[0]` refers to `steps.biuld`, which is not a step of this plan",
         "`steps.build`",
     ),
     "a look at its own step": (
         "steps:\n  - id: a\n    run: ['{{ steps.a.output }}'] #!\n",
-        "`run[0]` looks at its own step",
+        "`run[0]` refers to its own step",
     ),
     "a look at an unknown field": (
         "steps:\n  - {id: a, run: x}\n  - id: b\n    tool: files.write\n    with:\n      path: x\n      content:\n"
         "        text: '{{ steps.a.stdout }}' #!\n",
-        "`with.content.text` looks at `steps.a.stdout`, but a step has only output, status, error, errors, id",
+        "`with.content.text` refers to `steps.a.stdout`, but a step has only output, status, error, errors, id",
         "`steps.a.output.stdout`",
     ),
     "a look at a misspelt field": (
         "steps:\n  - {id: a, run: x}\n  - id: b\n    when: steps.a.staus == 'failed' #!\n    run: x\n",
-        "looks at `steps.a.staus`",
+        "refers to `steps.a.staus`",
         "`steps.a.status`",
     ),
     "a look at an unknown input": (
         "inputs: {since: v1}\nsteps:\n  - id: a\n    run: ['{{ inputs.sinse }}'] #!\n",
-        "looks at `inputs.sinse`, and there is no such input",
+        "refers to `inputs.sinse`, which is not an input of this plan",
         "`inputs.since`",
     ),
     "a look at the environment": (
         "steps:\n  - id: a\n    run: ['{{ env.HOME }}'] #!\n",
-        "templates do not see the environment",
+        "templates cannot read the environment",
         "$NAME",
     ),
     "a look at something unknown": (
         "steps:\n  - id: a\n    run: ['{{ input.x }}'] #!\n",
-        "looks at `input`, which is not there",
+        "refers to `input`, which does not exist",
         "`inputs`",
     ),
     "a look at a step by its bare name": (
         "steps:\n  - {id: build, run: x}\n  - id: b\n    run: ['{{ build }}'] #!\n",
-        "looks at `build`, which is not there",
+        "refers to `build`, which does not exist",
         "`steps.build.output`",
     ),
     "a look at an input by its bare name": (
         "inputs: {since: v1}\nsteps:\n  - id: a\n    run: ['{{ since }}'] #!\n",
-        "looks at `since`, which is not there",
+        "refers to `since`, which does not exist",
         "`inputs.since`",
     ),
     "a look at an unknown part of the execution": (
@@ -292,15 +292,15 @@ BAD = {
     ),
     "an item without foreach": (
         "steps:\n  - id: a\n    run: ['{{ item }}'] #!\n",
-        "looks at `item`, which only a step with `foreach` has",
+        "refers to `item`, which only a step with `foreach` has",
     ),
     "an item in the condition of a foreach": (
         "steps:\n  - id: a\n    foreach: [1]\n    when: item > 1 #!\n    run: x\n",
-        "`when` looks at `item`, but is decided before there are any items",
+        "`when` refers to `item`, but is evaluated before the items exist",
     ),
     "a hyphen that reads as a minus": (
         "steps:\n  - {id: my-step, run: x}\n  - id: b\n    run: ['{{ steps.my-step.output }}'] #!\n",
-        "reads a hyphen as a minus",
+        "a hyphen that is read as a minus",
         'steps["my-step"]',
     ),
     # ── tools ──
@@ -314,9 +314,9 @@ BAD = {
         "step a: `path` is missing",
     ),
     # ── the text ──
-    "a key given twice": ("steps:\n  - id: a\n    run: x\n    run: y #!\n", "`run` stands on line 3 already"),
+    "a key given twice": ("steps:\n  - id: a\n    run: x\n    run: y #!\n", "`run` is already on line 3"),
     "a key that is no text": ("steps:\n  - id: a\n    run: x\n    5: y #!\n", "the key 5 is not text"),
-    "an unquoted template": ("steps:\n  - id: a\n    run: {{ inputs.x }} #!\n", "must stand in quotes"),
+    "an unquoted template": ("steps:\n  - id: a\n    run: {{ inputs.x }} #!\n", "must be in quotes"),
     "a Python object": ("steps:\n  - id: a\n    run: !!python/name:os.system x #!\n", "!!python/name:os.system"),
 }
 
@@ -357,7 +357,7 @@ def test_all_problems_of_a_plan_are_told_at_once_in_the_order_of_the_file() -> N
 def test_a_problem_names_its_path() -> None:
     [problem] = problems_of("steps:\n- {id: a, run: x}\n- {id: b, run: x, needs: [a, c]}\n")
     assert problem.where == "steps[1].needs[1]"
-    assert str(problem) == "plan.yaml:3:30: step b: it needs `c`, and there is no such step"
+    assert str(problem) == "plan.yaml:3:30: step b: it needs `c`, which is not a step of this plan"
 
 
 def test_lines_are_named_in_json_too() -> None:
@@ -557,8 +557,8 @@ def test_a_plan_built_in_python_passes_the_same_checks() -> None:
     )
     messages = [problem.message for problem in check_plan(Plan(steps=steps), Catalogue())]
     assert messages == [
-        "step a: this id is taken at step 1 of the plan already",
-        "step a: it needs `q`, and there is no such step",
+        "step a: this id is already used at step 1 of the plan",
+        "step a: it needs `q`, which is not a step of this plan",
         "step b: there is no tool `nothing`",
         "step a: `path` is missing",
     ]

@@ -143,42 +143,42 @@ BAD = {
     "a program by another name": (step("program: return 1 #!", "run: x"), "unknown key `program`", "`code`"),
     "a source by another name": (step("source: return 1 #!", "run: x"), "unknown key `source`", "`code`"),
     "a script is run": (step("script: x #!", "tool: shell"), "unknown key `script`", "`run`"),
-    "an agent's key": (step("code: return 1", "skills: [x] #!"), "`skills` belongs to an agent"),
+    "an agent's key": (step("code: return 1", "skills: [x] #!"), "`skills` is for agents"),
     # ── what it reads ──
     "an unknown step": (
         step("code: |", "  const x = 1;", "  return steps.biuld.output; //!"),
-        "step a: `code` looks at `steps.biuld`, and there is no such step",
+        "step a: `code` refers to `steps.biuld`, which is not a step of this plan",
         "did you mean `steps.build`?",
     ),
-    "an unknown step in brackets": (step("code: |-", "  ", "  return steps['nix'] //!"), "looks at `steps.nix`"),
+    "an unknown step in brackets": (step("code: |-", "  ", "  return steps['nix'] //!"), "refers to `steps.nix`"),
     "an unknown step in a template literal": (
         step("code: |  # a remark", "", "    // steps.other", "    return `steps.other", "      ${steps.nix}` //!"),
-        "looks at `steps.nix`",
+        "refers to `steps.nix`",
     ),
-    "an unknown step on the line of code": (step("code: return steps.nix #!"), "looks at `steps.nix`"),
-    "an unknown step in a folded text": (step("code: > #!", "  return", "  steps.nix"), "looks at `steps.nix`"),
-    "an unknown step in quotes": (step('code: "return 1 + #!', '  steps.nix"'), "looks at `steps.nix`"),
-    "an unknown step taken out": (step("code: |", "  const {", "    nix, //!", "  } = steps"), "looks at `steps.nix`"),
-    "an unknown step, read twice": (step("code: |", "  f(steps.nix) //!", "  g(steps.nix)"), "looks at `steps.nix`"),
+    "an unknown step on the line of code": (step("code: return steps.nix #!"), "refers to `steps.nix`"),
+    "an unknown step in a folded text": (step("code: > #!", "  return", "  steps.nix"), "refers to `steps.nix`"),
+    "an unknown step in quotes": (step('code: "return 1 + #!', '  steps.nix"'), "refers to `steps.nix`"),
+    "an unknown step taken out": (step("code: |", "  const {", "    nix, //!", "  } = steps"), "refers to `steps.nix`"),
+    "an unknown step, read twice": (step("code: |", "  f(steps.nix) //!", "  g(steps.nix)"), "refers to `steps.nix`"),
     "an unknown part of a step": (
         step("code: |", "  return steps.build.stdout //!"),
-        "looks at `steps.build.stdout`, but a step has only output, status, error, errors, id",
+        "refers to `steps.build.stdout`, but a step has only output, status, error, errors, id",
         "`steps.build.output.stdout`",
     ),
-    "itself": (step("code: return steps.a.output #!"), "`code` looks at its own step, `steps.a`"),
+    "itself": (step("code: return steps.a.output #!"), "`code` refers to its own step, `steps.a`"),
     "an unknown input": (
         "inputs: {since: v1}\n" + step("code: |", "  return inputs.sinse //!"),
-        "`code` looks at `inputs.sinse`, and there is no such input",
+        "`code` refers to `inputs.sinse`, which is not an input of this plan",
         "`inputs.since`",
     ),
     "a hyphen that reads as a minus": (
         "steps:\n  - {id: my-step, run: x}\n  - id: b\n    code: |\n      return steps.my-step.output //!\n",
-        "`code` reads a hyphen as a minus",
+        "`code` has a hyphen that is read as a minus",
         'write steps["my-step"]',
     ),
     "a template in its arguments": (
         step("code: return 1", "with:", "  x: '{{ steps.nix.output }}' #!"),
-        "`with.x` looks at `steps.nix`",
+        "`with.x` refers to `steps.nix`",
     ),
     "a cycle": (
         "steps:\n  - id: a #!\n    code: return steps.b.output\n  - {id: b, run: x, needs: [a]}\n",
@@ -186,7 +186,7 @@ BAD = {
     ),
     "a flaw elsewhere": (
         step("timeout: 1m", "code: |", "  return steps.nix //!"),
-        "looks at `steps.nix`",
+        "refers to `steps.nix`",
     ),
     # ── grants ──
     "a number of grants": (step("code: return 1", "grants: 5 #!"), "`grants`: expected a list, found the number 5"),
@@ -199,16 +199,16 @@ BAD = {
     "grants of nothing": (step("code: return 1", "grants: #!"), "`grants`: expected a list, found nothing", "[]"),
     "an unknown grant": (
         step("code: return 1", "grants:", "  - files.raed #!"),
-        "step a: it grants `files.raed`, and there is no such tool",
+        "step a: it grants `files.raed`, which is not a tool",
         "`files.read`",
     ),
     "a family for a tool": (step("code: return 1", "grants: files #!"), "it grants `files`", "`files.*`"),
     "an unknown grant of a tool": (step("tool: shell", "grants: [sell] #!"), "it grants `sell`", "`shell`"),
-    "grants of a command": (step("run: x", "grants: [shell] #!"), "`grants` belongs to a program"),
-    "grants of an agent": (step("prompt: x", "grants: [shell] #!"), "`grants` belongs to a program"),
+    "grants of a command": (step("run: x", "grants: [shell] #!"), "`grants` is for programs"),
+    "grants of an agent": (step("prompt: x", "grants: [shell] #!"), "`grants` is for programs"),
     # ── limits ──
-    "limits of a command": (step("run: x", "limits:", "  calls: 1 #!"), "`limits.calls` belongs to a program"),
-    "the time of a command": (step("run: x", "limits:", "  wall: 1s #!"), "this is the step's `timeout`"),
+    "limits of a command": (step("run: x", "limits:", "  calls: 1 #!"), "`limits.calls` is for programs"),
+    "the time of a command": (step("run: x", "limits:", "  wall: 1s #!"), "the step's `timeout`"),
     "processes of a program": (step("code: return 1", "limits:", "  processes: 1 #!"), "a program has no processes"),
     "limits as a number": (step("code: return 1", "limits: 5 #!"), "`limits`: expected a mapping"),
     "an unknown limit": (
@@ -322,7 +322,7 @@ def test_without_a_catalogue_neither_the_sandbox_nor_grants_are_asked_for() -> N
 def test_a_pattern_that_grants_nothing_is_warned_of() -> None:
     text = "steps:\n  - id: a\n    code: return 1\n    grants:\n      - shell\n      - file.*\n"
     [warning] = load_text(text, file="plan.yaml", tools=Catalogue()).warnings
-    assert "no tool is called like `file.*`" in warning.message
+    assert "no tool matches `file.*`" in warning.message
     assert warning.line == 6
 
 
@@ -336,8 +336,8 @@ def test_the_sandbox_is_asked_about_the_source_without_arguments_that_are_not_kn
 def test_a_plan_built_in_python_passes_the_same_checks() -> None:
     plan = Plan(steps=(Step(id="a", code="return steps.b"), Step(id="c", code="return 1", grants=("nothing",))))
     assert [problem.message for problem in check_plan(plan, Catalogue())] == [
-        "step a: `code` looks at `steps.b`, and there is no such step",
-        "step c: it grants `nothing`, and there is no such tool",
+        "step a: `code` refers to `steps.b`, which is not a step of this plan",
+        "step c: it grants `nothing`, which is not a tool",
     ]
 
 
@@ -549,15 +549,15 @@ def test_the_reference_has_the_defaults_of_the_sandbox() -> None:
 def test_c8_limits_of_a_command_are_its_memory_its_computing_time_and_its_processes() -> None:
     step = Step(id="a", run="make", limits={"memory": "64gb", "cpu": "2d", "processes": 9})
     assert step.arguments == {"line": "make", "limits": {"memory": 64 << 30, "cpu": 172800.0, "processes": 9}}
-    with pytest.raises(ValueError, match=r"`limits\.calls` belongs to a program"):
+    with pytest.raises(ValueError, match=r"`limits\.calls` is for programs"):
         Step(id="a", run="make", limits={"calls": 3})
-    with pytest.raises(ValueError, match="of a command this is the step's `timeout`"):
+    with pytest.raises(ValueError, match="for a command use the step's `timeout`"):
         Step(id="a", run="make", limits={"wall": "3s"})
     with pytest.raises(ValueError, match=r"`limits\.memory`: must be at least 16mb, not 8mb"):
         Step(id="a", run="make", limits={"memory": "8mb"})
     with pytest.raises(ValueError, match="a program has no processes"):
         Step(id="a", code="return 1", limits={"processes": 3})
-    with pytest.raises(ValueError, match="stands twice"):
+    with pytest.raises(ValueError, match="given twice"):
         Step(id="a", run="make", limits={"cpu": "2s"}, with_={"limits": {"cpu": "3s"}})
-    with pytest.raises(ValueError, match="`grants` belongs to a program"):
+    with pytest.raises(ValueError, match="`grants` is for programs"):
         Step(id="a", run="make", grants=["files.*"])

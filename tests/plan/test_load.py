@@ -101,7 +101,7 @@ def test_a_folder_is_no_plan_but_may_hold_some(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read_is_a_usage_error(tmp_path: Path) -> None:
     path = plan_file(tmp_path)
     path.chmod(0)
-    with pytest.raises(UsageError, match="may not be read"):
+    with pytest.raises(UsageError, match="no permission to read"):
         load_plan(path)
 
 
@@ -146,7 +146,7 @@ def test_a_file_is_refused_that_holds(name: str, tmp_path: Path) -> None:
 
 
 def test_text_with_half_a_character_is_refused() -> None:
-    with pytest.raises(PlanInvalid, match="half a character"):
+    with pytest.raises(PlanInvalid, match="invalid character"):
         load_text("name: \ud800\n")
 
 
@@ -334,7 +334,7 @@ def test_a_typed_input_takes_its_type_from_the_default(name: str, typed: str) ->
         ("flag", "1", "input flag: expected true or false, got a whole number"),
         ("names", "a,b", "input names: expected a list, got text"),
         ("names", "[a", "input names: not valid YAML"),
-        ("options", "{a: 1, a: 2}", "input options: the key `a` stands on line 1 already"),
+        ("options", "{a: 1, a: 2}", "input options: the key `a` is already on line 1"),
         ("names", "{a: 1}", "input names: expected a list, got a mapping"),
         ("coutn", "1", "the plan has no input `coutn` (did you mean `count`?)"),
         ("zzz", "1", "the plan has no input `zzz` (known: text, count"),
@@ -352,10 +352,10 @@ def test_a_typed_input_that_does_not_fit_is_told(name: str, typed: str, message:
         ("count", True, "input count: expected a whole number, got true or false"),
         ("names", "a", "input names: expected a list, got text"),
         ("text", Path("x"), "input text: expected text, got a PosixPath"),
-        ("anything", {1, 2}, "input anything: a set cannot be kept as JSON"),
-        ("anything", float("nan"), "cannot be kept as JSON"),
-        ("names", [b"x"], "input names: a list cannot be kept as JSON"),
-        ("text", "caf\udce9", "cannot be kept as JSON"),
+        ("anything", {1, 2}, "input anything: a set cannot be stored as JSON"),
+        ("anything", float("nan"), "cannot be stored as JSON"),
+        ("names", [b"x"], "input names: a list cannot be stored as JSON"),
+        ("text", "caf\udce9", "cannot be stored as JSON"),
     ],
 )
 def test_a_value_given_in_python_must_fit_as_it_is(name: str, value: Any, message: str) -> None:

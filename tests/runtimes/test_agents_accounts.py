@@ -88,7 +88,7 @@ async def test_c4_an_open_breaker_of_one_provider_leaves_the_agents_of_another_a
     name = f"runtime cli ({account})"
     told = windlass("tools", "check", "--json", code=1).json["breakers"]
     assert {breaker: one["circuit"] for breaker, one in told.items()} == {name: "open"}
-    assert f"! {name}: open, tried again at " in windlass("status").out
+    assert f"! {name}: open, next probe at " in windlass("status").out
 
 
 def test_c4_an_account_is_named_by_its_provider_and_a_digest_and_never_by_its_key(tmp_path: Path) -> None:

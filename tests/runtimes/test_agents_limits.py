@@ -183,7 +183,7 @@ def test_e1_two_runs_at_once_cannot_pass_a_limit_of_the_day_together(
     # The other one is stopped as well, or in its last call by then, which is paid for.
     assert [ran.code for ran in ended] in ([0, 5], [5, 5]), "\n".join(map(str, ended))
     assert "the limit of $1.00 for today is" in ended[1].err
-    assert "! over budget: the limit of $1.00 for today is passed: $1." in ended[1].err
+    assert "! over budget: the limit of $1.00 for today is exceeded: $1." in ended[1].err
     assert (day["left_usd"], day["reserved_usd"]) == (0.0, 0.0)
     assert 2 * DEAR <= day["tokens"] < 2 * DEAR + 21_000
 
@@ -198,7 +198,7 @@ def test_e1_a_limit_in_tokens_is_minded_by_the_engine_alone(project: Project, wi
     with serving(project, script) as model:
         stopped = windlass("run", "--task", "read", "--runtime", CLAUDE, "--budget-tokens", "5000", "--yes", code=5)
         assert len(model.requests) <= 2
-        assert "the limit of 5,000 tokens for this execution is passed (9,00" in stopped.err
+        assert "the limit of 5,000 tokens for this execution is exceeded (9,00" in stopped.err
         (execution,) = project.ids()
         ran = windlass("resume", execution, "--budget-tokens", "50000", "--yes")
     model.check()

@@ -85,7 +85,7 @@ def test_a2_a_conversation_that_is_gone_begins_anew_and_the_answer_still_holds(
         ran = windlass.shell(stopped.command("resume"))
     model.check()
     assert "Written in the end." in ran.out
-    assert "the earlier conversation is lost: it begins anew" in ran.err
+    assert "the earlier conversation is lost: starting a new one" in ran.err
     assert target.exists()
     anew = model.requests[1]
     assert "<task>\nwrite it down\n</task>" in anew.last_user_text

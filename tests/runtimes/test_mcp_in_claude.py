@@ -125,7 +125,7 @@ def test_a6_e3_agents_of_claude_code_run_on_claude_code_and_it_is_warned_of_the_
         ("claude-code", "the plan is to greet"),
         ("claude-code", "greeted"),
     ]
-    assert any("the limit of $0.10 for this execution is passed ($0.30 spent)" in line for line in seen["warnings"])
+    assert any("the limit of $0.10 for this execution is exceeded ($0.30 spent)" in line for line in seen["warnings"])
 
 
 def test_c6_a_question_that_nobody_answers_stays_open_until_engine_approve(
@@ -192,7 +192,7 @@ def test_c5_claude_code_is_told_what_is_wrong_and_what_to_do(project: Project, w
         stream = ask(project, windlass, "status")
     (result,) = results(stream)
     assert result["is_error"]
-    assert "there is no execution here yet" in texts(result)
+    assert "no executions here yet" in texts(result)
     assert "start one: windlass run PLAN" in texts(result)
 
 

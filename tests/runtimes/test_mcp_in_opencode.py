@@ -86,7 +86,7 @@ def test_a6_e3_agents_of_opencode_run_on_opencode_and_it_is_warned_of_the_budget
     seen = json.loads(used[-1]["state"]["output"])
     assert seen["status"] == "completed"
     assert [(step["runtime"], step["output"]) for step in seen["steps"]] == [("open-code", "my part is done")] * 2
-    assert any("the limit of $0.10 for this execution is passed ($0.30 spent)" in line for line in seen["warnings"])
+    assert any("the limit of $0.10 for this execution is exceeded ($0.30 spent)" in line for line in seen["warnings"])
 
 
 def test_c6_opencode_cannot_ask_so_the_question_stays_open_until_engine_approve(

@@ -187,7 +187,7 @@ async def test_nobody_at_the_address_is_said_with_what_to_do() -> None:
         with pytest.raises(Unreachable) as streamed:
             await anext(client.stream())
     assert asked.value.category == streamed.value.category == "transient"
-    assert "see whether it runs: windlass serve" in asked.value.advice
+    assert "check that it runs: windlass serve" in asked.value.advice
     assert isinstance(asked.value, ClientError)
 
 

@@ -21,7 +21,7 @@ async def test_c4_an_open_breaker_is_a_warning_while_the_execution_goes_on(proje
         book.keep_breaker("search", Breaker(5, 1, 4e9, because=f"no answer to {SECRET}"))
         running = await server.engine.start(Plan(steps=[Step(id="a", run="true", approve="always")]))
         (warning,) = shown(await mcp.call_tool("engine_status", {"execution": running.id}))["warnings"]
-        assert warning.startswith("a breaker is not closed: search: open, tried again at ")
+        assert warning.startswith("a breaker is not closed: search: open, next probe at ")
         assert warning.endswith("the last failure: no answer to [github token]")
         await server.engine.cancel(running.id)
         assert shown(await mcp.call_tool("engine_status", {"execution": running.id}))["warnings"] == []

@@ -116,7 +116,7 @@ async def test_g2_a_program_has_the_grants_and_limits_that_it_is_given(project: 
         _error, text = error_of(await mcp.call_tool("code", {"source": "return 1", "limits": {"cpus": 1}}))
         assert "cpus" in text
         _error, text = error_of(await mcp.call_tool("code", {"source": "return 1", "grants": ["file.read"]}))
-        assert "there is no such tool" in text
+        assert "which is not a tool" in text
 
 
 async def test_g1_a_program_that_is_none_or_throws_says_where(project: Project) -> None:
@@ -192,9 +192,9 @@ async def test_c5_a_tool_that_is_not_there_or_is_given_nonsense_is_an_error_with
         assert error["advice"] == ["did you mean 'files.read'?"]
         error, text = error_of(await mcp.call_tool("engine_tool", {"name": "files.read", "args": {"pat": "x"}}))
         assert "did you mean path?" in text
-        assert error["advice"] == ["what it takes: windlass tools show files.read"]
+        assert error["advice"] == ["see its arguments: windlass tools show files.read"]
         error, _text = error_of(await mcp.call_tool("engine_tool", {"name": "agent", "args": {"prompt": "x"}}))
-        assert "not used like a tool" in error["message"]
+        assert "cannot be run as a tool" in error["message"]
     assert project.ids() == []
 
 

@@ -38,9 +38,9 @@ async def test_e3_an_overrun_goes_on_and_the_caller_is_warned(project: Project, 
         again = shown(await mcp.call_tool("engine_status", {"execution": seen["execution"]}))
     assert (seen["status"], seen["cost"]["usd"]) == ("completed", 6.0)
     goes_on = (
-        "step b: the limit of $1.00 for this execution is passed ($3.00 spent); it goes on, as it was started with"
+        "step b: the limit of $1.00 for this execution is exceeded ($3.00 spent); continuing, as it was started to do"
     )
-    passed = "the limit of $1.00 for this execution is passed: $6.00 spent, $5.00 over"
+    passed = "the limit of $1.00 for this execution is exceeded: $6.00 spent, $5.00 over"
     assert seen["warnings"][-2:] == [goes_on, f"step b: {passed}"]
     assert not any("$3.00 spent, $2.00 over" in line for line in seen["warnings"]), "the newest figure is enough"
     assert [one["text"] for one in seen["budget"]["overruns"]] == [passed]

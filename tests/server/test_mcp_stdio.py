@@ -106,7 +106,7 @@ async def test_c6_the_client_can_be_kept_from_answering(project: Project) -> Non
 async def test_i2_looking_makes_no_home(project: Project) -> None:
     async with client(project) as mcp:
         error, _text = error_of(await mcp.call_tool("engine_status", {"execution": "0198"}))
-        assert "no execution here yet" in error["message"]
+        assert "no executions here yet" in error["message"]
         assert shown(await mcp.call_tool("engine_budget", {}))["day"]["spent_usd"] == 0.0
         assert not project.home.exists()
         shown(await mcp.call_tool("engine_execute", {"plan": {"steps": [{"id": "a", "run": "true"}]}, "wait_s": 60}))

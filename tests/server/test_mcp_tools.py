@@ -124,7 +124,7 @@ async def test_c5_an_error_has_its_category_and_what_to_do_about_it(project: Pro
         error, text = error_of(await mcp.call_tool("engine_status", {"execution": "0198"}))
         assert error["category"] == "configuration"
         assert error["advice"] == ["start one: windlass run PLAN"]
-        assert "there is no execution here yet" in text
+        assert "no executions here yet" in text
         assert "category: configuration" in text
         assert "→ start one: windlass run PLAN" in text
         bad = {"steps": [{"id": "a", "run": "x", "needs": ["b"]}, {"id": "a", "run": "y"}]}

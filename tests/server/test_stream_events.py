@@ -181,7 +181,7 @@ async def test_i3_events_of_other_processes_are_streamed_too(project: Project, w
 @pytest.mark.parametrize(
     ("path", "code", "reason"),
     [
-        ("/api/executions/nobody/stream", 4404, "there is no execution"),
+        ("/api/executions/nobody/stream", 4404, "no executions here yet"),
         ("/api/stream?after=later", 1008, "'later' is not a number"),
         ("/api/stream?after=-1", 1008, "not a number"),
         ("/api/stream?after=99999", 1008, "beyond the end of the journal"),

@@ -247,7 +247,7 @@ def test_g3_a_name_is_a_tool_or_a_group_of_tools_but_not_both(world: World, else
         ({"source": "x" * (256 * 1024 + 1)}, "larger than 256 KiB"),
         ({"source": "'\ud800'"}, "Unicode"),
         ({"schema": {"type": "string"}}, "its schema"),
-        ({"schema": {"type": "object", "properties": {"a": {"$ref": "https://example.com"}}}}, "leads out"),
+        ({"schema": {"type": "object", "properties": {"a": {"$ref": "https://example.com"}}}}, "points outside"),
         ({"returns": {"type": "nonsense"}}, "what it returns"),
         ({"description": "x" * 2001}, "longer than 2000"),
         ({"description": "\x1b[31mred"}, "control character"),

@@ -137,6 +137,6 @@ def make_home(folder: Path) -> None:
             )
     except OSError as error:
         raise JournalError(
-            f"the home {folder} cannot be made: {error.strerror}",
+            f"the home {folder} cannot be created: {error.strerror}",
             advice=("choose another: windlass --home DIR …, or WINDLASS_HOME",),
         ) from error

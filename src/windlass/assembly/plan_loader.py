@@ -45,7 +45,7 @@ class PlanLoader:
         loaded = load_text(text, file=name, tools=self.catalog((), workdir))
         if loaded.plan.tools:
             raise UsageError(
-                "a plan that is not in a file cannot name `tools`",
+                "a plan that is not in a file cannot have `tools`",
                 advice=("write the plan into a file beside its tools, and name that file",),
             )
         return LoadedPlan(loaded.plan, warnings=tuple(map(str, loaded.warnings)))
@@ -61,7 +61,7 @@ class PlanLoader:
         missing = [file for file in files if not file.is_file()]
         if missing:
             names = ", ".join(str(file) for file in missing)
-            raise UsageError(f"the plan names tools that are not there: {names}")
+            raise UsageError(f"the plan names tool files that do not exist: {names}")
         self._trust.require(files)
         if not files:
             return []

@@ -47,7 +47,7 @@ def _refuse_bytes(arguments: list[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            sys.stderr.write(f"windlass: {argument!r} is not UTF-8 text, so it cannot be kept\n")
+            sys.stderr.write(f"windlass: {argument!r} is not UTF-8 text, so it cannot be stored\n")
             sys.exit(2)
 
 

@@ -230,7 +230,7 @@ class Client:
                 if asyncio.get_running_loop().time() >= give_up:
                     raise Unreachable(
                         f"the server at {self.url} cannot be reached: {error or type(error).__name__}",
-                        advice=("see whether it runs: windlass serve", "see how the execution stands before repeating"),
+                        advice=("check that it runs: windlass serve", "check the execution's status before repeating"),
                     ) from error
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, LONGEST_WAIT)
@@ -301,7 +301,7 @@ async def _follow(
         if server.patience is not None and loop.time() - lost_at > server.patience:
             raise Unreachable(
                 f"the stream of {server.url} cannot be reached any more: {why}",
-                advice=("see whether it runs: windlass serve", f"go on where it ended: after={after}"),
+                advice=("check that it runs: windlass serve", f"continue from there: after={after}"),
             )
         await asyncio.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(wait * 2, LONGEST_PAUSE)
@@ -339,7 +339,7 @@ async def _messages(server: _StreamAddress, path: str, after: int | None) -> Asy
                 text = await connection.recv()
             yield json.loads(text)
     except TimeoutError as error:
-        raise _Cut(f"nothing was heard for {server.silence:g} s") from error
+        raise _Cut(f"no data for {server.silence:g} s") from error
     except ConnectionClosed as closed:
         code = closed.rcvd.code if closed.rcvd is not None else 1006
         reason = closed.rcvd.reason if closed.rcvd is not None else ""

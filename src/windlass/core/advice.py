@@ -38,7 +38,7 @@ def ways_on(state: State, step: StepState) -> list[Way]:
         ways.append(Way(f"windlass retry {name} {word} --runtime NAME", "try it on another runtime"))
     elif category in (Category.CONFIGURATION, Category.LOGIC):
         ways.append(Way(f"windlass retry {name} {word} --with KEY=VALUE", "try it with other arguments"))
-    return [*ways, Way(f"windlass skip {name} {word}", "go on without it")]
+    return [*ways, Way(f"windlass skip {name} {word}", "continue without it")]
 
 
 def ways_after(state: State) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def ways_after(state: State) -> tuple[str, ...]:
     failed = next((step for step in state.top_level() if step.status is StepStatus.FAILED), None)
     ways = [str(way) for way in ways_on(state, failed)] if failed is not None else []
     if state.status is not ExecutionStatus.COMPLETED:
-        ways.append(f"run what is missing in a new execution: windlass fork {state.id}")
+        ways.append(f"run failed and skipped steps in a new execution: windlass fork {state.id}")
     return (*ways, f"run parts of it again in a new execution: windlass fork {state.id} --from STEP")
 
 
@@ -57,7 +57,7 @@ def failure_advice(state: State, failure: Failure) -> tuple[str, ...]:
         return (*failure.advice, *(str(way) for way in ways_on(state, step)))
     ended = next((s for s in state.top_level() if s.status is StepStatus.SKIPPED and not s.by_condition), None)
     if failure.where == "limits.timeout" and ended is not None:
-        again = f"go on, with as much time again: windlass retry {state.id} {shlex.quote(ended.id)}"
+        again = f"continue, with the same time limit again: windlass retry {state.id} {shlex.quote(ended.id)}"
         return (again, *failure.advice)
     return failure.advice
 

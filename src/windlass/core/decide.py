@@ -138,7 +138,7 @@ def _settle_doubts(state: State, now: float) -> Iterator[Command]:
         elif step.effect == Effect.ONCE:
             question = (
                 f"attempt {step.attempts} was cut off and may or may not have taken effect; "
-                "it is marked `once`, so it is not repeated unasked"
+                "it is marked `once`, so it is not repeated without asking"
             )
             yield Record(ev.StepWaiting(now, step.id, "outcome", None, question))
         else:
@@ -150,7 +150,7 @@ def _judge(state: State, now: float, policy: Policy) -> Iterator[Command]:
         if step.skip_by:
             yield Record(_skipped(step, now))
             continue
-        failure = step.error or Failure(Category.LOGIC, "failed without saying why")
+        failure = step.error or Failure(Category.LOGIC, "failed without a message")
         seed = f"{state.id}:{step.id}"
         again = retry_at(failure, step.failures or {}, step.spec.retry, now, seed)
         cancelled = _ending(state, now) == "cancel"
@@ -317,7 +317,7 @@ def _next(state: State, step: StepState, now: float) -> Command | None:
         if spec.foreach is not None:
             items = state.prepared.items(spec, scope)
             if state.expanded_items + len(items) > MAX_STEPS:
-                raise TemplateProblem(f"foreach over {len(items)} items passes the limit of {MAX_STEPS} for a plan")
+                raise TemplateProblem(f"foreach over {len(items)} items exceeds the limit of {MAX_STEPS} for a plan")
             return Record(ev.StepExpanded(now, step.id, items))
     except TemplateProblem as problem:
         return Record(ev.StepFailed(now, step.id, _bad_template(step, problem)))
@@ -400,14 +400,14 @@ def _closed(step: StepState, now: float) -> ev.Event:
     """Close a question that nobody answered in time: deny the agent's request, or fail the step."""
     asked = step.approval
     if asked is not None and asked.attempt:
-        return ev.ApprovalAnswered(now, step.id, asked.digest, False, "windlass", "nobody answered in time")
+        return ev.ApprovalAnswered(now, step.id, asked.digest, False, "windlass", "the approval expired")
     return ev.StepFailed(now, step.id, _unanswered(step))
 
 
 def _unanswered(step: StepState) -> Failure:
     return Failure(
         Category.PERMISSION,
-        "nobody answered the request for approval in time, so it was not done",
+        "the approval expired without an answer, so the step did not run",
         where=step.id,
         advice=("a retry asks again",),
     )

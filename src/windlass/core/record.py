@@ -25,7 +25,7 @@ def folded(execution: str, events: Sequence[Event]) -> State:
         raise Damaged(execution, seq, error.message) from error
     except Exception as error:  # events that never happened in this order may break any rule
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise Damaged(execution, seq, f"it does not follow from those before it ({reason})") from error
+        raise Damaged(execution, seq, f"it contradicts the events before it ({reason})") from error
     if state.id != execution:
-        raise Damaged(execution, 1, f"it is of another execution ({state.id})")
+        raise Damaged(execution, 1, f"it belongs to another execution ({state.id})")
     return state

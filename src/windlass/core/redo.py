@@ -34,7 +34,7 @@ def check_retry(state: State, step: StepState) -> None:
                 f"step {step.id} of {name} was skipped because {cause.id} failed",
                 advice=(
                     f"retry that one, and {step.id} follows: windlass retry {name} {shlex.quote(cause.id)}",
-                    f"do without it: windlass skip {name} {shlex.quote(cause.id)}",
+                    f"continue without it: windlass skip {name} {shlex.quote(cause.id)}",
                 ),
             )
         case StepStatus.WAITING if step.waiting_for in ("retry", "quota"):
@@ -64,7 +64,7 @@ def check_retry(state: State, step: StepState) -> None:
                 f"step {step.id} of {name} is running",
                 advice=(
                     f"stop it first: windlass interrupt {name}",
-                    f"do without it: windlass skip {name} {word}",
+                    f"continue without it: windlass skip {name} {word}",
                 ),
             )
         case _:
@@ -79,7 +79,7 @@ def check_skip(state: State, step: StepState) -> None:
     _check_execution(state, step)
     if step.status is StepStatus.COMPLETED:
         raise UsageError(
-            f"step {step.id} of {state.id} is completed: its result stays",
+            f"step {step.id} of {state.id} is completed and cannot be skipped",
             advice=(f"run it again in a new execution: windlass fork {state.id} --from {shlex.quote(step.id)}",),
         )
     if step.skip_by:
@@ -92,7 +92,7 @@ def check_skip(state: State, step: StepState) -> None:
 def _check_execution(state: State, step: StepState) -> None:
     if state.status in (ExecutionStatus.COMPLETED, ExecutionStatus.CANCELLED):
         raise UsageError(
-            f"execution {state.id} is {state.status} and stays so",
+            f"execution {state.id} is {state.status} and cannot be reopened",
             advice=(f"run parts of it again: windlass fork {state.id} --from {shlex.quote(step.spec.id)}",),
         )
     parent = step.parent

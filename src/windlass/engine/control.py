@@ -89,17 +89,17 @@ class Control:
                 answered = " (already answered)" if asked is not None and asked.allow is not None else ""
                 raise UsageError(
                     f"step {step} of {state.id} is not waiting for approval{answered}",
-                    advice=(f"see its status: windlass status {state.id}", "list what waits: windlass approvals"),
+                    advice=(f"see its status: windlass status {state.id}", "list open approvals: windlass approvals"),
                 )
             if self._clock.now() >= asked.expires_at:
                 raise UsageError(
-                    f"the time to answer step {step} of {state.id} is over: it counts as denied",
-                    advice=(f"to be asked again: windlass retry {state.id} {shlex.quote(step)}",),
+                    f"the approval of step {step} of {state.id} has expired: it counts as denied",
+                    advice=(f"ask again: windlass retry {state.id} {shlex.quote(step)}",),
                 )
             if digest is not None and digest != asked.digest:
                 raise UsageError(
-                    f"step {step} of {state.id} now asks for something else: look again",
-                    advice=("see what is asked now: windlass approvals",),
+                    f"step {step} of {state.id} now asks for something else: check it before you answer",
+                    advice=("see the open question: windlass approvals",),
                 )
             body = {"kind": "approve", "step": step, "digest": asked.digest, "allow": allow}
             await self._requests.answer(state, {**body, "by": by, "note": note})
@@ -245,7 +245,7 @@ class Control:
                 return await self._obey_here(state, ev.ControlRequested(self._clock.now(), kind, by, now, reason))
             state = await self._obeyed(state.id, within)
             if kind == "cancel" and state.status is ExecutionStatus.PAUSED:
-                raise Conflict(f"execution {state.id} paused before it read the request")
+                raise Conflict(f"execution {state.id} paused before the request was read")
             return state
 
         return await persist(ask)
@@ -281,8 +281,8 @@ async def take_back(
             raise _CannotTakeBack(f"step {step.id}: {error.failure.message}", error) from error
     if not changes:
         raise UsageError(
-            f"there is nothing of step {step.id} to take back: it changed no file with the file tools here",
-            advice=("what commands and other programs changed is not written down",),
+            f"step {step.id} has nothing to undo: it changed no file with the file tools here",
+            advice=("changes by commands and other programs are not recorded",),
         )
     return ev.StepUndone(now, step.id, by, changes)
 
@@ -290,14 +290,14 @@ async def take_back(
 def _refuse_untimely(state: State, step: StepState, driven: bool) -> None:
     if driven:
         raise UsageError(
-            f"execution {state.id} is running: nothing of it can be taken back now",
-            advice=(f"windlass pause {state.id}, or wait for its end",),
+            f"execution {state.id} is running: its steps cannot be undone now",
+            advice=(f"pause it first: windlass pause {state.id}",),
         )
     if step.undone:
-        raise UsageError(f"step {step.id} of {state.id} is undone already")
+        raise UsageError(f"step {step.id} of {state.id} is already undone")
     if not step.settled and not state.status.finished:
         raise UsageError(
-            f"step {step.id} is {step.status}: it can still go on, and would build on what is taken back",
+            f"step {step.id} is {step.status} and can still continue, so it cannot be undone yet",
             advice=(f"end the execution first: windlass cancel {state.id}",),
         )
 

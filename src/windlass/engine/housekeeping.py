@@ -74,7 +74,7 @@ class Housekeeping:
             self._observer.damaged.pop(head.id, None)
             return
         raise UsageError(
-            f"execution {head.id} is here already ({head.status})",
+            f"execution {head.id} already exists here ({head.status})",
             advice=(f"see its status: windlass status {head.id}",),
         )
 
@@ -114,9 +114,11 @@ class Housekeeping:
             try:
                 state = await self._observer.state(head.id)
                 if state.on_expiry == "cancel":
-                    await self._control.cancel(head.id, by="paused for too long")
+                    await self._control.cancel(head.id, by="pause_expiry")
             except WindlassError as error:  # the others are dealt with all the same
-                _log.warning("%s was paused for too long and cannot be dealt with: %s", head.id, error.message)
+                _log.warning(
+                    "%s reached its pause limit, and could not be cancelled or resumed: %s", head.id, error.message
+                )
             else:
                 dealt.append((head.id, state.on_expiry))
         return dealt

@@ -27,10 +27,10 @@ async def find_head(journal: Journal, name: str) -> Head:
         if len(found) == 1 or (found and found[0].id == wanted):
             return found[0]
         if found:
-            raise Ambiguous(f"{name!r} fits several executions:\n{_listed(found)}")
+            raise Ambiguous(f"{name!r} matches several executions:\n{_listed(found)}")
     recent = await journal.heads(limit=3)
     if not recent:
-        raise NotFound("there is no execution here yet", advice=("start one: windlass run PLAN",))
+        raise NotFound("no executions here yet", advice=("start one: windlass run PLAN",))
     raise NotFound(f"no execution has the id {name!r}; the newest are:\n{_listed(recent)}")
 
 

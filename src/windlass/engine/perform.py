@@ -263,7 +263,7 @@ def storable(value: Any, tool: str) -> Outcome:
         advice = ("return numbers, text, lists and dicts",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
     if len(encoded) > MAX_RESULT:
-        message = f"{tool} returned {len(encoded)} bytes; a step's output may have {MAX_RESULT}"
+        message = f"{tool} returned {len(encoded)} bytes; the limit for a step's output is {MAX_RESULT}"
         advice = ("write large results to a file and return its path",)
         return Outcome.failed(Failure(Category.LOGIC, message, advice=advice))
     if b"null" in encoded and (place := _not_finite(value)) is not None:  # JSON would make null of it

@@ -122,8 +122,8 @@ class Plans:
         if not found.missing or anyway:
             return [*found.missing, *found.doubtful]
         listed = "\n".join(f"  - {line}" for line in found.missing)
-        advice = (*found.advice, "see what is installed: windlass doctor", "start it all the same: --anyway")
-        raise UsageError(f"this plan cannot run here as it is, so nothing was started:\n{listed}", advice=advice)
+        advice = (*found.advice, "see what is installed: windlass doctor", "start it anyway: --anyway")
+        raise UsageError(f"this plan cannot run here, so nothing was started:\n{listed}", advice=advice)
 
 
 _ONE_COMMAND = re.compile(r"\s*([\w./+-]+)(?:[ \t](?:\{\{[^{}]*\}\}|[^;&|()\n{}])*)?\n?\Z")
@@ -196,7 +196,7 @@ def _runtime(plan: Plan, step: Step, runners: Mapping[str, Runner], policy: Poli
     other = next_in_family(named, ()) if allowed else None
     instead = _installed(runners, other) if other is not None else None
     if instead is not None and instead.ok:
-        return _Lack(f"{detail}; {other} takes over", health.advice, replaced=True)
+        return _Lack(f"{detail}; {other} is used instead", health.advice, replaced=True)
     return _Lack(detail, health.advice)
 
 

@@ -50,7 +50,7 @@ def difference(input: Any, workdir: str | Path, basis: Mapping[str, str] = _NO_B
         return None
     asked = next((mark for label, mark in basis.items() if label.startswith("file ")), None)
     if asked is not None and asked != (_mark(before) if before or _is_there(path, workdir) else ABSENT):
-        return f"{path} changed since this was asked: after an answer it is asked again, with the new difference\n"
+        return f"{path} changed since this question: after your answer you are asked again, with the new diff\n"
     after = _after(input, before)
     if after is None or after == before:
         return None
@@ -59,7 +59,11 @@ def difference(input: Any, workdir: str | Path, basis: Mapping[str, str] = _NO_B
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"{name} (now)", f"{name} (then)", n=3
     )
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)
-    return text if len(text) <= MAX_DIFF else f"{text[:MAX_DIFF]}\n… the difference goes on: {len(text):,} characters\n"
+    return (
+        text
+        if len(text) <= MAX_DIFF
+        else f"{text[:MAX_DIFF]}\n… the diff is cut off; it has {len(text):,} characters\n"
+    )
 
 
 def _mark(text: str) -> str:

@@ -52,7 +52,7 @@ async def persist(ask: Callable[[], Awaitable[T]]) -> T:
 def refusal_of(source: AttemptAbove) -> NotPermitted:
     """The error for an answer that a step tried to give."""
     return NotPermitted(
-        f"only a person can answer that, and this comes from inside {source}",
+        f"only a person can answer that, and this request comes from inside {source}",
         advice=("answer in a terminal or a browser of your own: windlass approvals",),
     )
 

@@ -178,9 +178,9 @@ class ResumeFindings:
         """Commands with which a person can get past them."""
         ways = []
         if self.changed:
-            ways.append(f"go on with the changes: windlass resume {execution} --accept-changes")
-            ways.append(f"go on with the plan as it was: windlass resume {execution} --keep-plan")
-        ways.append(f"start anew, keeping what is done: windlass fork {execution}")
+            ways.append(f"accept the changes: windlass resume {execution} --accept-changes")
+            ways.append(f"keep the plan as it was started: windlass resume {execution} --keep-plan")
+        ways.append(f"start a new execution, keeping completed steps: windlass fork {execution}")
         return ways
 
 
@@ -194,8 +194,8 @@ def examine(state: State, tools: Toolbox, workdir: str, environment: Mapping[str
     for name, step in wanted.items():
         if tools.get(name) is None:
             near = tools.nearest(name)
-            hint = f"; there is {near!r}" if near else ""
-            findings.tools.append(f"the tool {name!r} that step {step} needs is not there{hint}")
+            hint = f"; did you mean {near!r}?" if near else ""
+            findings.tools.append(f"step {step} needs the tool {name!r}, which does not exist here{hint}")
     return findings
 
 
@@ -205,10 +205,10 @@ def _examine_environment(state: State, now: Mapping[str, str], findings: ResumeF
     left = [step for step in state.steps.values() if not step.settled]
     begun = next((step.id for step in left if step.programs is not None), None)
     if "quickjs" in before and begun is not None:
-        change = f"QuickJS {before['quickjs']}, and here is {now['quickjs']}"
-        findings.changed.append(f"the program of step {begun} began on {change}: it may not come to the same calls")
+        change = f"QuickJS {before['quickjs']}, and this is {now['quickjs']}"
+        findings.changed.append(f"the program of step {begun} started on {change}: it may make other calls")
     if "python" in before and state.source.tools and left:
-        findings.changed.append(f"its Python tools ran on Python {before['python']}, and here is {now['python']}")
+        findings.changed.append(f"its Python tools ran on Python {before['python']}, and this is {now['python']}")
 
 
 def _examine_plan(state: State, findings: ResumeFindings) -> None:
@@ -220,7 +220,7 @@ def _examine_plan(state: State, findings: ResumeFindings) -> None:
     for path, digest in source.tools.items():
         now = file_digest(Path(path))
         if now is None:
-            findings.tools.append(f"the file of tools {path} is gone")
+            findings.tools.append(f"the tool file {path} is missing")
         elif now != digest:
             findings.changed.append(f"the tools in {path} have changed since")
 

@@ -27,13 +27,13 @@ def plan_of_tool(engine: Engine, name: str, arguments: Mapping[str, Any]) -> Pla
     tool = tool_named(engine, name)
     if name == AGENT:
         raise UsageError(
-            "an agent is not used like a tool: it has a role, a runtime and a budget",
+            "an agent cannot be run as a tool: it needs a role, a runtime and a budget",
             advice=("windlass run --task TEXT", "or engine_execute with `task`"),
         )
     try:
         if wrong := tool.validate(arguments):
             reasons = "\n".join(f"  {reason}" for reason in wrong)
-            advice = (f"what it takes: windlass tools show {name}",)
+            advice = (f"see its arguments: windlass tools show {name}",)
             raise UsageError(f"{name} cannot take these arguments:\n{reasons}", advice=advice)
         return _plan(name, {"id": CALL, "tool": name, "with": _literal(dict(arguments))})
     except RecursionError:

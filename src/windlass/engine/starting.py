@@ -132,7 +132,7 @@ class Starter:
         if not os.path.isdir(folder):
             raise UsageError(f"the working directory {folder} does not exist")
         if not _utf8(folder):
-            raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be kept")
+            raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be stored")
         created = ev.ExecutionCreated(
             self._clock.now(),
             id=id or new_id(),

@@ -92,7 +92,7 @@ def look_at(home: Path, env: Mapping[str, str] = os.environ) -> HomeJudgement:
         flaw = parents_flaw(real)
         return HomeJudgement(real, flaw, (_ELSEWHERE,) if flaw else ())
     except OSError as error:
-        return HomeJudgement(real, f"it cannot be looked at: {error.strerror}", (_ELSEWHERE,))
+        return HomeJudgement(real, f"it cannot be read: {error.strerror}", (_ELSEWHERE,))
     if not stat.S_ISDIR(found.st_mode):
         return HomeJudgement(real, "it is not a folder", (_ELSEWHERE,))
     if flaw := parents_flaw(real):
@@ -146,13 +146,13 @@ def _unproven(home: Path, env: Mapping[str, str]) -> str:
             # Another process may have made the home meanwhile. The proof is the first thing that it makes.
             proof = read_proof(home) if strange else None
             if proof is None:
-                return f"you did not make it, and it has {_listed(strange)} in it" if strange else ""
+                return f"you did not create it, and it contains {_listed(strange)}" if strange else ""
     except ValueError as error:
         return str(error)
     key = read_key(user_folder(env))
     if key is None:
-        return "it was made by somebody else, or on another machine: you have no key yet"
-    return "" if proof.holds(key) else "it was made by somebody else, or with another key than yours"
+        return "it was created by another user or on another machine: you have no key yet"
+    return "" if proof.holds(key) else "it was created by another user or with another key"
 
 
 def _strange_entries(home: Path) -> list[str]:
@@ -167,19 +167,19 @@ def _listed(names: list[str]) -> str:
 def _flawed(home: Path, entry: Path, flaw: str) -> HomeJudgement:
     """Modes can be set right by adopting; a link, or what belongs to somebody else, cannot."""
     if entry_flaw(entry) or os.lstat(entry).st_uid != os.geteuid():
-        return HomeJudgement(home, flaw, (f"look at it: ls -la {shlex.quote(str(home))}", _ELSEWHERE))
+        return HomeJudgement(home, flaw, (f"inspect it: ls -la {shlex.quote(str(home))}", _ELSEWHERE))
     return HomeJudgement(home, flaw, _adopt(home), adoptable=True)
 
 
 def _adopt(home: Path) -> tuple[str]:
-    return (f"see what is in it, and make it yours: windlass adopt {shlex.quote(str(home))}",)
+    return (f"review and adopt it: windlass adopt {shlex.quote(str(home))}",)
 
 
 def _warn(judgement: HomeJudgement) -> None:
     if judgement.home not in _passed_over:
         _passed_over.add(judgement.home)
         advice = f" ({judgement.advice[0]})" if judgement.advice else ""
-        log.warning("the home %s is passed over: %s%s", judgement.home, judgement.reason, advice)
+        log.warning("ignoring the home %s: %s%s", judgement.home, judgement.reason, advice)
 
 
 NOT_TAKEN_OVER = ("server.token", "mcp-tools.json", "gates.db", "gates.db-wal", "gates.db-shm")
@@ -189,7 +189,7 @@ def require_adoptable(home: Path) -> None:
     """Raise unless all that keeps a home from being used is a missing proof, or modes that can be set right."""
     for path in (home, *(home / name for name in STATE_NAMES)):
         if flaw := entry_flaw(path):
-            raise NotPermitted(f"the home {home} cannot be adopted: {flaw}", advice=(f"look at it: ls -la {home}",))
+            raise NotPermitted(f"the home {home} cannot be adopted: {flaw}", advice=(f"inspect it: ls -la {home}",))
 
 
 def adopt_home(home: Path, env: Mapping[str, str] = os.environ) -> None:

@@ -143,8 +143,8 @@ def check_database(db: sqlite3.Connection, path: Path, home: str) -> None:
         ids = []
     if ids != [home]:
         raise NotPermitted(
-            f"{path} was not made in this home: it has {'the id of another one' if ids else 'no id of a home'}",
-            advice=(f"look at it, and make it yours: windlass adopt {path.parent}",),
+            f"{path} was not created in this home: it has {'the id of another one' if ids else 'no id of a home'}",
+            advice=(f"review and adopt it: windlass adopt {path.parent}",),
         )
 
 
@@ -164,7 +164,7 @@ def read_key(folder: Path) -> bytes | None:
         return None
     except OSError as error:
         raise NotPermitted(
-            f"the key of your homes, {file}, cannot be read: {error.strerror}", advice=(f"look at it: ls -l {file}",)
+            f"the key of your homes, {file}, cannot be read: {error.strerror}", advice=(f"inspect it: ls -l {file}",)
         ) from error
     with os.fdopen(descriptor, "rb") as opened:
         found = os.fstat(descriptor)
@@ -172,18 +172,20 @@ def read_key(folder: Path) -> bytes | None:
     if found.st_uid != os.geteuid():
         flaw = f"belongs to another user (uid {found.st_uid})"
     elif found.st_mode & 0o077:
-        flaw = f"can be used by other users (mode {stat.S_IMODE(found.st_mode):04o}), so it proves nothing any more"
+        flaw = f"can be used by other users (mode {stat.S_IMODE(found.st_mode):04o}), so it can no longer be trusted"
     elif _KEY.fullmatch(text) is None:
-        flaw = "holds no key"
+        flaw = "contains no key"
     elif reason := folder_flaw(folder, os.stat(folder)):
         raise NotPermitted(
-            f"the key of your homes proves nothing: {reason}", advice=(f"correct it: chmod 700 {folder}",)
+            f"the key of your homes cannot be trusted: {reason}", advice=(f"fix it: chmod 700 {folder}",)
         )
     else:
         return bytes.fromhex(text.decode())
     raise NotPermitted(
         f"the key of your homes, {file}, {flaw}",
-        advice=(f"put the right one back, or remove it (rm {file}) and adopt each home anew: windlass adopt DIR",),
+        advice=(
+            f"restore the key from a backup, or remove it (rm {file}) and adopt each home again: windlass adopt DIR",
+        ),
     )
 
 
@@ -196,11 +198,11 @@ def make_key(folder: Path) -> bytes:
         write_whole(folder / "home.key", secrets.token_hex(32) + "\n")
     except OSError as error:
         raise NotPermitted(
-            f"the key of your homes cannot be made in {folder}: {error.strerror}",
+            f"the key of your homes cannot be created in {folder}: {error.strerror}",
             advice=("name a folder that you can write to: export XDG_CONFIG_HOME=DIR",),
         ) from error
     key = read_key(folder)
-    assert key is not None, "it was there a moment ago"
+    assert key is not None, "it was removed a moment ago"
     return key
 
 

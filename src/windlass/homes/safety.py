@@ -52,7 +52,7 @@ def parents_flaw(path: Path) -> str:
         except FileNotFoundError:
             continue  # it will be made, by us
         except OSError as error:
-            return f"{folder} cannot be looked at: {error.strerror}"
+            return f"{folder} cannot be read: {error.strerror}"
         flaw = _owner_flaw(folder, found, parent=True)
         if not flaw and not (found.st_mode & stat.S_ISVTX):
             flaw = _mode_flaw(folder, found)

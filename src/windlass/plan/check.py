@@ -174,7 +174,7 @@ class _Meaning:
             if name is not None and first.setdefault(name, index) != index:
                 line = self._report.line(("steps", first[name], "id"))
                 other = f"on line {line}" if line else f"at step {first[name] + 1} of the plan"
-                self._problem(index, f"this id is taken {other} already", ("id",))
+                self._problem(index, f"this id is already used {other}", ("id",))
 
     def _check_needs(self, index: int, step: Step, looked_at: Set[str]) -> None:
         waits = dict.fromkeys(sorted(looked_at))
@@ -184,12 +184,12 @@ class _Meaning:
         for field, position, need in named:
             where: Path = (field, position)
             if need == self._ids[index]:
-                self._problem(index, "it needs itself", where)
+                self._problem(index, "it depends on itself", where)
             elif need in self._known:
                 waits[need] = None
             elif self._all_ids_known:
                 hint = self._report.did_you_mean(need, self._known)
-                self._problem(index, f"it needs `{need}`, and there is no such step", where, hint)
+                self._problem(index, f"it needs `{need}`, which is not a step of this plan", where, hint)
         if (name := self._ids[index]) is not None:
             self._waits[name] = tuple(waits)
 
@@ -203,7 +203,7 @@ class _Meaning:
                 continue
             seen = references(text, expression=expression)
             if hint := self._minus_or_hyphen(text, seen):
-                self._problem(index, f"`{where}` reads a hyphen as a minus", path, hint)
+                self._problem(index, f"`{where}` has a hyphen that is read as a minus", path, hint)
                 continue
             for reference in sorted(seen, key=str):
                 if wrong_name := self._wrong_name(reference, index, step, path[0]):
@@ -228,7 +228,7 @@ class _Meaning:
             place = FilePosition(read.line, read.column)
             if read.name not in known and read.name + read.rest in known:
                 hint = f'write {read.root}["{read.name}{read.rest}"]'
-                self._problem(index, "`code` reads a hyphen as a minus", ("code",), hint, place)
+                self._problem(index, "`code` has a hyphen that is read as a minus", ("code",), hint, place)
             elif wrong_name := self._wrong_name(seen, index, step, "code"):
                 self._problem(index, f"`code` {wrong_name[0]}", ("code",), wrong_name[1], place)
         return others
@@ -247,33 +247,33 @@ class _Meaning:
         mean = self._report.did_you_mean
         match seen:
             case Reference("steps", str(name)) if name == self._ids[index]:
-                return f"looks at its own step, `steps.{name}`", ""
+                return f"refers to its own step, `steps.{name}`", ""
             case Reference("steps", str(name)) if name not in self._known:
                 if self._all_ids_known:
                     hint = mean(name, self._known, "steps.")
-                    return f"looks at `steps.{name}`, and there is no such step", hint
+                    return f"refers to `steps.{name}`, which is not a step of this plan", hint
             case Reference("steps", str(name), str(part)) if part not in _STEP_FIELDS:
                 hint = mean(part, _STEP_FIELDS, f"steps.{name}.")
                 hint = hint or f"did you mean `steps.{name}.output.{part}`?"
                 known = ", ".join(_STEP_FIELDS)
-                return f"looks at `steps.{name}.{part}`, but a step has only {known}", hint
+                return f"refers to `steps.{name}.{part}`, but a step has only {known}", hint
             case Reference("inputs", str(name)) if name not in _DICT_METHODS:
                 if self._inputs is not None and name not in self._inputs:
-                    hint = mean(name, self._inputs, "inputs.") or f"name it under `inputs`: {name}"
-                    return f"looks at `inputs.{name}`, and there is no such input", hint
+                    hint = mean(name, self._inputs, "inputs.") or f"add it under `inputs`: {name}"
+                    return f"refers to `inputs.{name}`, which is not an input of this plan", hint
             case Reference("item" | "index" as name):
                 if step.foreach is None and index not in self._flawed:
-                    return f"looks at `{name}`, which only a step with `foreach` has", ""
+                    return f"refers to `{name}`, which only a step with `foreach` has", ""
                 if field in ("when", "foreach"):
-                    return f"looks at `{name}`, but is decided before there are any items", ""
+                    return f"refers to `{name}`, but is evaluated before the items exist", ""
             case Reference("execution", str(name)) if name not in _EXECUTION_FIELDS:
                 known = ", ".join(_EXECUTION_FIELDS)
-                return f"looks at `execution.{name}`, but an execution has only {known}", ""
+                return f"refers to `execution.{name}`, but an execution has only {known}", ""
             case Reference("env"):
-                hint = "name an input for it, or read it in the shell as $NAME"
-                return "looks at `env`, and templates do not see the environment", hint
+                hint = "add an input for it, or read it in the shell as $NAME"
+                return "refers to `env`, but templates cannot read the environment", hint
             case Reference(root) if root not in _ROOTS and root not in _OF_JINJA:
-                return f"looks at `{root}`, which is not there", self._where_it_is(root)
+                return f"refers to `{root}`, which does not exist", self._where_it_is(root)
         return None
 
     def _where_it_is(self, root: str) -> str:
@@ -337,12 +337,12 @@ class _Meaning:
             if granted_tools((grant,), self._tool_names):
                 continue
             if is_pattern(grant):
-                message = f"{self._subject(index)}: no tool is called like `{_short(grant)}`"
+                message = f"{self._subject(index)}: no tool matches `{_short(grant)}`"
                 self._report.warning(message, ("steps", index, *path), "see `windlass tools`")
             else:
                 family = any(name.startswith(f"{grant}.") for name in self._tool_names)
                 hint = f"did you mean `{grant}.*`?" if family else self._report.did_you_mean(grant, self._tool_names)
-                self._problem(index, f"it grants `{_short(grant)}`, and there is no such tool", path, hint)
+                self._problem(index, f"it grants `{_short(grant)}`, which is not a tool", path, hint)
 
     def _check_quoting(self, index: int, step: Step) -> None:
         """Warn of values that a shell would read as its own language."""

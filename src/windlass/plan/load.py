@@ -120,7 +120,7 @@ def _encoded(text: str | bytes, file: str) -> bytes:
     try:
         return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError as error:
-        raise PlanInvalid([Problem("this text has half a character in it (a lone surrogate)", file)]) from error
+        raise PlanInvalid([Problem("this text has an invalid character (a lone surrogate)", file)]) from error
 
 
 def _bytes_of(path: Path, what: str) -> bytes:
@@ -134,8 +134,8 @@ def _bytes_of(path: Path, what: str) -> bytes:
         advice = [f"name one of the files in it: {', '.join(plans[:5])}"] if plans else []
         raise UsageError(f"{path} is a folder, not a {what} file", advice=advice) from None
     except PermissionError:
-        advice = [f"see who may read it: ls -l {path}"]
-        raise UsageError(f"the {what} file {path} may not be read", advice=advice) from None
+        advice = [f"check its permissions: ls -l {path}"]
+        raise UsageError(f"no permission to read the {what} file {path}", advice=advice) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the name
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"the {what} file {str(path)!r} cannot be read: {reason}") from None
@@ -210,7 +210,7 @@ def _fitting(name: str, given: Any, default: Any) -> Any:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError):
         hint = "an input is text, a number, true, false, null, or lists and mappings of these"
-        raise _NotAnInput(f"input {name}: {kind_of(value)} cannot be kept as JSON", hint) from None
+        raise _NotAnInput(f"input {name}: {kind_of(value)} cannot be stored as JSON", hint) from None
     return value
 
 

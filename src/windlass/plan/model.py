@@ -237,17 +237,17 @@ class Step(_Value):
         if self.code is not None and (wrong_source := source_problem(self.code)):
             raise ValueError(f"`code` {wrong_source}")
         if self.is_agent and not (self.prompt or "").strip():
-            raise ValueError("an agent needs a `prompt`: what is it to do?")
+            raise ValueError("an agent needs a `prompt` that describes its task")
         if self.is_agent and self.with_:
-            raise ValueError("`with` is for tools; an agent is told what to do in its `prompt`")
+            raise ValueError("`with` is for tools; describe the agent's task in its `prompt`")
         if not self.is_agent and (wrong := [name for name in OF_AGENTS if name in self.model_fields_set]):
-            raise ValueError(f"`{wrong[0]}` belongs to an agent, and this step has no `agent`")
+            raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
         commands = self.run is not None or self.tool == "shell"
         of_program = [] if self.is_code or self.tool is not None else OF_PROGRAMS
         if wrong := [
             name for name in of_program if name in self.model_fields_set and not (commands and name == "limits")
         ]:
-            raise ValueError(f"`{wrong[0]}` belongs to a program, and this step has no `code` (and no `tool`)")
+            raise ValueError(f"`{wrong[0]}` is for programs, and this step has no `code` (and no `tool`)")
         if self.limits is not None and (unfit := self._misfit(self.limits, commands)):
             raise ValueError(unfit)
         return self
@@ -257,16 +257,16 @@ class Step(_Value):
         told = limits.model_dump(exclude_none=True)
         if not commands:
             if "processes" in told:
-                return "`limits.processes`: a program has no processes; this belongs to a command"
+                return "`limits.processes`: a program has no processes; this is for commands"
             if "cpu_share" in told:
                 return "`limits.cpu_share`: only a command can be slowed down; a program has `limits.cpu`"
             return misfit(ProgramBounds, told)
         if "wall" in told:
-            return "`limits.wall` belongs to a program; of a command this is the step's `timeout`"
+            return "`limits.wall` is for programs; for a command use the step's `timeout`"
         if strange := sorted(told.keys() - OF_COMMANDS):
-            return f"`limits.{strange[0]}` belongs to a program, and this step has no `code` (and no `tool`)"
+            return f"`limits.{strange[0]}` is for programs, and this step has no `code` (and no `tool`)"
         if "limits" in self.with_:
-            return "`limits` stands twice: in the step and in its `with`"
+            return "`limits` is given twice: in the step and in its `with`"
         return misfit(CommandLimits, told)
 
     @property

@@ -54,7 +54,7 @@ def source_problem(source: str) -> str | None:
     size = len(source.encode("utf-8", "surrogatepass"))
     if size > MAX_SOURCE:
         most = MAX_SOURCE // 1024
-        return f"is {-(-size // 1024)} KiB long, and a program may have {most} KiB: hand data in with `with`"
+        return f"is {-(-size // 1024)} KiB long, and a program may have {most} KiB: pass data with `with`"
     return None
 
 

@@ -118,7 +118,7 @@ def _in_line(line: str) -> UnsafeValue | None:
         if value.form == "bare":
             return _unsafe(value, "the shell reads the value of {} as code", _ADD_QUOTE)
         if value.context:
-            return _unsafe(value, f"{{}} stands {value.context}, where `| quote` does not hold", _AS_ARGUMENT)
+            return _unsafe(value, f"{{}} is {value.context}, where `| quote` does not protect it", _AS_ARGUMENT)
     if not values:
         return None
     around = _Line(values[0], values[0] if _carries(commands, line) else None, frozenset(_written(commands)))

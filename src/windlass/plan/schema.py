@@ -185,7 +185,7 @@ class _Entry:
                 return self.say(f"a plan may have at most {MAX_STEPS:,} steps", self._path)
             case "string_pattern_mismatch":
                 hint = "use letters, digits, _ and -, beginning with a letter or _"
-                return self.say(f"{prefix}{found!r} cannot be a name", self._path, hint)
+                return self.say(f"{prefix}{found!r} is not a valid name", self._path, hint)
             case "string_too_short":
                 return self.say(f"{field} is empty", self._path)
             case "string_too_long":

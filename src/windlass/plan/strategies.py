@@ -98,10 +98,10 @@ def _task(entry: Any, number: int, file: str) -> dict[str, Any]:
     for key, value in entry.items():
         name = _KEYS.get(str(key), str(key))
         if name in told:
-            raise UsageError(f"{file}: task {entry.get('id', number)} says `{key}` twice, under two names")
+            raise UsageError(f"{file}: task {entry.get('id', number)} gives `{key}` twice, under two names")
         told[name] = value
     if not isinstance(told.get("prompt"), str) or not told["prompt"].strip():
-        raise UsageError(f"{file}: task {told.get('id', number)} has no `task`: what is to be done?")
+        raise UsageError(f"{file}: task {told.get('id', number)} has no `task`: describe it there")
     told.setdefault("id", f"task-{number}")
     return told
 
@@ -116,7 +116,7 @@ def plan_data(
 ) -> dict[str, Any]:
     """A plan, as a file would say it: it passes the same checks."""
     if strategy is not Strategy.PARALLEL and len(tasks) > 1:
-        raise UsageError(f"strategy {strategy} takes one task, and there are {len(tasks)}: use parallel")
+        raise UsageError(f"strategy {strategy} takes one task, but there are {len(tasks)}: use parallel")
     if strategy is Strategy.PARALLEL:
         steps = [_step(task, task["id"], task.get("agent") or role) for task in tasks]
         return _plan(name or "tasks", {str(task["id"]): task["prompt"] for task in tasks}, steps)

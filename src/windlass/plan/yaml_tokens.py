@@ -41,15 +41,15 @@ _FORBIDDEN = re.compile(  # what YAML itself does not allow
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
 _JSON_TOKEN = re.compile(r'\n|[{}\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s{}\[\]:,"]+')
-UNQUOTED_TEMPLATE = "a value that begins with {{ must stand in quotes"
+UNQUOTED_TEMPLATE = "a value that begins with {{ must be in quotes"
 _BLOCK_INDENT = re.compile(r"(?:[ ]*+\r?\n)*+([ ]*+)")
 _SYNTAX_HINTS = (
-    ("mapping values are not allowed", "text that holds `: ` must stand in quotes"),
+    ("mapping values are not allowed", "text with `: ` in it must be in quotes"),
     ("cannot start any token", "indent with spaces; text that begins with @, ` or % needs quotes"),
-    ("scanning an alias", "text that begins with * must stand in quotes"),
-    ("scanning an anchor", "text that begins with & must stand in quotes"),
-    ("end of stream", "what opens here is never closed"),
-    ("parsing a flow", "what opens here is never closed"),
+    ("scanning an alias", "text that begins with * must be in quotes"),
+    ("scanning an anchor", "text that begins with & must be in quotes"),
+    ("end of stream", "this bracket or quote is never closed"),
+    ("parsing a flow", "this bracket or quote is never closed"),
     ("parsing a block", "compare the indentation of this line with the lines around it"),
 )
 
@@ -87,7 +87,7 @@ class YamlToken(NamedTuple):
 def yaml_tokens(text: str, complaints: Complaints) -> Iterator[YamlToken]:
     if forbidden := _FORBIDDEN.search(text):
         place = _place_at(text, forbidden.start())
-        complaints.refuse(f"the character {forbidden[0]!r} may not stand in YAML", place)
+        complaints.refuse(f"the character {forbidden[0]!r} is not allowed in YAML", place)
     documents = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
@@ -155,7 +155,7 @@ def _whole(text: str, complaints: Complaints, place: FilePosition) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        complaints.complain("an escape here names half of a character (a lone surrogate)", place)
+        complaints.complain("this escape is not a valid character (a lone surrogate)", place)
         return "?"
     return text
 

@@ -169,8 +169,8 @@ class _Builder:
     def _named(self, token: YamlToken) -> _Anchored:
         named = self._anchors.get(token.value)
         if named is None:
-            hint = f"nothing above is marked &{token.value}; text that begins with * needs quotes"
-            self.complain(f"the alias *{token.value} names nothing", token.place, hint=hint)
+            hint = f"there is no anchor &{token.value} above; text that begins with * needs quotes"
+            self.complain(f"the alias *{token.value} has no anchor", token.place, hint=hint)
             return _Anchored(f"*{token.value}", 1, 0)
         if len(self._stack) + named.height > MAX_DEPTH:
             self.refuse(f"nested deeper than {MAX_DEPTH} levels by *{token.value}", token.place)
@@ -213,7 +213,7 @@ class _Builder:
         top.merges = top.merges or token.kind == "<<"
         first = top.lines.setdefault(key, token.place.line)
         if key in top.items:
-            self.complain(f"the key `{short(key)}` stands on line {first} already", token.place)
+            self.complain(f"the key `{short(key)}` is already on line {first}", token.place)
         return key
 
     def _merged(self, done: _Open) -> dict[str, Any]:

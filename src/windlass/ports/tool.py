@@ -309,7 +309,7 @@ async def health_of(tool: Tool) -> Health | None:
     try:
         return await tool.health()
     except Exception as error:  # the tool may be anybody's
-        return Health(False, f"its health cannot be told: {error}")
+        return Health(False, f"the health check failed: {error}")
 
 
 class ToolLike(Protocol):

@@ -56,7 +56,7 @@ def _misfits(ready: _Ready, value: Any) -> list[str]:
             value = json.loads(json.dumps(value, default=dict))
             shape = Shape(value)
     except NotPlain as error:
-        return _trimmed([f"the value cannot be used: {error}"])
+        return _trimmed([f"the value cannot be checked: {error}"])
     token = work_budget.set(WorkBudget(shape))
     found: list[str] = []
     try:

@@ -39,7 +39,7 @@ def faults(schema: dict[str, Any]) -> list[str]:
     wrong = next(checker(checker.META_SCHEMA).iter_errors(schema), None)
     if wrong is not None:
         place = "/".join(map(str, wrong.absolute_path)) or "its top"
-        return [f"it is not a valid JSON Schema (draft 2020-12): {found(wrong.instance)} cannot stand at {place}"]
+        return [f"it is not a valid JSON Schema (draft 2020-12): {found(wrong.instance)} is not allowed at {place}"]
     places = dict(_places(schema, ()))
     return [*_refused(places), *_patterns(places), *_refs(places)]
 
@@ -119,10 +119,10 @@ def _refs(places: dict[_Place, Any]) -> Iterator[str]:
         target = _target(ref)
         if target is None:
             sound = False
-            yield f"the $ref {ref[:80]!r} leads out of the schema; only `#/…` is followed"
+            yield f"the $ref {ref[:80]!r} points outside the schema; only `#/…` is supported"
         elif target not in places:
             sound = False
-            yield f"the $ref {ref[:80]!r} leads to where there is no schema"
+            yield f"the $ref {ref[:80]!r} points to no schema"
         else:
             steps.setdefault(place, set()).add(target)
     if sound:
@@ -130,7 +130,7 @@ def _refs(places: dict[_Place, Any]) -> Iterator[str]:
             graphlib.TopologicalSorter(steps).prepare()
         except graphlib.CycleError as error:
             way = " → ".join("#" + "".join(f"/{part}" for part in place) for place in error.args[1])
-            yield f"its refs go round in a circle without end: {way[:200]}"
+            yield f"its $refs form an endless loop: {way[:200]}"
 
 
 def _target(ref: str) -> _Place | None:

@@ -202,7 +202,7 @@ class _Translation:
         else:
             least, most = _REPEATS[token[0]]
         if most is not None and most < least:
-            raise BadPattern(f"`{token[0]}` has its numbers the wrong way round")
+            raise BadPattern(f"`{token[0]}` has a minimum above its maximum")
         if self._pattern.startswith("?", self._at):
             self._at += 1  # as few as possible or as many: it is found or it is not
         more = f"{part}*" if most is None else _times(part, "0,", most - least)

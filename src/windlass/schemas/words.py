@@ -30,8 +30,8 @@ _SENTENCES = {
     "minProperties": "must have at least {0} names",
     "maxProperties": "must have at most {0} names",
     "uniqueItems": "must not have the same entry twice",
-    "contains": "lacks an entry that it must have",
-    "minContains": "lacks an entry that it must have",
+    "contains": "lacks a required entry",
+    "minContains": "lacks a required entry",
     "maxContains": "has too many entries of a kind",
     "pattern": "must look like {0}",
 }
@@ -59,7 +59,7 @@ def in_words(error: Any, nested: int = 0) -> Iterator[str]:
         case "anyOf" | "oneOf":
             yield from _branches(error, where, nested)
         case "dependentRequired":
-            yield f"{where}{error.message!r} is missing, which goes with what is there"
+            yield f"{where}{error.message!r} is missing, which the other entries require"
         case _ if rule in _SENTENCES:
             yield f"{where}{_SENTENCES[rule].format(_brief(value))}, found {found(error.instance)}"
         case _:
@@ -72,7 +72,7 @@ def _branches(error: Any, where: str, nested: int) -> Iterator[str]:
     for inner in error.context:
         branches.setdefault(inner.schema_path[0], []).append(inner)
     if not branches:
-        yield f"{where}fits more than one of the forms that it can have, found {found(error.instance)}"
+        yield f"{where}matches more than one of the allowed forms, found {found(error.instance)}"
         return
     meant: list[list[Any]] = []
     kinds: list[str] = []
@@ -90,7 +90,7 @@ def _branches(error: Any, where: str, nested: int) -> Iterator[str]:
     else:
         each = [] if nested else [next(in_words(inner[0], nested + 1)) for inner in meant[:3]]
         closer = f" ({'; or '.join(each)})" if each else ""
-        yield f"{where}fits none of the {len(branches)} forms that it can have{closer}"
+        yield f"{where}matches none of the {len(branches)} allowed forms{closer}"
 
 
 def hint(name: str, known: Iterable[str]) -> str:

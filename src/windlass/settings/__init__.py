@@ -109,7 +109,7 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
     user_file, project_file = user_folder(env) / "config.toml", home / "config.toml"
     user, project = _read(user_file, problems), _read(project_file, problems)
     for key in sorted(USER_ONLY & project.keys()):
-        problems.append(f"{project_file}: `{key}` may only stand in the user's own settings")
+        problems.append(f"{project_file}: `{key}` is allowed only in your own settings, not in a project's")
     own, theirs = _checked(user, f"{user_file}: ", problems), _checked(project, f"{project_file}: ", problems)
     if own is not None and theirs is not None:
         project = stricter(own, theirs, project)
@@ -119,7 +119,7 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
     settings = _checked({**user, **project, **told}, origin, problems)
     if problems:
         text = "\n".join(f"  {problem}" for problem in problems)
-        raise UsageError(f"the settings have problems:\n{text}")
+        raise UsageError(f"invalid settings:\n{text}")
     assert settings is not None
     return settings
 

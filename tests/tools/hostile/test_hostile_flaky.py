@@ -117,7 +117,7 @@ async def test_c4_what_status_and_the_api_call_open_is_not_used_and_the_waiting_
         book.keep_breaker("flaky", msgspec.structs.replace(opened, until=opened.until + 3600))  # looking takes a while
         plain, listed = windlass("status", running.id).out, windlass("status").out
         for told in (plain, listed, windlass("tools", "check", code=1).out):
-            assert "! flaky: open, tried again at " in told
+            assert "! flaky: open, next probe at " in told
             assert "; the last failure: no \\u001b[2Janswer" in told, "and it cannot clear the screen"
         assert "flaky: circuit open after 5 failures" in plain, "the step itself says what it waits for"
         step = windlass("status", running.id, "--json").json

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MB = 1024 * 1024
 ONCE = {"max": 0}
-CUT = "more than 4 MiB were shown: what comes now is not kept"
+CUT = "more than 4 MiB of output: the rest is not stored"
 RAW_SERVER = Path(__file__).parents[1] / "mcp" / "raw_server.py"
 
 

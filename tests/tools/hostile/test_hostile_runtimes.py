@@ -35,7 +35,7 @@ async def test_c4_a_runtime_that_fails_again_and_again_is_left_alone_and_the_oth
     told = [event for event in project.events(running.id) if isinstance(event, ev.RuntimeFellBack)]
     assert len(told) == 2
     assert "circuit open after 5 failures (last: overloaded)" in told[0].because
-    assert "! runtime claude-code: open, tried again at " in windlass("status").out
+    assert "! runtime claude-code: open, next probe at " in windlass("status").out
     breakers = server.api.get("/api/health").json["breakers"]
     assert (breakers["runtime claude-code"]["circuit"], list(breakers)) == ("open", ["runtime claude-code"])
     assert windlass("tools", "check", "--json", code=1).json["breakers"] == breakers

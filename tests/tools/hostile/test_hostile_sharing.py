@@ -48,4 +48,4 @@ async def test_c8_two_processes_share_the_rate_of_a_tool(project: Project) -> No
     async with other(project) as one, other(project) as two:
         told = [await (one, two)[number % 2].use("fine") for number in range(6)]
     assert [use["output"] for use in told[:4]] == ["fine"] * 4
-    assert all("may be used 4/86400s; the next turn is in" in use["error"] for use in told[4:])
+    assert all("is limited to 4/86400s; retry in" in use["error"] for use in told[4:])

@@ -297,4 +297,4 @@ async def test_h1_more_questions_than_the_rate_allows_wait(project: Project) -> 
             first, second = (await (await engine.start(Plan(steps=steps))).result())["steps"]
         assert len({query(asked)["q"] for asked in server.asked}) == 1
     assert (first["status"], second["status"]) == ("completed", "failed")
-    assert (second["error"]["category"], "the next turn" in second["error"]["message"]) == ("transient", True)
+    assert (second["error"]["category"], "retry in" in second["error"]["message"]) == ("transient", True)

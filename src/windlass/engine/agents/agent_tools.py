@@ -93,7 +93,7 @@ class AgentTools:
         allowed = verdict(self._permissions, name, arguments)
         if allowed is None or (allowed and question):
             return Permit.of(await self._contact.ask(name, dict(arguments), use=use, question=question))
-        return Permit(None if allowed else "its role or the settings deny it")
+        return Permit(None if allowed else "denied by its role or the settings")
 
     def _only_looks(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Nothing comes of it by itself; a program's calls are asked about one by one."""

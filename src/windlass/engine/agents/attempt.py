@@ -82,7 +82,7 @@ class AgentAttempt:
         result, host = await self._turn(runner, role, model, reservation, session, notes)
         if result.metadata.get("session_lost"):
             self._tell_session(runner.name, None)
-            lost = [*notes, "the earlier conversation is lost: it begins anew"]
+            lost = [*notes, "the earlier conversation is lost: starting a new one"]
             result, host = await self._turn(runner, role, model, reservation, None, lost)
         for adjustment in result.adjustments:
             host.note(adjustment)
@@ -304,7 +304,7 @@ class AgentAttempt:
             raise host.held
         failure = result.failure
         if failure is None:
-            failure = Failure(Category.TRANSIENT, f"{runtime} ended its turn before it was done", elsewhere=True)
+            failure = Failure(Category.TRANSIENT, f"{runtime} stopped before the task was done", elsewhere=True)
         if result.metadata.get("budget") and (held := reservation.run_out(failure.message)) is not None:
             raise held
         if _comes_back(failure.resets_at, self._deps.clock.now()):

@@ -102,7 +102,7 @@ class EngineHost:
     async def ask(self, tool: str, input: Any) -> Answer:
         allowed = verdict(self._permissions, tool, input)
         if allowed is not None:
-            return Answer(allowed, "" if allowed else "its role or the settings deny it")
+            return Answer(allowed, "" if allowed else "denied by its role or the settings")
         answer = await self._contact.ask(tool, input)
         return Answer(answer.allow, answer.note)
 

@@ -142,9 +142,9 @@ class BudgetReservation:
     def _no_price(self, scopes: Sequence[Scope]) -> None:
         """Refuse a limit in dollars for a model of unknown price, or warn and go on: it cannot be held."""
         model = self.used.model or self.charge.model or "the model"
-        text = f"no price is known for {model}, so the limit of {_of(scopes[0], 'usd')} cannot be held"
+        text = f"no price is known for {model}, so the limit of {_of(scopes[0], 'usd')} cannot be enforced"
         if self._proceeds:
-            self._warn(f"{text}; it goes on, uncounted in dollars")
+            self._warn(f"{text}; continuing without counting its dollars")
             return
         name = model.rpartition("/")[2].rpartition(":")[2]
         advice = [
@@ -311,9 +311,9 @@ class BudgetReservation:
         return Held("budget", text, scope=refusal.scope, needed=needed, unit=refusal.unit)
 
     def _warn_of(self, refusal: ReservationRefused) -> None:
-        said = "it was started with" if self.contact.state.on_overrun else "the settings say"
+        said = "it was started to do" if self.contact.state.on_overrun else "the settings say"
         spent = refusal.spent + _in(self._spent, refusal.unit)
-        self._warn(f"{_reached(refusal, spent)}; it goes on, as {said}")
+        self._warn(f"{_reached(refusal, spent)}; continuing, as {said}")
 
     def _warn(self, message: str) -> None:
         if not self.warned:
@@ -340,7 +340,7 @@ class BudgetReservation:
             if limit is None or amount - limit < LEAST[unit]:
                 continue
             over = f"{shown(amount, unit)} spent, {shown(amount - limit, unit)} over"
-            message = f"the limit of {_of(scope, unit)} is passed: {over}"
+            message = f"the limit of {_of(scope, unit)} is exceeded: {over}"
             event = ev.BudgetWarned(
                 self.clock.now(), self.charge.step, message, scope.name, unit, limit, round(amount, 9)
             )
@@ -373,7 +373,7 @@ def _of(scope: Scope, unit: str) -> str:
 
 
 def _reached(refusal: ReservationRefused, spent: float) -> str:
-    word = "is passed" if spent - refusal.limit >= LEAST[refusal.unit] else "is reached"
+    word = "is exceeded" if spent - refusal.limit >= LEAST[refusal.unit] else "is reached"
     limit = f"{shown(refusal.limit, refusal.unit)} for {_FOR[refusal.scope]}"
     return f"the limit of {limit} {word} ({shown(spent, refusal.unit)} spent)"
 

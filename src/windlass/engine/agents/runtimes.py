@@ -144,7 +144,7 @@ async def choose(
     if instead is None and given_up:
         raise _nobody(f"{named} could not take over: {health.detail}", health)
     if instead is None:
-        why = "it has nothing to fall back to" if fallback else "falling back is switched off"
+        why = "it has no fallback" if fallback else "fallback is disabled"
         raise _nobody(f"{named} cannot be used: {health.detail}; {why}", health)
     second = await _health(instead, account(instead))
     if not second.ok:

@@ -133,7 +133,7 @@ class AgentTool(Tool):
             if here and _numbers(here) < _numbers(agent.session_version):
                 wrote = f"{agent.session_runtime} {agent.session_version}"
                 found.append(
-                    f"{wrote} wrote the conversation of step {step.id}, and here is {here}: it may not read it"
+                    f"the conversation of step {step.id} was written by {wrote}, which {here} may be unable to read"
                 )
         return found
 
@@ -144,7 +144,7 @@ class AgentTool(Tool):
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
         if call.contact is None:
-            raise ToolError("an agent needs an execution to work for", category=Category.LOGIC)
+            raise ToolError("an agent runs only inside an execution", category=Category.LOGIC)
         return await AgentAttempt(self, arguments, call, call.contact).perform()
 
 

@@ -111,17 +111,19 @@ class Tree:
     def computed(self, seconds: float) -> None:
         self.cpu += seconds
         if self.cpu > self.limits.cpu:
-            raise ProgramError("cpu", f"it computed for longer than {self.limits.cpu:g} s, with what it called")
+            raise ProgramError(
+                "cpu", f"it used more than {self.limits.cpu:g} s of CPU time, with the programs it called"
+            )
 
     def called(self) -> None:
         self.calls += 1
         if self.calls > self.limits.calls:
-            raise ProgramError("calls", f"more than {self.limits.calls} calls, with those of what it called")
+            raise ProgramError("calls", f"more than {self.limits.calls} calls, with those of the programs it called")
 
     def logged(self, text: str) -> None:
         self.log += len(text)
         if self.log > self.limits.log:
-            raise ProgramError("log", f"more than {self.limits.log} bytes logged, with what it called")
+            raise ProgramError("log", f"more than {self.limits.log} bytes logged, with the programs it called")
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:

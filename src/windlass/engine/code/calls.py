@@ -154,7 +154,7 @@ class Calls:
         if outcome.failure is not None:
             raise _CallRefused(outcome.failure)
         if wrong := self._promised(tool)(outcome.value):
-            raise _refused(Category.LOGIC, f"{asked.tool} returned what it does not promise: {wrong[0]}")
+            raise _refused(Category.LOGIC, f"{asked.tool} returned a result that does not match its schema: {wrong[0]}")
         return outcome.value
 
     def _promised(self, tool: Tool) -> Callable[[Any], list[str]]:

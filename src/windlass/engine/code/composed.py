@@ -61,7 +61,7 @@ class Composed(Tool):
 
     async def _run(self, arguments: Mapping[str, Any], call: Call) -> Any:
         if call.contact is None:
-            raise ToolError("a composed tool needs an execution to work for", category=Category.LOGIC)
+            raise ToolError("a composed tool runs only inside an execution", category=Category.LOGIC)
         spec = call.contact.step.spec
         origin = (
             call.origin
@@ -87,7 +87,7 @@ class Composed(Tool):
         from windlass.schemas import misfits
 
         if wrong := misfits(self.returns, value):
-            message = f"{self.name} returned what does not fit its `returns`: {'; '.join(wrong)}"
+            message = f"{self.name} returned a result that does not match its `returns` schema: {'; '.join(wrong)}"
             raise ToolError.of(Failure(Category.LOGIC, message, kind="marshal"))
         return value
 

@@ -25,21 +25,21 @@ _CATEGORIES: dict[Trouble, Category] = {
     "lost": Category.TRANSIENT,
 }
 _ADVICE: dict[Trouble, str] = {
-    "syntax": "correct the program; it is the body of an async JavaScript function",
-    "thrown": "catch what may go wrong with try … catch, or correct the program",
-    "unhandled": "await every call, and catch what may go wrong",
-    "stalled": "return a value, or await only what can come: results of tools",
-    "memory": "let it hold less at a time, or raise limits.memory of the step",
+    "syntax": "fix the program: it must be the body of an async JavaScript function",
+    "thrown": "handle the error with try … catch, or fix the program",
+    "unhandled": "await every call, and handle its errors",
+    "stalled": "return a value, and await only the results of tools",
+    "memory": "use less memory, or raise limits.memory of the step",
     "stack": "use a loop instead of recursion",
-    "cpu": "let it compute less, leave the work to a tool, or raise limits.cpu of the step",
+    "cpu": "compute less, move the work into a tool, or raise limits.cpu of the step",
     "wall": "call slower tools from steps of their own, or raise limits.wall of the step",
     "calls": "make fewer calls, or raise limits.calls of the step",
     "output": "write large results to a file and return its path, or raise limits.output of the step",
     "log": "log less, or raise limits.log of the step",
-    "depth": "let composed tools call fewer others",
+    "depth": "nest fewer composed tools",
     "marshal": "return plain data: text, numbers, true, false, null, lists and objects",
-    "lost": "windlass doctor tells whether the sandbox works here",
-    "diverged": "fork the execution from this step, so that it begins anew",
+    "lost": "check the sandbox: windlass doctor",
+    "diverged": "run this step from its start in a new execution: windlass fork ID --from STEP",
 }
 _NOT_THE_SAME_AGAIN = frozenset({"wall", "lost", "thrown", "unhandled"})
 """Ways to end that a replay from the start may avoid."""

@@ -59,7 +59,7 @@ async def run_program(
 ) -> Any:
     """The program's result. Raises ToolError on a failure."""
     if call.contact is None:
-        raise ToolError("a program needs an execution to work for")
+        raise ToolError("a program runs only inside an execution")
     if origin.tree is not None:
         return await _Running(desk, call, call.contact, origin, origin.tree, source, data, grants).perform()
     wall = asyncio.timeout(limits.wall)
@@ -70,7 +70,7 @@ async def run_program(
     except TimeoutError:
         if not wall.expired():
             raise
-        error = ProgramError("wall", f"it was not done after {limits.wall:g} s")
+        error = ProgramError("wall", f"it was not finished after {limits.wall:g} s")
         raise ToolError.of(failure_of(error)) from None
 
 
@@ -190,7 +190,7 @@ class _Running:
             return found
         if _same(before, asked):
             return before
-        told = f"call {asked.number} is {asked.tool} now, and was {before.tool} with other arguments before"
+        told = f"call {asked.number} is now {asked.tool}, but was {before.tool} with other arguments in the earlier run"
         raise ProgramError("diverged", told)
 
     async def _fly(self, calls: Calls, asked: GuestCall, before: CallRecord | None) -> None:

@@ -61,7 +61,7 @@ MOST = 50
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "query": {"type": "string", "description": "Words of what the tool is to do, or a part of its name."},
+        "query": {"type": "string", "description": "Words that describe the tool, or part of its name."},
         "limit": {"type": "integer", "minimum": 1, "maximum": MOST},
     },
     "required": ["query"],
@@ -92,6 +92,6 @@ def _there(call: Call) -> list[Tool]:
         caller = call.origin.caller
         return [tool for name in call.origin.names() if (tool := caller.tool(name)) is not None]
     if call.contact is None:
-        raise ToolError("a search needs an execution to search for", category=Category.LOGIC)
+        raise ToolError("a search runs only inside an execution", category=Category.LOGIC)
     box = call.contact.tools
     return [tool for name in callable_names(box.names()) if (tool := box.get(name)) is not None]

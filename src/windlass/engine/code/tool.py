@@ -29,7 +29,7 @@ _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "source": {"type": "string", "description": "The body of an async JavaScript function."},
-        "args": {"description": "What the program sees as `args`."},
+        "args": {"description": "Values that the program reads as `args`."},
         "grants": {
             "type": "array",
             "items": {"type": "string"},
@@ -91,7 +91,7 @@ class CodeTool(Tool):
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         contact = call.contact
         if contact is None:
-            raise ToolError("a program needs an execution to work for", category=Category.LOGIC)
+            raise ToolError("a program runs only inside an execution", category=Category.LOGIC)
         ours = call.origin if isinstance(call.origin, ProgramOrigin) else None
         limits = limits_of(arguments.get("limits"))
         data: dict[str, Any] = {"args": arguments.get("args", {})}

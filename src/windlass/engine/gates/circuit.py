@@ -84,7 +84,7 @@ class CircuitOfUse:
             value = await use
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if limit is not None and limit.expired():
-                self.failed(Failure(Category.RESOURCE, "it was not done when the time of its step was over"))
+                self.failed(Failure(Category.RESOURCE, "its step timed out before it finished"))
             elif cancelled() or isinstance(error, asyncio.CancelledError):
                 self.called_off()
             else:

@@ -71,7 +71,7 @@ class Gates:
                 if substitute is None or not _foreseen(substitute, call):
                     raise
                 why = classify(error).message
-                _say(call, f"{tool.name} cannot be used ({why}): {substitute.name} takes its place")
+                _say(call, f"{tool.name} cannot be used ({why}): using {substitute.name} instead")
                 tried.append(tool.name)
                 tool = substitute
 
@@ -139,7 +139,7 @@ class Gates:
         while (wait := self.book.take(name, rate, self.clock.now())) > 0:
             if wait > PATIENCE:
                 raise NotBegun(
-                    f"{name} may be used {rate}; the next turn is in {wait:.0f} s",
+                    f"{name} is limited to {rate}; retry in {wait:.0f} s",
                     category=Category.TRANSIENT,
                     retry_after=wait,
                 )
@@ -188,7 +188,7 @@ async def _in_time(use: Awaitable[Any], name: str, seconds: float | None) -> Any
 async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
     """A use that a limit can stop, even if it does not want to."""
     use = tool.execute(arguments, call)
-    gone = f"{tool.name} does not end though it was told to: it is left behind, and may still do something"
+    gone = f"{tool.name} did not stop when cancelled: the engine no longer waits for it, and it may still be running"
     return await to_its_end(use, call.grace, lambda: _say(call, gone))
 
 

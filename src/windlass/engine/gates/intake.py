@@ -73,7 +73,7 @@ class Admission:
         self._held += 1
         try:
             if self._waiting or self._taken >= self._most:
-                say("note", f"waits for its turn: {self._most} attempts are under way (load.attempts)\n")
+                say("note", f"waiting for a slot: {self._most} attempts are running (load.attempts)\n")
                 await self._turn()
             else:
                 self._taken += 1
@@ -100,7 +100,7 @@ class Admission:
         """Counts of running and waiting attempts in this process, and the reasons that hold new ones back."""
         against = []
         if self._waiting:
-            against.append(f"{self._most} attempts are under way (load.attempts)")
+            against.append(f"{self._most} attempts are running (load.attempts)")
         if self._waiting_for_home:
             against.append(self._full_home())
         if self._lack_of_memory():
@@ -150,9 +150,9 @@ class Admission:
 
     def _lacking(self, lack: str) -> str:
         if lack == "memory" or self._disk_left is None:
-            return f"waits for memory: {self._little_memory()}\n"
+            return f"waiting for memory: {self._little_memory()}\n"
         told = self._little_disk(self._disk_left)
-        return f"waits for disk space: {told} (load.disk_floor); remove old executions: windlass clean\n"
+        return f"waiting for disk space: {told} (load.disk_floor); remove old executions: windlass clean\n"
 
     async def _place_in_the_home(self, say: Callable[[str, str], None]) -> None:
         """Until there is room among the attempts of all processes of the home."""
@@ -160,7 +160,7 @@ class Admission:
         if most is None or self._home is None:
             return
         if (place := take_place(self._home / "places", "attempts", most)) is None:
-            say("note", f"waits for its turn: {self._full_home()}\n")
+            say("note", f"waiting for a slot: {self._full_home()}\n")
             self._waiting_for_home += 1
             try:
                 place = await wait_for_place(self._home / "places", "attempts", most)
@@ -187,7 +187,7 @@ class Admission:
         return left if left < self._settings.disk_floor else None
 
     def _full_home(self) -> str:
-        return f"{self._settings.home} attempts are under way in this home (load.home)"
+        return f"{self._settings.home} attempts are running in this home (load.home)"
 
     def _little_memory(self) -> str:
         return f"less than {self._settings.memory_floor >> 20} MiB are free (load.memory_floor)"

@@ -35,4 +35,4 @@ class OutputCap:
         self._left -= len(text) + EACH
         self.say(stream, text[:room])
         if self._left <= 0:
-            self.say("note", f"more than {MOST_SHOWN >> 20} MiB were shown: what comes now is not kept\n")
+            self.say("note", f"more than {MOST_SHOWN >> 20} MiB of output: the rest is not stored\n")

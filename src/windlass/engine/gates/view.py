@@ -41,9 +41,9 @@ def told_line(name: str, told: dict[str, Any]) -> str:
     """One of them in a line."""
     match told["circuit"]:
         case Circuit.OPEN:
-            until = f", tried again at {told['until']}"
+            until = f", next probe at {told['until']}"
         case Circuit.HALF_OPEN:
-            until = ", the next use tries it" if not told["probing"] else ", it is being tried"
+            until = ", the next use probes it" if not told["probing"] else ", a probe is running"
         case _:
             until = f", {told['failures']} failures in a row"
     return f"{name}: {told['circuit']}{until}; the last failure: {told['because']}"

@@ -39,7 +39,7 @@ class ProgramTools:
         self,
         ctx: Context[Any, Any],
         source: Annotated[str, Field(description="The body of an async JavaScript function.")],
-        args: Annotated[dict[str, Any] | None, Field(description="What the program sees as `args`.")] = None,
+        args: Annotated[dict[str, Any] | None, Field(description="Values that the program reads as `args`.")] = None,
         grants: Annotated[
             list[str] | None,
             Field(description="The only tools that it may call; names and patterns like files.*; all if unset."),
