@@ -190,5 +190,5 @@ def _left(state: State) -> list[dict[str, Any]]:
             told = step.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
             text = json.dumps(told, ensure_ascii=False)
             cut = f"… ({len(text) - LONGEST} characters more)" if len(text) > LONGEST else ""
-            left.append({"next": step.unmet == 0, "text": text[:LONGEST] + cut})
+            left.append({"next": state.may_start(step), "text": text[:LONGEST] + cut})
     return left

@@ -134,13 +134,13 @@ def _reset_item(state: StateData, item: StepState) -> None:
 def _count_needs(state: StateData, step: StepState) -> None:
     """Count the unmet prerequisites of a step anew."""
     needs = [state.steps[need] for need in state.prepared.graph.needs[step.id]]
-    step.unmet = sum(not need.settled for need in needs)
+    state.count_unmet(step)
     step.clouded = any(need.status in _REDONE for need in needs)
     if step.status is StepStatus.PENDING:
-        if step.unmet:
-            state.ready.pop(step.id, None)
-        else:
+        if state.may_start(step):
             _let_run(state, step)
+        else:
+            state.ready.pop(step.id, None)
 
 
 def _let_run(state: StateData, step: StepState) -> None:

@@ -24,6 +24,7 @@ def replan(state: StateData, event: ev.ExecutionReplanned) -> None:
     state.steps, state.ready, state.active = {}, {}, {}
     state.to_judge, state.in_doubt, state.questions, state.timers = {}, {}, {}, []
     state.completed, state.broken_by = 0, None
+    state.unmet = [0] * len(state.prepared.graph.groups)
     for spec in state.plan.steps:
         kept = old.get(spec.id)
         if kept is None or kept.status in (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED):
@@ -51,12 +52,13 @@ def _index_again(state: StateData, step: StepState) -> None:
     """Put a step that came over from the old plan where it belongs."""
     if step.parent is None:
         needs = state.prepared.graph.needs[step.id]
-        step.unmet = sum(not state.steps[need].settled for need in needs)
+        state.count_unmet(step)
         step.clouded = any(state.steps[need].status in (StepStatus.FAILED, StepStatus.SKIPPED) for need in needs)
         state.completed += step.status is StepStatus.COMPLETED
-        if step.unmet and step.status in (StepStatus.PAUSED, StepStatus.WAITING) and step.waiting_for != "outcome":
+        began = step.status in (StepStatus.PAUSED, StepStatus.WAITING) and step.waiting_for != "outcome"
+        if began and not state.may_start(step):
             # The new plan wants something else done first: it has not begun, but keeps its counts.
-            fresh = StepState(step.id, step.prepared, unmet=step.unmet, attempts=step.attempts)
+            fresh = StepState(step.id, step.prepared, attempts=step.attempts)
             fresh.failures = step.failures
             step = state.steps[step.id] = fresh
     if step.status is StepStatus.RUNNING:
@@ -69,6 +71,6 @@ def _index_again(state: StateData, step: StepState) -> None:
             heapq.heappush(state.timers, (step.until, step.id))
         if step.asks:
             state.questions[step.id] = step
-    elif not step.settled and step.unmet == 0:
+    elif not step.settled and (step.parent is not None or state.may_start(step)):
         index = state.in_doubt if step.doubtful and not step.skip_by else state.ready
         index[step.id] = step

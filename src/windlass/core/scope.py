@@ -13,6 +13,8 @@ from windlass.plan.template import StepOutputs
 
 __all__ = ["errors_of", "scope_of"]
 
+_COMPLETED = StepStatus.COMPLETED
+
 
 class _Steps(StepOutputs):
     """The steps as templates see them. No methods, so that a step may be called `items` or `keys`."""
@@ -25,7 +27,7 @@ class _Steps(StepOutputs):
     def _output(self, name: str) -> Any:
         step = self._state.steps[name]
         # A foreach with failed items still gives the outputs of the others.
-        given = step.status is StepStatus.COMPLETED or (step.children is not None and step.settled)
+        given = step.status is _COMPLETED or (step.children is not None and step.settled)
         return step.output if given else None
 
     def __getitem__(self, name: str) -> dict[str, Any]:

@@ -84,6 +84,8 @@ class StateData:
         """Answers that came from inside an attempt."""
         self.scope: dict[str, Any] = {}
         """Names for its templates; made at the first use (see `scope_of`)."""
+        self.unmet: list[int] = []
+        """Unsettled prerequisites of each group of steps that wait for the same ones (`Graph.groups`)."""
         self.unsettled = 0
         self.completed = 0
         self.expanded_items = 0
@@ -107,11 +109,21 @@ class StateData:
     def _lay_out(self) -> None:
         needs = self.prepared.graph.needs
         for name, prepared in self.prepared.steps.items():
-            unmet = len(needs[name])
-            step = self.steps[name] = StepState(name, prepared, unmet=unmet)
-            if not unmet:
+            step = self.steps[name] = StepState(name, prepared)
+            if not needs[name]:
                 self.ready[name] = step
+        self.unmet = [len(needs[group[0]]) for group in self.prepared.graph.groups]
         self.unsettled = len(self.steps)
+
+    def may_start(self, step: StepState) -> bool:
+        """True if all prerequisites of a step of the plan are settled."""
+        return not self.unmet[self.prepared.graph.group_of[step.id]]
+
+    def count_unmet(self, step: StepState) -> None:
+        """Count the unsettled prerequisites of a step of the plan anew."""
+        graph = self.prepared.graph
+        unmet = sum(not self.steps[need].settled for need in graph.needs[step.id])
+        self.unmet[graph.group_of[step.id]] = unmet
 
     def dependents(self, step: StepState) -> list[StepState]:
         """The steps that wait for a step of the plan."""
@@ -124,7 +136,7 @@ class StateData:
 
     def top_level(self) -> Iterator[StepState]:
         """The plan's own steps, without the items of foreach, each after those it depends on (B3)."""
-        return (self.steps[step_id] for step_id in self.prepared.graph.order)
+        return map(self.steps.__getitem__, self.prepared.graph.order)
 
     def next_timer(self, after: float = -math.inf) -> float | None:
         """The next time that a step waits for. Steps due by `after` wait for room, not for a time."""
@@ -198,14 +210,23 @@ class StateData:
         self.unsettled -= 1
         if status is _COMPLETED:
             self.completed += 1
-        clouds = status is not _COMPLETED
-        steps = self.steps
-        for name in self.prepared.graph.dependents[step.id]:
-            waiting = steps[name]
-            if clouds:
+        else:
+            for waiting in self.dependents(step):
                 waiting.clouded = True
-            unmet = waiting.unmet = waiting.unmet - 1
-            if not unmet and waiting.status is _PENDING:
+        graph, unmet = self.prepared.graph, self.unmet
+        met = []
+        for group in graph.feeds[step.id]:
+            unmet[group] = left = unmet[group] - 1
+            if not left:
+                met.append(group)
+        if not met:
+            return
+        names = graph.groups[met[0]]
+        if len(met) > 1:  # in the plan's order
+            names = tuple(name for name in graph.dependents[step.id] if graph.group_of[name] in met)
+        for name in names:
+            waiting = self.steps[name]
+            if waiting.status is _PENDING:
                 self.ready[name] = waiting
 
     def wait(self, step: StepState, at: float, reason: str, until: float | None, question: str = "") -> None:

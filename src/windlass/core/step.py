@@ -18,6 +18,8 @@ from windlass.plan.prepare import PreparedStep
 
 __all__ = ["Approval", "StepState"]
 
+_WAITING = StepStatus.WAITING
+
 
 @dataclass(slots=True)
 class Approval:
@@ -49,8 +51,6 @@ class StepState(msgspec.Struct, eq=False):
     id: str
     prepared: PreparedStep
     status: StepStatus = StepStatus.PENDING
-    unmet: int = 0
-    """Prerequisites that are not settled yet."""
     clouded: bool = False
     """A prerequisite settled without completing: `decide` checks if this one may run."""
     attempts: int = 0
@@ -134,7 +134,7 @@ class StepState(msgspec.Struct, eq=False):
         if self.attempt_at is None:
             return
         off_work = self.off_work
-        if self.status is StepStatus.WAITING and self.waiting_since is not None:
+        if self.status is _WAITING and self.waiting_since is not None:
             off_work += at - self.waiting_since  # stopped while it waited for a person
         if queued:
             self.queued += queued

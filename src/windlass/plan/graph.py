@@ -27,6 +27,11 @@ class Graph:
     """Steps whose failing or being skipped a step handles itself: its `when` reads `steps.X.status`."""
     order: tuple[str, ...]
     """Every step after those it waits for; where that leaves a choice, in the plan's order."""
+    groups: tuple[tuple[str, ...], ...]
+    """Steps that wait for the same steps: one counter tells when all of a group may start."""
+    group_of: dict[str, int]
+    feeds: dict[str, tuple[int, ...]]
+    """The groups that wait for each step."""
 
     @classmethod
     def of(cls, plan: Plan) -> Graph:
@@ -50,7 +55,8 @@ class Graph:
                 )
                 if handled:
                     in_charge[step.id] = handled
-        return cls(needs, {k: tuple(v) for k, v in dependents.items()}, in_charge, _ordered(needs, dependents))
+        after = {step: tuple(waiting) for step, waiting in dependents.items()}
+        return cls(needs, after, in_charge, _ordered(needs, dependents), *_grouped(needs))
 
     def descendants(self, step: str) -> list[str]:
         """Every step that waits for this one, directly or not, nearest first."""
@@ -62,6 +68,21 @@ class Graph:
                     seen[after] = None
                     queue.append(after)
         return list(seen)
+
+
+def _grouped(
+    needs: Mapping[str, Sequence[str]],
+) -> tuple[tuple[tuple[str, ...], ...], dict[str, int], dict[str, tuple[int, ...]]]:
+    """The steps by what they wait for, the group of each, and the groups that wait for each."""
+    members: dict[frozenset[str], list[str]] = {}
+    for step, before in needs.items():
+        members.setdefault(frozenset(before), []).append(step)
+    group_of = {step: group for group, steps in enumerate(members.values()) for step in steps}
+    feeds: dict[str, list[int]] = {step: [] for step in needs}
+    for group, before_all in enumerate(members):
+        for need in before_all:
+            feeds[need].append(group)
+    return tuple(map(tuple, members.values())), group_of, {step: tuple(groups) for step, groups in feeds.items()}
 
 
 def _ordered(needs: Mapping[str, Sequence[str]], dependents: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
