@@ -92,7 +92,7 @@ def _total(kind: str, rounds: int) -> int:
 
 
 async def _run(kind: str, rounds: int, home: Path) -> None:
-    drivers.POLL = checkpoints.INTERVAL = checkpoints.IDLE_LOOK = intake.FRESH = NEVER
+    drivers.POLL = checkpoints.INTERVAL = intake.FRESH = NEVER
     Pace.fast = property(lambda self: True)  # type: ignore[assignment,method-assign]
     async with windlass.open(home, tools=[increment]) as engine:
         await _once(engine, chain(10))

@@ -23,8 +23,6 @@ __all__ = ["CheckpointWriter"]
 
 INTERVAL = 1.0
 """Seconds between two rounds of automatic checkpoints while executions are running."""
-IDLE_LOOK = 0.05
-"""Seconds between checks if all executions have stopped."""
 MOST_HELD = 500
 """Events that are held in memory until a step ends; with more, the file is extended in the middle of a step."""
 STEP_ENDS = frozenset({AttemptFinished, StepCompleted, StepFailed, StepSkipped})
@@ -59,6 +57,7 @@ class CheckpointWriter:
         self._fresh: dict[str, _Fresh] = {}
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
+        """Set when the last execution here has stopped."""
         self.failures: dict[str, str] = {}
         """Automatic checkpoints that could not be written, with the reason."""
         if when != "off":
@@ -81,6 +80,8 @@ class CheckpointWriter:
     def _update(self, execution: str) -> None:
         """Bring the automatic file up to date soon; several requests for one execution become one."""
         self._behind[execution] = None
+        if not len(self._drivers):
+            self._hurry.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -114,11 +115,10 @@ class CheckpointWriter:
             await asyncio.to_thread(self._write, pieces)
 
     async def _until_due(self) -> None:
-        waited = 0.0
-        while waited < INTERVAL and len(self._drivers) and not self._hurry.is_set():
+        if len(self._drivers):
+            self._hurry.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), IDLE_LOOK)
-            waited += IDLE_LOOK
+                await asyncio.wait_for(self._hurry.wait(), INTERVAL)
 
     async def _piece(self, execution: str) -> _Piece:
         """The events that the automatic file of an execution lacks."""

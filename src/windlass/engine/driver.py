@@ -41,6 +41,7 @@ OUTPUT_FLUSH = 0.1
 """Seconds that output may wait for company before it is written."""
 LONGEST_NAP = 5.0
 """Timers are looked at again at least this often, so that a sleeping computer's clock is noticed."""
+_RUNNING = ExecutionStatus.RUNNING
 ABANDON_AFTER = 5.0
 """Seconds past the grace period after which a tool that ignores its cancellation is left behind."""
 
@@ -127,7 +128,7 @@ class Driver:
         try:
             while True:
                 await self._turn()
-                if self.state.status is not ExecutionStatus.RUNNING:
+                if self.state.status is not _RUNNING:
                     return
                 if (left := self._leave()) is not None:
                     self._record(left)
@@ -175,7 +176,7 @@ class Driver:
             self._trouble = error
         finally:
             self._waker = waker
-        waits = self._trouble is None and self.state.status is ExecutionStatus.RUNNING and not self.state.timers
+        waits = self._trouble is None and self.state.status is _RUNNING and not self.state.timers
         if not waits or self._woken or self._leave() is not None:
             self._wake()
 

@@ -20,6 +20,7 @@ from windlass.engine.agents.deps import BriefingSource
 from windlass.engine.agents.runtimes import choose
 from windlass.errors import Category, ToolError
 from windlass.plan.model import AGENT, Effect, Plan
+from windlass.plan.prepare import prepare
 from windlass.plan.schema import kind_of, nearest
 from windlass.ports import Call, Ledger, Runner, Tool, Toolbox, hooks_of
 from windlass.settings import Settings
@@ -84,6 +85,8 @@ class AgentTool(Tool):
 
     def strange_runtimes(self, plan: Plan) -> list[str]:
         """Unknown runtimes that its agents would run on, as named by steps, plan or settings."""
+        if AGENT not in prepare(plan).tools:
+            return []
         named = {step.runtime or plan.runtime or self.policy.runtime for step in plan.steps if step.is_agent}
         return [problem for runtime in sorted(named) for problem in self.validate({"runtime": runtime})]
 
@@ -101,7 +104,9 @@ class AgentTool(Tool):
 
     def prepare(self, state: State) -> None:
         """Let the runtimes of unfinished steps load everything for their first run in the background."""
-        agents = (step for step in state.top_level() if step.spec.is_agent and not step.settled)
+        if AGENT not in state.prepared.tools:
+            return
+        agents = (step for step in state.top_level() if step.prepared.is_agent and not step.settled)
         needed = {(runtime_of(state, step, self.policy), step.spec.model or state.plan.model) for step in agents}
         for name, model in needed:
             if (runner := self.runners.get(name)) is not None:
