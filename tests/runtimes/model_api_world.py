@@ -17,6 +17,7 @@ from hosts import FakeHost, deps
 
 from windlass.ports import AgentRequest, AgentResult, Brief, ToolSpec
 from windlass.prices import Prices
+from windlass.runners.model_api.conversation import Conversation
 from windlass.runners.model_api.runner import ModelApiRunner
 from windlass.testing import Reply, ScriptedModel
 
@@ -58,12 +59,25 @@ class World:
 
     @property
     def conversation(self) -> Path:
-        return self.scratch / "scratch" / "conversation.json"
+        return self.scratch / "scratch" / "conversation.jsonl"
+
+    @property
+    def session(self) -> str:
+        """The name of the conversation on disk."""
+        return str(json.loads(self.conversation.read_bytes().partition(b"\n")[0])["session"])
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of the conversation on disk after its head."""
+        return [json.loads(line) for line in self.conversation.read_bytes().splitlines()[1:]]
 
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The conversation as it is on disk."""
-        return list(json.loads(self.conversation.read_bytes())["messages"])
+        from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+        found = Conversation.load(self.conversation.parent, self.session)
+        return list(ModelMessagesTypeAdapter.dump_python(found.messages, mode="json"))
 
 
 @asynccontextmanager

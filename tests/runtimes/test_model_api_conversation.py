@@ -90,7 +90,7 @@ async def test_a4_the_file_is_the_users_own_and_no_draft_is_left(tmp_path: Path)
         await world.run()
     assert stat.S_IMODE(world.conversation.stat().st_mode) == 0o600
     assert stat.S_IMODE(world.conversation.parent.stat().st_mode) == 0o700
-    assert os.listdir(world.conversation.parent) == ["conversation.json"]
+    assert os.listdir(world.conversation.parent) == ["conversation.jsonl"]
 
 
 async def test_a4_the_file_is_on_disk_before_it_has_its_name_and_the_name_after(
@@ -173,9 +173,11 @@ async def test_a4_a_conversation_of_one_provider_goes_on_at_another(tmp_path: Pa
 # -- a conversation that is lost ---------------------------------------------------------------------------
 
 
-def _damage(change: dict[str, Any]) -> Any:
+def _damage(line: int, change: dict[str, Any]) -> Any:
     def apply(path: Path) -> None:
-        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+        lines = path.read_text().splitlines()
+        lines[line] = json.dumps({**json.loads(lines[line]), **change})
+        path.write_text("".join(f"{line}\n" for line in lines))
 
     return apply
 
@@ -183,17 +185,20 @@ def _damage(change: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (lambda path: path.unlink(), "cannot be read"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-40]), "damaged"),
+        (lambda path: path.unlink(), "does not exist"),
+        (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
+        (lambda path: path.write_bytes(path.read_bytes()[:40]), "damaged"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b'{"kind": "prompt"', b"\0" * 17)), "damaged"),
         (lambda path: path.write_bytes(b""), "damaged"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00"), "damaged"),
-        (lambda path: path.write_text("[1]"), "no conversation"),
-        (_damage({"format": "other"}), "no conversation"),
-        (_damage({"version": 99}), "version 99"),
-        (_damage({"session": "another"}), "another conversation"),
-        (_damage({"begun": None}), "damaged"),
-        (_damage({"messages": [{"kind": "nonsense"}]}), "damaged"),
-        (_damage({"messages": "x"}), "damaged"),
+        (lambda path: path.write_text("[1]\n"), "no conversation"),
+        (_damage(0, {"format": "other"}), "no conversation"),
+        (_damage(0, {"version": 99}), "version 99"),
+        (_damage(0, {"session": "another"}), "another conversation"),
+        (_damage(1, {"kind": "later"}), "damaged in line 2: record of unknown kind 'later'"),
+        (_damage(1, {"messages": [{"kind": "nonsense"}]}), "damaged in line 2"),
+        (_damage(2, {"messages": "x"}), "damaged in line 3"),
+        (_damage(2, {"messages": []}), "damaged in line 3"),
     ],
 )
 async def test_a4_a_lost_conversation_is_said_to_be_lost_and_nothing_is_called(
@@ -279,7 +284,7 @@ def three_calls() -> Reply:
 async def test_d_a_use_that_must_not_be_repeated_is_not_after_kill_9(protocol: str, tmp_path: Path) -> None:
     async with scripted(protocol, tmp_path, [three_calls(), Reply.say("I checked.")]) as (world, model):
         async with killed(world, Effect.ONCE):
-            session = json.loads(world.conversation.read_text())["session"]
+            session = world.session
             host = FakeHost(allow, tools=[READ, SHELL], tool=ok, effects={"shell": Effect.ONCE})
             result = await world.run(host, "go on", session=session)
     assert result.success
@@ -300,7 +305,7 @@ async def test_d_a_use_that_may_be_repeated_is_done_again_under_the_same_id_afte
 ) -> None:
     async with scripted(protocol, tmp_path, [three_calls(), Reply.say("done")]) as (world, model):
         async with killed(world, Effect.REPEATABLE) as use_id:
-            session = json.loads(world.conversation.read_text())["session"]
+            session = world.session
             host = FakeHost(tools=[READ, SHELL], tool=ok, effects={"shell": Effect.REPEATABLE})
             result = await world.run(host, "go on", session=session)
     assert result.success

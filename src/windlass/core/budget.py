@@ -36,6 +36,7 @@ __all__ = [
     "month_start",
     "shown",
     "tokens_of",
+    "tokens_of_bytes",
 ]
 
 ScopeName = Literal["step", "execution", "day", "month"]
@@ -168,7 +169,12 @@ def counted(usage: Usage, reserved: Amount) -> Amount:
 
 def tokens_of(text: str | bytes) -> int:
     """Tokens that a text has at most, or nearly: English has one for four bytes, code and other languages for three."""
-    return len(text.encode() if isinstance(text, str) else text) // 3 + 1
+    return tokens_of_bytes(len(text.encode() if isinstance(text, str) else text))
+
+
+def tokens_of_bytes(count: int) -> int:
+    """The same of a text of so many bytes."""
+    return count // 3 + 1
 
 
 def money(usd: float) -> str:

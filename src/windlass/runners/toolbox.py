@@ -19,6 +19,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from windlass.core.budget import tokens_of
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import Host, ToolReturn, ToolSpec
@@ -74,6 +75,8 @@ class ModelTools:
         self._names = _wire_names([spec.name for spec in specs])
         self.specs = [ToolSpec(self._names[spec.name], spec.description, _schema(spec.schema)) for spec in specs]
         """The tools by the names that the model is told."""
+        self.tokens = tokens_of(json.dumps([(tool.name, tool.description, dict(tool.schema)) for tool in self.specs]))
+        """Tokens that they take in each request, or nearly."""
         self._known = {wire: name for name, wire in self._names.items()}
         self._schemas = {spec.name: spec.schema for spec in self.specs}
 

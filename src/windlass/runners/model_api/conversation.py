@@ -1,10 +1,21 @@
-"""The conversation, in a file that survives the process (`conversation.json` in the step's scratch folder).
+"""The conversation, in a file that survives the process (`conversation.jsonl` in the step's scratch folder).
 
-    {"format": "windlass.conversation", "version": 1, "session": "…", "begun": ["…"], "messages": […]}
+    {"format": "windlass.conversation", "version": 2, "session": "…"}
+    {"kind": "prompt", "messages": […]}
 
-It is written under another name, fsynced and renamed, after every reply and after every tool's result: a reader finds
-a whole one or none. `begun` names the uses of tools that must not be repeated and were begun: one that has no result
-when the file is read again was under way when the process was stopped, and its outcome is unknown.
+The first line is its head; each further line is a record that is appended and fsynced, and nothing is ever changed.
+`Conversation.load` replays the records with the same method that applied them the first time:
+
+| kind | |
+|---|---|
+| `prompt`, `reply`, `partial` | a message of the user, of the model, and the words of a reply that broke off |
+| `answer` | the result of one tool call of the last reply |
+| `begun` | a use of a tool that must not be repeated begins. Without an answer, its outcome is unknown |
+| `summary` | `messages` take the place of the first `count` messages (`replace_older`); `about` says more |
+| `carried` | `messages` and `begun` uses of an earlier file or of the journal |
+
+A last line without its end was cut off by a crash before anything was built on it: it is dropped. Version 1 was
+`conversation.json`, rewritten whole each time; it is read, and goes on as version 2.
 `messages` are pydantic_ai's own, which are the same for every provider.
 """
 
@@ -12,10 +23,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -27,8 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE", "Conversation", "Lost", "Unwritable"]
 
-FILE = "conversation.json"
-_FORMAT, _VERSION = "windlass.conversation", 1
+FILE = "conversation.jsonl"
+FIRST_FILE = "conversation.json"
+"""The file of version 1."""
+_FORMAT, _VERSION = "windlass.conversation", 2
 
 
 class Lost(Exception):
@@ -44,43 +58,76 @@ class Unwritable(Exception):
 
 
 class Conversation:
-    def __init__(self, folder: Path, session: str, messages: list[ModelMessage], begun: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, session: str) -> None:
         self._folder = folder
         self.session = session
-        self.messages = messages
-        self._begun = list(begun)
+        self.messages: list[ModelMessage] = []
+        """The messages for the next request."""
+        self._sizes: list[int] = []
+        self.size = 0
+        """Bytes of `messages` as JSON."""
+        self._replies = 0
+        """Replies ever, also those that a summary stands for: uses of tools are named after them."""
+        self._begun: set[str] = set()
+        self._unwritten: list[bytes] = []
+        self._length: int | None = None
+        """Bytes of the file that are whole; None before it is begun."""
         self._turn = asyncio.Lock()
 
     @classmethod
     def new(cls, folder: Path) -> Conversation:
-        return cls(folder, str(uuid.uuid4()), [])
+        return cls(folder, str(uuid.uuid4()))
 
     @classmethod
     def load(cls, folder: Path, session: str) -> Conversation:
         """The conversation of that name, or `Lost`."""
-        from pydantic_ai.messages import ModelMessagesTypeAdapter
-
         path = folder / FILE
         try:
-            found = json.loads(path.read_bytes())
+            content = path.read_bytes()
+        except FileNotFoundError:
+            if (folder / FIRST_FILE).exists():
+                return cls._load_first(folder, session)
+            raise Lost(f"{path} does not exist") from None
         except OSError as error:
             raise Lost(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise Lost(f"{path} is damaged: {error}") from error
-        if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise Lost(f"{path} is no conversation of this runtime")
-        if found.get("version") != _VERSION:
-            raise Lost(f"{path} has version {found.get('version')!r}, this Windlass reads {_VERSION}")
-        if found.get("session") != session:
-            raise Lost(f"{path} holds another conversation than {session}")
-        begun = found.get("begun")
+        *lines, _cut_off = content.split(b"\n")
+        head = _parsed(lines[0] if lines else b"", path)
+        _check_head(head, path, _VERSION, session)
+        found = cls(folder, session)
+        for number, line in enumerate(lines[1:], 2):
+            try:
+                found._apply(_parsed(line, path), size=len(line))
+            except (ValueError, LookupError, TypeError) as error:  # pydantic's own error is a ValueError
+                raise Lost(f"{path} is damaged in line {number}: {_first_line(error)}") from error
+        found._length = len(content) - len(_cut_off)
+        return found
+
+    @classmethod
+    def _load_first(cls, folder: Path, session: str) -> Conversation:
+        """A conversation of version 1. The next write makes a file of version 2 of it."""
+        path = folder / FIRST_FILE
+        try:
+            head = _parsed(path.read_bytes(), path)
+        except OSError as error:
+            raise Lost(f"{path} cannot be read: {error.strerror}") from error
+        _check_head(head, path, 1, session)
+        begun = head.get("begun")
         if not isinstance(begun, list) or not all(isinstance(use, str) for use in begun):
             raise Lost(f"{path} is damaged: it does not say what was begun")
         try:
-            messages = ModelMessagesTypeAdapter.validate_python(found.get("messages"))
-        except ValueError as error:  # pydantic's own error is one
-            raise Lost(f"{path} is damaged: {str(error).splitlines()[0]}") from error
-        return cls(folder, session, messages, begun)
+            uses = [use.removeprefix(f"{session}:") for use in begun]
+            return cls.carried(folder, session, _messages(head), uses)
+        except ValueError as error:
+            raise Lost(f"{path} is damaged: {_first_line(error)}") from error
+
+    @classmethod
+    def carried(
+        cls, folder: Path, session: str, messages: Sequence[ModelMessage], begun: Sequence[str] = ()
+    ) -> Conversation:
+        """A conversation with these messages, which begins a file of its own."""
+        found = cls(folder, session)
+        found._record("carried", messages, begun=list(begun))
+        return found
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -88,9 +135,7 @@ class Conversation:
         """Add the user's next prompt. `system` is the system prompt from here on."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-        if self.messages and _asks(self.messages[-1]) == clean(text):
-            self.messages.pop()  # an attempt that got no reply asked the same: once is enough
-        self.messages.append(ModelRequest(parts=[UserPromptPart(clean(text))], instructions=clean(system) or None))
+        self._record("prompt", [ModelRequest(parts=[UserPromptPart(clean(text))], instructions=clean(system) or None)])
 
     def reply(self, response: ModelResponse) -> None:
         """The model's reply. Calls with the same id (some local servers count from 0 each time) are told apart."""
@@ -108,21 +153,25 @@ class Conversation:
                     part = dataclasses.replace(part, args=clean(part.args))
                 seen.add(part.tool_call_id)
             parts.append(part)
-        self.messages.append(dataclasses.replace(response, parts=parts))
+        self._record("reply", [dataclasses.replace(response, parts=parts)])
 
     def partial(self, text: str) -> None:
         """Words of a reply that broke off. Half a tool call, or half a thought, cannot be sent back to a model."""
         from pydantic_ai.messages import ModelResponse, TextPart
 
         if text.strip():
-            self.messages.append(ModelResponse(parts=[TextPart(text)]))
+            self._record("partial", [ModelResponse(parts=[TextPart(text)])])
+
+    @property
+    def awaits_reply(self) -> bool:
+        """True if the last message is for the model, and it has not answered yet."""
+        return bool(self.messages) and self.messages[-1].kind == "request" and not self.pending()
 
     def pending(self) -> list[ModelCall]:
         """The tool calls of the last reply that have no result yet, in their order."""
         _, calls, answers = self._open()
-        reply = sum(1 for message in self.messages if message.kind == "response")
         return [
-            ModelCall(call.tool_call_id, call.tool_name, call.args, f"{self.session}:{reply}:{place}")
+            ModelCall(call.tool_call_id, call.tool_name, call.args, f"{self.session}:{self._replies}:{place}")
             for place, call in enumerate(calls, 1)
             if call.tool_call_id not in answers
         ]
@@ -131,23 +180,34 @@ class Conversation:
         """A tool's result. Results stand in the order of their calls, whichever came first."""
         from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
-        place, calls, answers = self._open()
         outcome: Any = "failed" if failed else "success"
-        answers[call.id] = ToolReturnPart(call.name, text, call.id, outcome=outcome)
-        parts = [answers[each.tool_call_id] for each in calls if each.tool_call_id in answers]
-        self.messages[place + 1 :] = [ModelRequest(parts=parts)]
+        self._record("answer", [ModelRequest(parts=[ToolReturnPart(call.name, text, call.id, outcome=outcome)])])
+
+    def replace_older(self, count: int, messages: Sequence[ModelMessage], about: Mapping[str, Any]) -> None:
+        """Let these messages take the place of the first `count`, in one record; the older records stay in the file.
+
+        `about` is kept with it: JSON, read by nothing here. Calls and their results stay together: `count` may not
+        fall between them.
+        """
+        if not 0 < count <= len(self.messages):
+            raise ValueError(f"{count} of {len(self.messages)} messages cannot be replaced")
+        if count < len(self.messages) and _returns(self.messages[count]):
+            raise ValueError(f"message {count} holds results of calls that would be replaced without them")
+        if count == len(self.messages) and self.pending():
+            raise ValueError("the last reply has calls without a result")
+        self._record("summary", messages, count=count, about=dict(about))
 
     def _open(self) -> tuple[int, list[ToolCallPart], dict[str, ToolReturnPart]]:
         """Return the index of the reply whose calls are being answered, its calls, and the answers so far."""
-        from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+        from pydantic_ai.messages import ModelResponse, ToolCallPart
 
         answers: dict[str, ToolReturnPart] = {}
         for place in range(len(self.messages) - 1, -1, -1):
             message = self.messages[place]
             if isinstance(message, ModelResponse):
                 return place, [part for part in message.parts if isinstance(part, ToolCallPart)], answers
-            returns = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-            if not isinstance(message, ModelRequest) or len(returns) != len(message.parts):
+            returns = _returns(message)
+            if not returns or len(returns) != len(message.parts):
                 break  # the user has spoken since: nothing is open
             answers = {part.tool_call_id: part for part in returns}
         return len(self.messages), [], {}
@@ -155,39 +215,132 @@ class Conversation:
     # -- uses that must not be repeated ----------------------------------------------------------------
 
     def begin(self, call: ModelCall) -> None:
-        self._begun.append(call.use_id)
+        self._record("begun", use=self._short(call))
 
     def was_begun(self, call: ModelCall) -> bool:
-        return call.use_id in self._begun
+        return self._short(call) in self._begun
+
+    def _short(self, call: ModelCall) -> str:
+        """The use's name within the conversation, so that a copy of the file under another name still knows it."""
+        return call.use_id.removeprefix(f"{self.session}:")
+
+    # -- records ---------------------------------------------------------------------------------------
+
+    def _record(self, kind: str, messages: Sequence[ModelMessage] = (), **more: Any) -> None:
+        from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+        line = json.dumps({"kind": kind, **more}).encode()
+        if messages:
+            line = line[:-1] + b', "messages": ' + ModelMessagesTypeAdapter.dump_json(list(messages)) + b"}"
+        self._apply({"kind": kind, **more}, messages, len(line))
+        self._unwritten.append(line + b"\n")
+
+    def _apply(self, record: Mapping[str, Any], messages: Sequence[ModelMessage] | None = None, size: int = 0) -> None:
+        """Take one record into account, a new one or one that is read."""
+        if messages is None:
+            messages = _messages(record) if "messages" in record else ()
+        match record["kind"]:
+            case "prompt":
+                if self.messages and _asks(messages[0]) is not None and _asks(messages[0]) == _asks(self.messages[-1]):
+                    self._cut(len(self.messages) - 1)  # an attempt that got no reply asked the same: once is enough
+                self._add(messages[0], size)
+            case "reply" | "partial":
+                self._replies += 1
+                self._add(messages[0], size)
+            case "answer":
+                self._answered(_returns(messages[0])[0], size)
+            case "begun":
+                self._begun.add(record["use"])
+            case "summary":
+                kept, sizes = self.messages[record["count"] :], self._sizes[record["count"] :]
+                self._cut(0)
+                for message in messages:
+                    self._add(message, size // len(messages))
+                self.messages += kept
+                self._sizes += sizes
+                self.size += sum(sizes)
+            case "carried":
+                self._replies = sum(1 for message in messages if message.kind == "response")
+                self._begun.update(record["begun"])
+                for message in messages:
+                    self._add(message, size // len(messages))
+            case other:
+                raise ValueError(f"record of unknown kind {other!r}")
+
+    def _answered(self, part: ToolReturnPart, size: int) -> None:
+        from pydantic_ai.messages import ModelRequest
+
+        place, calls, answers = self._open()
+        before = sum(self._sizes[place + 1 :])
+        answers[part.tool_call_id] = part
+        parts = [answers[each.tool_call_id] for each in calls if each.tool_call_id in answers]
+        self._cut(place + 1)
+        self._add(ModelRequest(parts=parts), before + size)
+
+    def _add(self, message: ModelMessage, size: int) -> None:
+        self.messages.append(message)
+        self._sizes.append(size)
+        self.size += size
+
+    def _cut(self, count: int) -> None:
+        """Keep the first `count` messages."""
+        self.size -= sum(self._sizes[count:])
+        del self.messages[count:], self._sizes[count:]
 
     # -- the file --------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Write it, in a thread; the writes of one conversation come one after the other."""
+        """Append the new records, in a thread; the writes of one conversation come one after the other."""
         async with self._turn:
-            content = self._content()
-            writing = asyncio.ensure_future(asyncio.to_thread(_write, self._folder, content))
+            writing = asyncio.ensure_future(asyncio.to_thread(self.keep_now))
             try:
                 await asyncio.shield(writing)
             except asyncio.CancelledError:
-                # An older file must not come after a newer one: the write ends before the cancellation goes on.
+                # Nothing may be written after the cancellation: the write ends before it goes on.
                 await asyncio.wait({writing})
                 raise
 
     def keep_now(self) -> None:
-        """Write it at once, during a cancellation."""
-        _write(self._folder, self._content())
+        """Append the new records at once, also during a cancellation."""
+        lines = list(self._unwritten)
+        try:
+            if self._length is None:
+                head = json.dumps({"format": _FORMAT, "version": _VERSION, "session": self.session}).encode() + b"\n"
+                self._length = _create(self._folder, head + b"".join(lines))
+            elif lines:
+                self._length = _append(self._folder / FILE, self._length, b"".join(lines))
+        except OSError as error:
+            raise Unwritable(error) from error
+        del self._unwritten[: len(lines)]
 
-    def _content(self) -> bytes:
-        from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-        head = {"format": _FORMAT, "version": _VERSION, "session": self.session, "begun": self._begun}
-        return (
-            json.dumps(head).encode()[:-1]
-            + b', "messages": '
-            + ModelMessagesTypeAdapter.dump_json(self.messages)
-            + b"}"
-        )
+def _parsed(line: bytes, path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Lost(f"{path} is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise Lost(f"{path} is no conversation of this runtime")
+    return found
+
+
+def _check_head(head: Mapping[str, Any], path: Path, version: int, session: str) -> None:
+    if head.get("format") != _FORMAT:
+        raise Lost(f"{path} is no conversation of this runtime")
+    if head.get("version") != version:
+        raise Lost(f"{path} has version {head.get('version')!r}, this Windlass reads {_VERSION}")
+    if head.get("session") != session:
+        raise Lost(f"{path} holds another conversation than {session}")
+
+
+def _messages(record: Mapping[str, Any]) -> list[ModelMessage]:
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    return ModelMessagesTypeAdapter.validate_python(record.get("messages"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _asks(message: ModelMessage) -> str | None:
@@ -200,14 +353,29 @@ def _asks(message: ModelMessage) -> str | None:
     return None
 
 
-def _write(folder: Path, content: bytes) -> None:
-    try:
-        _write_file(folder, content)
-    except OSError as error:
-        raise Unwritable(error) from error
+def _returns(message: ModelMessage) -> list[ToolReturnPart]:
+    from pydantic_ai.messages import ToolReturnPart
+
+    return [part for part in message.parts if isinstance(part, ToolReturnPart)]
 
 
-def _write_file(folder: Path, content: bytes) -> None:
+def _append(path: Path, length: int, content: bytes) -> int:
+    """Append to the whole part of the file, without what a crash or a full disk left behind it; its new length."""
+    with path.open("r+b") as file:
+        found = os.fstat(file.fileno()).st_size
+        if found < length:
+            raise OSError(errno.ESTALE, "another program shortened it", str(path))
+        if found > length:
+            file.truncate(length)
+        file.seek(length)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return length + len(content)
+
+
+def _create(folder: Path, content: bytes) -> int:
+    """Begin the file, under another name until it is whole; its length."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f"{FILE}.{token_hex(4)}.tmp"
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -215,13 +383,15 @@ def _write_file(folder: Path, content: bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         draft.replace(folder / FILE)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    (folder / FIRST_FILE).unlink(missing_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    return len(content)

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.budget import known_part, tokens_of
+from windlass.core.budget import known_part, tokens_of_bytes
 from windlass.core.gist import gist
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
@@ -102,11 +102,7 @@ class Loop:
             return classify(error.reason).located(str(self._request.scratch))
 
     def _prompt_tokens(self) -> int:
-        from pydantic_ai.messages import ModelMessagesTypeAdapter
-
-        said = ModelMessagesTypeAdapter.dump_json(self._conversation.messages)
-        tools = json.dumps([(tool.name, tool.description, dict(tool.schema)) for tool in self._toolbox.specs])
-        return tokens_of(said) + tokens_of(tools)
+        return tokens_of_bytes(self._conversation.size) + self._toolbox.tokens
 
     def _system(self) -> str:
         parts = [self._request.brief.system, DATA_RULE if self._toolbox.specs else ""]
