@@ -289,6 +289,30 @@ async def play_crowd(home: Path, workdir: Path) -> None:
                 runner.waited.set()
 
 
+class Talker(ScriptedRunner):
+    """An agent whose conversation has everything that can be recorded of one."""
+
+    async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+        host.session("conversation-1")
+        host.spoke("I look first.", "where is it?", ev.Usage(tokens_in=900, tokens_out=40, usd=0.01, source="prices"))
+        host.acted("files.read", "notes.md", {"path": "notes.md"}, "1")
+        host.returned("1", "files.read", "no such file", failed=True)
+        host.summarised(
+            by="key points", tokens_before=900, tokens_after=200, messages=3, text="It looked.", pinned=["a.md"]
+        )
+        host._contact.tell(ev.AgentTold(time.time(), "talk", "m1", "also the changelog", "ann"))  # type: ignore[attr-defined]
+        await host.wait_told()
+        await host.heard([message.id for message in host.told()], "steer")
+        return AgentResult("Done.", session="conversation-1")
+
+
+async def play_talk(home: Path, workdir: Path) -> None:
+    """A conversation with a result, a summary and a message."""
+    plan = {"name": "talk", "steps": [{"id": "talk", "agent": "developer", "prompt": "Write it.", "runtime": "cli"}]}
+    async with windlass.open(home, runners=[Talker([], name="cli")]) as engine:
+        await (await engine.start(windlass.Plan.model_validate(plan), workdir=workdir)).wait()
+
+
 class Recorder:
     """A project of its own, in which the real command line is run."""
 
@@ -400,6 +424,8 @@ def recordings(recorder: Recorder) -> Iterator[str]:
         yield name
     asyncio.run(play_crowd(recorder.folder / ".windlass", recorder.folder))
     yield "agents-waited"
+    asyncio.run(play_talk(recorder.folder / ".windlass", recorder.folder))
+    yield "conversation"
 
 
 def guarded(recorder: Recorder) -> Iterator[str]:
@@ -415,6 +441,9 @@ def guarded(recorder: Recorder) -> Iterator[str]:
 
 def main(release: str) -> None:
     with tempfile.TemporaryDirectory(prefix="windlass-recording-") as folder:
+        os.environ["HOME"] = (
+            folder  # the key of the home is there, for the commands and for the engines of this process
+        )
         recorder = Recorder(Path(folder))
         for name in recordings(recorder):
             lines = recorder.events()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windlass.core.events import AgentTold
 from windlass.plan.model import Effect
 from windlass.ports import Answer, Host, ToolReturn, ToolSpec, Usage
 from windlass.prices import Prices
@@ -70,6 +71,19 @@ def _no_tool(used: Used) -> ToolReturn:
     raise AssertionError(f"the test has no tool {used.tool!r}")
 
 
+class Returned(NamedTuple):
+    call: str
+    tool: str
+    text: str
+    failed: bool
+
+
+class Reply(NamedTuple):
+    text: str
+    thinking: str
+    usage: Usage | None
+
+
 class FakeHost:
     """`answer` decides what `ask` gives, `tool` what `use` gives; both may be async functions that wait."""
 
@@ -88,6 +102,14 @@ class FakeHost:
         self.notes: list[str] = []
         self.asks: list[Asked] = []
         self.uses: list[Used] = []
+        self.calls: list[tuple[str, str]] = []
+        """Names of the calls and their tools."""
+        self.returns: list[Returned] = []
+        self.replies: list[Reply] = []
+        self.summaries: list[dict[str, Any]] = []
+        self.messages: list[AgentTold] = []
+        """Messages of people that the agent has not been given."""
+        self.heard_ids: list[tuple[tuple[str, ...], str]] = []
         self.events: list[tuple[str, Any]] = []
         """Everything above in the order it was told: ("text", …), ("acted", Acted(…)), …"""
         self._answer, self._tools, self._tool = answer, list(tools), tool
@@ -112,8 +134,33 @@ class FakeHost:
     def text(self, text: str) -> None:
         self._keep("text", self.texts, text)
 
-    def acted(self, tool: str, summary: str, input: Any = None) -> None:
+    def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
         self._keep("acted", self.acts, Acted(tool, summary, input))
+        self.calls.append((call, tool))
+
+    def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
+        self._keep("returned", self.returns, Returned(call, tool, text, failed))
+
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+        self._keep("spoke", self.replies, Reply(text, thinking, usage))
+
+    def summarised(self, **about: Any) -> None:
+        self._keep("summarised", self.summaries, about)
+
+    def told(self) -> list[AgentTold]:
+        return list(self.messages)
+
+    async def heard(self, ids: Sequence[str], how: str) -> None:
+        self.messages = [message for message in self.messages if message.id not in ids]
+        self._keep("heard", self.heard_ids, (tuple(ids), how))
+
+    async def wait_told(self) -> None:
+        await self.until(lambda host: host.messages)
+
+    def tell(self, text: str) -> None:
+        """Say something to the agent, as a person does."""
+        self.messages.append(AgentTold(0.0, "step", f"m{len(self.messages) + len(self.heard_ids)}", text, "tester"))
+        self._told.set()
 
     def usage(self, usage: Usage) -> None:
         self._keep("usage", self.usages, usage)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from windlass.core.events import AgentTold
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, AgentResult, Answer, Brief, Health, Runner, ToolReturn, ToolSpec, Usage
@@ -19,7 +20,7 @@ class Listener:
     """A `Host` that takes notes, and answers as it was told to."""
 
     def __init__(self, allow: bool = True) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.events: list[tuple[Any, ...]] = []
         self.allow = allow
         self.asked = asyncio.Event()
         self.answer_at: asyncio.Event | None = None
@@ -27,22 +28,40 @@ class Listener:
         self.given_up = 0
 
     def session(self, session: str) -> None:
-        self.told.append(("session", session))
+        self.events.append(("session", session))
 
     def text(self, text: str) -> None:
-        self.told.append(("text", text))
+        self.events.append(("text", text))
 
-    def acted(self, tool: str, summary: str, input: Any = None) -> None:
-        self.told.append(("acted", tool, summary, input))
+    def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
+        self.events.append(("acted", tool, summary, input))
+
+    def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
+        """Not looked at here."""
+
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+        """Not looked at here."""
+
+    def summarised(self, **about: Any) -> None:
+        """Not looked at here."""
+
+    def told(self) -> list[AgentTold]:
+        return []
+
+    async def heard(self, ids: Sequence[str], how: str) -> None:
+        """Nothing is told here."""
+
+    async def wait_told(self) -> None:
+        await asyncio.Event().wait()
 
     def usage(self, usage: Usage) -> None:
-        self.told.append(("usage", usage))
+        self.events.append(("usage", usage))
 
     def note(self, text: str) -> None:
-        self.told.append(("note", text))
+        self.events.append(("note", text))
 
     async def ask(self, tool: str, input: Any) -> Answer:
-        self.told.append(("ask", tool, input))
+        self.events.append(("ask", tool, input))
         self.asked.set()
         try:
             if self.answer_at is not None:
@@ -59,7 +78,7 @@ class Listener:
         return Effect.NONE
 
     async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
-        self.told.append(("use", tool, dict(arguments), use_id))
+        self.events.append(("use", tool, dict(arguments), use_id))
         return ToolReturn(f"{tool} did it")
 
 
@@ -85,7 +104,7 @@ async def test_a_turn_tells_the_host_everything_in_order_and_gives_the_sum() -> 
     )
     runner, host = ScriptedRunner([turn]), Listener()
     result = await runner.run(request(), host)
-    assert host.told == [
+    assert host.events == [
         ("session", "talk-1"),
         ("text", "I "),
         ("text", "look. "),
@@ -128,7 +147,7 @@ async def test_a_result_is_given_as_it_is_after_the_host_has_heard_of_it() -> No
     wanted = AgentResult("ready", usage=Usage(1, 2), session="s", duration=3.0, adjustments=("another model",))
     host = Listener()
     assert await ScriptedRunner([wanted]).run(request(), host) is wanted
-    assert host.told == [("session", "s"), ("text", "ready"), ("usage", Usage(1, 2))]
+    assert host.events == [("session", "s"), ("text", "ready"), ("usage", Usage(1, 2))]
 
 
 async def test_a_denial_is_an_adjustment_and_may_change_the_course() -> None:
@@ -161,7 +180,7 @@ async def test_a_hanging_turn_ends_when_it_is_interrupted_with_what_there_was() 
     assert result.interrupted
     assert not result.success
     assert result.failure is None
-    assert ("text", "never") not in host.told
+    assert ("text", "never") not in host.events
     assert runner.interrupts == ["somebody else", "x:s:1"]
 
 

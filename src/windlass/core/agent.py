@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windlass.core.budget import known_cost, known_part, money
-from windlass.core.events import Usage
+from windlass.core.events import AgentSummarised, AgentTold, Usage
 from windlass.errors import Failure
 from windlass.runtimes import RUNTIMES
 
@@ -46,6 +46,10 @@ class AgentState:
     """Tokens of the longest prompt, as far as the reports tell one call from the next."""
     usage: dict[int, Usage] = field(default_factory=dict)
     """Usage of each attempt, by its number."""
+    told: dict[str, AgentTold] = field(default_factory=dict)
+    """Messages of people that the agent has not been given yet, oldest first."""
+    summaries: list[AgentSummarised] = field(default_factory=list)
+    """Summaries of the conversation, each replacing the older part of what was there before."""
 
     @property
     def cost(self) -> Cost:

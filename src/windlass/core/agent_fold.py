@@ -30,12 +30,32 @@ def _began(state: StateData, event: ev.AgentBegan) -> None:
 
 def _session(state: StateData, event: ev.AgentSession) -> None:
     agent = _agent(state.steps[event.step])
+    if event.session != agent.session:
+        agent.summaries = []
     agent.session, agent.session_runtime = event.session, event.runtime
     agent.session_version = agent.version if event.runtime == agent.runtime else ""
 
 
 def _acted(state: StateData, event: ev.AgentActed) -> None:
     state.steps[event.step].last_output = f"{event.tool} {event.summary}"[:500]
+
+
+def _spoke(state: StateData, event: ev.AgentSpoke | ev.AgentReturned) -> None:
+    """Part of the transcript, which is read from the journal: the state needs none of it."""
+
+
+def _told(state: StateData, event: ev.AgentTold) -> None:
+    _agent(state.steps[event.step]).told[event.id] = event
+
+
+def _heard(state: StateData, event: ev.AgentHeard) -> None:
+    told = _agent(state.steps[event.step]).told
+    for message in event.ids:
+        told.pop(message, None)
+
+
+def _summarised(state: StateData, event: ev.AgentSummarised) -> None:
+    _agent(state.steps[event.step]).summaries.append(event)
 
 
 def _usage(state: StateData, event: ev.UsageReported) -> None:
@@ -102,6 +122,11 @@ AGENT_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.AgentBegan: _began,
     ev.AgentSession: _session,
     ev.AgentActed: _acted,
+    ev.AgentSpoke: _spoke,
+    ev.AgentReturned: _spoke,
+    ev.AgentTold: _told,
+    ev.AgentHeard: _heard,
+    ev.AgentSummarised: _summarised,
     ev.UsageReported: _usage,
     ev.RuntimeFellBack: _fell_back,
     ev.BudgetAnswered: _answered,

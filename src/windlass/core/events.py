@@ -11,13 +11,34 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from windlass.core.agent_events import (
+    AgentActed,
+    AgentBegan,
+    AgentHeard,
+    AgentReturned,
+    AgentSession,
+    AgentSpoke,
+    AgentSummarised,
+    AgentTold,
+    BudgetAnswered,
+    BudgetWaited,
+    BudgetWarned,
+    RuntimeFellBack,
+    UsageReported,
+)
+from windlass.core.event_base import EventBase, Usage
 from windlass.core.resources import Resources
 from windlass.errors import Failure
 
 __all__ = [
     "AgentActed",
     "AgentBegan",
+    "AgentHeard",
+    "AgentReturned",
     "AgentSession",
+    "AgentSpoke",
+    "AgentSummarised",
+    "AgentTold",
     "AnswerRefused",
     "ApprovalAnswered",
     "ApprovalAsked",
@@ -64,11 +85,6 @@ FORMAT = 1
 """The version of these records. A journal with a higher one is refused, not guessed at."""
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    at: float
-    """Seconds since the epoch."""
-
-
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
     """The origin of a plan, so that a resume can see if it changed since."""
 
@@ -87,27 +103,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Total usage of an agent's attempt, so far or at its end."""
-
-    tokens_in: int = 0
-    """Everything the models read, including reads from a cache and writes to one."""
-    tokens_out: int = 0
-    cache_read: int = 0
-    """Of `tokens_in`: read from a cache."""
-    cache_write: int = 0
-    """Of `tokens_in`: written to a cache."""
-    usd: float | None = None
-    """None is unknown, which is not the same as nothing."""
-    source: Literal["runtime", "prices", "unknown"] = "unknown"
-    """Source of the cost: the runtime itself, or our prices."""
-    model: str = ""
-    """The model that did (most of) it, by its own name."""
-    at_least: float = 0.0
-    """Known part of the dollars where `usd` is None: the calls before the one that could not be counted."""
-
-
-class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
+class ExecutionCreated(EventBase, frozen=True, tag="execution.created"):
     id: str
     plan: msgspec.Raw
     inputs: dict[str, Any]
@@ -121,11 +117,11 @@ class ExecutionCreated(_Event, frozen=True, tag="execution.created"):
     """Versions that matter for going on: `windlass`, `python`, `quickjs`."""
 
 
-class ExecutionStarted(_Event, frozen=True, tag="execution.started"):
+class ExecutionStarted(EventBase, frozen=True, tag="execution.started"):
     driver: str
 
 
-class ExecutionResumed(_Event, frozen=True, tag="execution.resumed"):
+class ExecutionResumed(EventBase, frozen=True, tag="execution.resumed"):
     """A driver took the execution up again. Attempts still marked running were lost with the last one."""
 
     driver: str
@@ -135,28 +131,28 @@ class ExecutionResumed(_Event, frozen=True, tag="execution.resumed"):
     """The versions from here on, when they are others."""
 
 
-class ExecutionReplanned(_Event, frozen=True, tag="execution.replanned"):
+class ExecutionReplanned(EventBase, frozen=True, tag="execution.replanned"):
     """The plan changed while the execution stood still, and a person accepted that."""
 
     plan: msgspec.Raw
     source: Source
 
 
-class ExecutionPaused(_Event, frozen=True, tag="execution.paused"):
+class ExecutionPaused(EventBase, frozen=True, tag="execution.paused"):
     reason: str
     """`pause`, `interrupt`, `approval`, `decision`, `budget`, `quota`: why it stands still."""
     expires_at: float | None = None
     on_expiry: Literal["resume", "cancel"] = "cancel"
 
 
-class ExecutionFinished(_Event, frozen=True, tag="execution.finished"):
+class ExecutionFinished(EventBase, frozen=True, tag="execution.finished"):
     status: Literal["completed", "partial", "failed", "cancelled"]
     error: Failure | None = None
     lacks: tuple[str, ...] = ()
     """Steps without a result."""
 
 
-class ExecutionReopened(_Event, frozen=True, tag="execution.reopened"):
+class ExecutionReopened(EventBase, frozen=True, tag="execution.reopened"):
     """A person retries or skips a step of an execution that ended failed or partial: it goes on, paused at first.
 
     Steps that were skipped because of its end may run again.
@@ -165,7 +161,7 @@ class ExecutionReopened(_Event, frozen=True, tag="execution.reopened"):
     by: str = ""
 
 
-class ControlRequested(_Event, frozen=True, tag="control.requested"):
+class ControlRequested(EventBase, frozen=True, tag="control.requested"):
     """A person or program asked the running execution to stand still or end."""
 
     kind: Literal["pause", "interrupt", "cancel"]
@@ -176,7 +172,7 @@ class ControlRequested(_Event, frozen=True, tag="control.requested"):
     """Why it then stands still, when that is not the request itself: `approval`, `budget`."""
 
 
-class AttemptStarted(_Event, frozen=True, tag="attempt.started"):
+class AttemptStarted(EventBase, frozen=True, tag="attempt.started"):
     step: str
     attempt: int
     tool: str
@@ -186,7 +182,7 @@ class AttemptStarted(_Event, frozen=True, tag="attempt.started"):
     """Number of reductions of usage after resource failures."""
 
 
-class AttemptFinished(_Event, frozen=True, tag="attempt.finished"):
+class AttemptFinished(EventBase, frozen=True, tag="attempt.finished"):
     step: str
     attempt: int
     output: Any = None
@@ -195,7 +191,7 @@ class AttemptFinished(_Event, frozen=True, tag="attempt.finished"):
     """Seconds of the attempt before its work began: it waited for a place, a rate, memory or a breaker."""
 
 
-class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
+class AttemptFailed(EventBase, frozen=True, tag="attempt.failed"):
     step: str
     attempt: int
     failure: Failure
@@ -205,7 +201,7 @@ class AttemptFailed(_Event, frozen=True, tag="attempt.failed"):
     queued: float = 0.0
 
 
-class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
+class AttemptStopped(EventBase, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
     reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget", "changed", "skipped"]
@@ -216,7 +212,7 @@ class AttemptStopped(_Event, frozen=True, tag="attempt.stopped"):
     queued: float = 0.0
 
 
-class StepWaiting(_Event, frozen=True, tag="step.waiting"):
+class StepWaiting(EventBase, frozen=True, tag="step.waiting"):
     step: str
     reason: Literal["retry", "outcome", "quota", "budget"]
     until: float | None = None
@@ -232,28 +228,28 @@ class StepWaiting(_Event, frozen=True, tag="step.waiting"):
     """Provider and account with the used-up quota, if known."""
 
 
-class StepCompleted(_Event, frozen=True, tag="step.completed"):
+class StepCompleted(EventBase, frozen=True, tag="step.completed"):
     """A step completed without an attempt of its own: all items of a foreach are done."""
 
     step: str
     output: Any = None
 
 
-class StepFailed(_Event, frozen=True, tag="step.failed"):
+class StepFailed(EventBase, frozen=True, tag="step.failed"):
     step: str
     failure: Failure
     output: Any = None
     """Of a foreach: the outputs of its items, null where one failed."""
 
 
-class StepSkipped(_Event, frozen=True, tag="step.skipped"):
+class StepSkipped(EventBase, frozen=True, tag="step.skipped"):
     step: str
     because: str
     condition: bool = False
     """The step's own `when` was false (or an ancestor's), so nothing failed."""
 
 
-class StepRetried(_Event, frozen=True, tag="step.retried"):
+class StepRetried(EventBase, frozen=True, tag="step.retried"):
     """A person wants the step, or the failed items of a foreach, tried again. Automatic retries count anew."""
 
     step: str
@@ -263,21 +259,23 @@ class StepRetried(_Event, frozen=True, tag="step.retried"):
     runtime: str = ""
     """The runtime of its agent from here on; empty for no change."""
     model: str = ""
+    fresh: bool = False
+    """Its agent begins a new conversation."""
 
 
-class StepSkipRequested(_Event, frozen=True, tag="step.skip_requested"):
+class StepSkipRequested(EventBase, frozen=True, tag="step.skip_requested"):
     """A person does without the step: it is stopped if it runs, then skipped. Dependents run with a null output."""
 
     step: str
     by: str
 
 
-class StepExpanded(_Event, frozen=True, tag="step.expanded"):
+class StepExpanded(EventBase, frozen=True, tag="step.expanded"):
     step: str
     items: list[Any]
 
 
-class ApprovalAsked(_Event, frozen=True, tag="approval.asked"):
+class ApprovalAsked(EventBase, frozen=True, tag="approval.asked"):
     step: str
     digest: str
     tool: str
@@ -291,7 +289,7 @@ class ApprovalAsked(_Event, frozen=True, tag="approval.asked"):
     """Everything else that decides the effect (`file NOTES.md`, `program report`), with its hash."""
 
 
-class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):
+class ApprovalAnswered(EventBase, frozen=True, tag="approval.answered"):
     step: str
     digest: str
     allow: bool
@@ -299,7 +297,7 @@ class ApprovalAnswered(_Event, frozen=True, tag="approval.answered"):
     note: str = ""
 
 
-class AnswerRefused(_Event, frozen=True, tag="answer.refused"):
+class AnswerRefused(EventBase, frozen=True, tag="answer.refused"):
     """An attempt tried to give an answer that is a person's to give."""
 
     what: str
@@ -310,7 +308,7 @@ class AnswerRefused(_Event, frozen=True, tag="answer.refused"):
     """The step that the answer was for."""
 
 
-class DecisionMade(_Event, frozen=True, tag="decision.made"):
+class DecisionMade(EventBase, frozen=True, tag="decision.made"):
     """A person decided the unknown outcome of an attempt."""
 
     step: str
@@ -319,99 +317,7 @@ class DecisionMade(_Event, frozen=True, tag="decision.made"):
     output: Any = None
 
 
-class AgentBegan(_Event, frozen=True, tag="agent.began"):
-    """An attempt was given to a runtime, with exactly these prompts."""
-
-    step: str
-    attempt: int
-    runtime: str
-    role: str
-    system: str
-    prompt: str
-    model: str = ""
-    session: str | None = None
-    """The conversation it goes on with; None is a new one."""
-    notes: tuple[str, ...] = ()
-    """Parts left out of the prompt, each with the reason."""
-    version: str = ""
-    """The version of the runtime's program."""
-
-
-class AgentSession(_Event, frozen=True, tag="agent.session"):
-    """The name of the conversation; None when it is lost and the next attempt begins a new one."""
-
-    step: str
-    attempt: int
-    runtime: str
-    session: str | None
-
-
-class AgentActed(_Event, frozen=True, tag="agent.acted"):
-    """The agent used a tool."""
-
-    step: str
-    attempt: int
-    tool: str
-    summary: str
-    input: Any = None
-
-
-class UsageReported(_Event, frozen=True, tag="usage.reported"):
-    """Total usage of an attempt so far."""
-
-    step: str
-    attempt: int
-    usage: Usage
-    runtime: str = ""
-    role: str = ""
-
-
-class RuntimeFellBack(_Event, frozen=True, tag="runtime.fell_back"):
-    """Another runtime takes over."""
-
-    step: str
-    runtime: str
-    instead: str
-    because: str
-    final: bool = True
-    """The step stays with the new one; False is for this attempt alone."""
-    failure: Failure | None = None
-    """The first runtime's failure, if it was tried."""
-
-
-class BudgetAnswered(_Event, frozen=True, tag="budget.answered"):
-    """A person allowed or refused more spending."""
-
-    allow: bool
-    by: str
-    step: str = ""
-    scope: str = "execution"
-    usd: float | None = None
-    """The limit from here on, for this execution."""
-    tokens: int | None = None
-    note: str = ""
-
-
-class BudgetWarned(_Event, frozen=True, tag="budget.warned"):
-    """A limit is reached and the settings say to go on; or, with `limit` and `spent`, more was spent than it allows."""
-
-    step: str
-    message: str
-    scope: str = ""
-    unit: Literal["usd", "tokens"] = "usd"
-    limit: float | None = None
-    spent: float | None = None
-
-
-class BudgetWaited(_Event, frozen=True, tag="budget.waited"):
-    """An attempt waits for budget that others have reserved; with an empty message, it waits no longer."""
-
-    step: str
-    attempt: int
-    message: str
-
-
-class ProgramBegan(_Event, frozen=True, tag="program.began"):
+class ProgramBegan(EventBase, frozen=True, tag="program.began"):
     """A program was begun for the first time. Its `Date` starts at this moment, whenever it is made again."""
 
     step: str
@@ -421,7 +327,7 @@ class ProgramBegan(_Event, frozen=True, tag="program.began"):
     """SHA-256 of its text."""
 
 
-class CallStarted(_Event, frozen=True, tag="call.started"):
+class CallStarted(EventBase, frozen=True, tag="call.started"):
     """A program called a tool."""
 
     step: str
@@ -433,7 +339,7 @@ class CallStarted(_Event, frozen=True, tag="call.started"):
     effect: str
 
 
-class CallFinished(_Event, frozen=True, tag="call.finished"):
+class CallFinished(EventBase, frozen=True, tag="call.finished"):
     step: str
     attempt: int
     call: str
@@ -441,7 +347,7 @@ class CallFinished(_Event, frozen=True, tag="call.finished"):
     used: Resources | None = None
 
 
-class CallFailed(_Event, frozen=True, tag="call.failed"):
+class CallFailed(EventBase, frozen=True, tag="call.failed"):
     step: str
     attempt: int
     call: str
@@ -451,7 +357,7 @@ class CallFailed(_Event, frozen=True, tag="call.failed"):
     used: Resources | None = None
 
 
-class StepUndone(_Event, frozen=True, tag="step.undone"):
+class StepUndone(EventBase, frozen=True, tag="step.undone"):
     """A person had a step's changes undone; its result stays the same."""
 
     step: str
@@ -460,7 +366,7 @@ class StepUndone(_Event, frozen=True, tag="step.undone"):
     """Changes that were undone, newest first: each with `path`, and the way it was undone."""
 
 
-class OutputWritten(_Event, frozen=True, tag="output.written"):
+class OutputWritten(EventBase, frozen=True, tag="output.written"):
     step: str
     attempt: int
     stream: str
@@ -495,6 +401,11 @@ Event: TypeAlias = (
     | AgentBegan
     | AgentSession
     | AgentActed
+    | AgentSpoke
+    | AgentReturned
+    | AgentTold
+    | AgentHeard
+    | AgentSummarised
     | UsageReported
     | RuntimeFellBack
     | BudgetAnswered

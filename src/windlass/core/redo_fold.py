@@ -39,6 +39,8 @@ def _retried(state: StateData, event: ev.StepRetried) -> None:
         one.failures, one.skip_by = None, ""
         one.answers = {digest: answer for digest, answer in (one.answers or {}).items() if answer.allow} or None
         _forget_fallbacks(state, one)
+        if event.fresh and one.agent is not None:
+            one.agent.session, one.agent.summaries = None, []
     _put_back(state, step, event.at)
 
 

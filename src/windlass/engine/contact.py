@@ -39,6 +39,10 @@ class Listener(Protocol):
         """The answer, when it comes."""
         ...
 
+    def message(self, step: str) -> asyncio.Future[None]:
+        """Done when the next message of a person to this step's agent is on disk."""
+        ...
+
     def question(
         self, step: StepState, digest: str, tool: str, input: Any, basis: Basis, text: str = ""
     ) -> ev.ApprovalAsked: ...
@@ -87,6 +91,9 @@ class AttemptContact:
     async def record(self, event: ev.Event) -> None:
         self._driver.hear(event)
         await self._driver.written()
+
+    async def message(self) -> None:
+        await asyncio.shield(self._driver.message(self.step.id))
 
     def unclocked(self) -> AbstractContextManager[None]:
         return off_the_clock(self.limit)

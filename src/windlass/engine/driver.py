@@ -105,6 +105,8 @@ class Driver:
         """Callers that wait until their events are on disk."""
         self._answers: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         """Agents that wait for a person's answer, by step and digest."""
+        self._listening: dict[str, asyncio.Future[None]] = {}
+        """Agents that wait for a person's message, by step."""
         self._mail: list[Message] = []
         self._caught_up: set[int] = set()
         """Messages that were taken care of at the start, should they be delivered once more."""
@@ -253,6 +255,10 @@ class Driver:
             self.acknowledged.set_result(None)
         self._shown = shown
         self._world.committed(state.id, batch, self._written)
+        if self._listening:
+            for event in batch:
+                if isinstance(event, ev.AgentTold) and (waiting := self._listening.pop(event.step, None)) is not None:
+                    waiting.set_result(None)
 
     def _question_changes(self) -> QuestionChanges | None:
         """Changes of this commit to the index of open questions."""
@@ -341,6 +347,12 @@ class Driver:
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._answers[step, digest] = answer
         return answer
+
+    def message(self, step: str) -> asyncio.Future[None]:
+        """Done when the next message of a person to this step's agent is on disk."""
+        if step not in self._listening:
+            self._listening[step] = self._loop.create_future()
+        return self._listening[step]
 
     def question(
         self, step: StepState, digest: str, tool: str, input: Any, basis: Mapping[str, str], text: str = ""

@@ -8,13 +8,13 @@ with the output and usage before it. It decides nothing about retries, fallbacks
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from windlass.core.budget import Amount
-from windlass.core.events import Usage
+from windlass.core.events import AgentTold, Usage
 from windlass.errors import Failure
 from windlass.ports.tool import Answer, Health
 
@@ -33,12 +33,16 @@ __all__ = [
     "Permissions",
     "Runner",
     "RunnerHooks",
+    "SummaryMethod",
     "ToolReturn",
     "ToolSpec",
     "Usage",
     "account_name",
     "hooks_of",
 ]
+
+
+SummaryMethod: TypeAlias = Literal["model", "key points", "truncation", "runtime"]
 
 
 class Part(NamedTuple):
@@ -166,8 +170,45 @@ class Host(Protocol):
         """A piece of the agent's text, as it comes."""
         ...
 
-    def acted(self, tool: str, summary: str, input: Any = None) -> None:
-        """The agent uses a tool of its runtime. `summary` is one line for people: a path, a command."""
+    def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
+        """The agent uses a tool. `summary` is one line for people: a path, a command. `call` is the runtime's name of
+        this use, which `returned` repeats."""
+        ...
+
+    def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
+        """The result of that use, whole, as the agent got it."""
+        ...
+
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+        """One whole reply of the model, with the usage of this reply alone where it is known. `text` has shown the
+        same piece by piece."""
+        ...
+
+    def summarised(
+        self,
+        *,
+        by: SummaryMethod,
+        tokens_before: int,
+        tokens_after: int,
+        messages: int = 0,
+        model: str = "",
+        text: str = "",
+        pinned: Sequence[str] = (),
+        usage: Usage | None = None,
+    ) -> None:
+        """The older part of the conversation was replaced by a summary."""
+        ...
+
+    def told(self) -> list[AgentTold]:
+        """Messages of people that the agent has not been given yet, oldest first."""
+        ...
+
+    async def heard(self, ids: Sequence[str], how: Literal["steer", "follow-up", "prompt"]) -> None:
+        """The agent has been given these messages; returns when that is on disk."""
+        ...
+
+    async def wait_told(self) -> None:
+        """Wait until there is a message that the agent has not been given."""
         ...
 
     def usage(self, usage: Usage) -> None:

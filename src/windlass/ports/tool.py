@@ -92,6 +92,10 @@ class Contact(Protocol):
         """The same, and returns when it is on disk."""
         ...
 
+    async def message(self) -> None:
+        """Wait for the next message of a person to the agent of this step."""
+        ...
+
     def unclocked(self) -> AbstractContextManager[None]:
         """Within this, the attempt's timeout does not run: it waits for others."""
         ...

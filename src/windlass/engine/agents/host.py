@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,12 +18,12 @@ from windlass.engine.agents.reservation import BudgetReservation
 from windlass.engine.perform import Held
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Answer, Call, Contact, Permissions, ToolReturn, ToolSpec, Usage
+from windlass.ports import Answer, Call, Contact, Permissions, SummaryMethod, ToolReturn, ToolSpec, Usage
 
 __all__ = ["EngineHost"]
 
-LONGEST_INPUT = 8 * 1024
-"""Bytes of a tool's input that are kept with the note that it was used; approvals keep all of it."""
+LONGEST_INLINE = 8 * 1024
+"""Bytes of a tool's input or result that the journal keeps; a longer one is a file below the execution's artifacts."""
 LONGEST_SUMMARY = 300
 LAST_REPLY = 0.3
 """Seconds that a turn has to end by itself after the reply that passed the budget, before it is stopped."""
@@ -51,6 +52,7 @@ class EngineHost:
         self._reservation = reservation
         self._tools = tools
         self._stop = stop
+        self._files = 0
         self.meter = call.meter
         """The meter for the runner's processes, if it can measure them."""
         self._watching: asyncio.Task[None] | None = None
@@ -73,10 +75,70 @@ class EngineHost:
     def note(self, text: str) -> None:
         self._call.output("note", text if text.endswith("\n") else text + "\n")
 
-    def acted(self, tool: str, summary: str, input: Any = None) -> None:
-        line = " ".join(summary.split())[:LONGEST_SUMMARY]
-        event = ev.AgentActed(self._clock.now(), self._call.step, self._call.attempt, tool, line, _kept(input))
-        self._contact.tell(event)
+    def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
+        line, now, file = " ".join(summary.split())[:LONGEST_SUMMARY], self._clock.now(), ""
+        try:
+            encoded = msgspec.json.encode(input)
+        except (TypeError, ValueError):
+            input = None
+        else:
+            if len(encoded) > LONGEST_INLINE:
+                input, file = None, self._keep(encoded, "json")
+        self._contact.tell(ev.AgentActed(now, self._call.step, self._call.attempt, tool, line, input, call, file))
+
+    def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
+        size, file = 0, ""
+        if len(text) > LONGEST_INLINE // 4 and len(encoded := text.encode("utf-8", "replace")) > LONGEST_INLINE:
+            size, file = len(encoded), self._keep(encoded, "txt")
+            text = encoded[:LONGEST_INLINE].decode("utf-8", "ignore")
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        self._contact.tell(ev.AgentReturned(now, step, attempt, call, tool, text, failed, file, size))
+
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        self._contact.tell(ev.AgentSpoke(now, step, attempt, text, thinking, usage))
+
+    def summarised(
+        self,
+        *,
+        by: SummaryMethod,
+        tokens_before: int,
+        tokens_after: int,
+        messages: int = 0,
+        model: str = "",
+        text: str = "",
+        pinned: Sequence[str] = (),
+        usage: Usage | None = None,
+    ) -> None:
+        agent = self._contact.step.agent
+        event = ev.AgentSummarised(
+            self._clock.now(),
+            self._call.step,
+            self._call.attempt,
+            len(agent.summaries) + 1 if agent is not None else 1,
+            by,
+            tokens_before,
+            tokens_after,
+            messages,
+            model,
+            text,
+            tuple(pinned),
+            usage,
+        )
+        self._contact.tell(event, soon=True)
+
+    def _keep(self, content: bytes, kind: str) -> str:
+        """Write what is too big for the journal to a file; returns its path below the execution's artifacts."""
+        self._files += 1
+        path = self._call.artifacts / "transcript" / f"{self._call.attempt}-{self._files}.{kind}"
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(content)
+        except OSError as error:
+            self.note(f"the transcript lacks {len(content):,} bytes: {path} cannot be written: {error.strerror}")
+            return ""
+        return str(path.relative_to(self._call.artifacts.parent))
 
     def usage(self, usage: Usage) -> None:
         self.used = usage
@@ -115,6 +177,18 @@ class EngineHost:
     async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
         return await self._tools.use(tool, arguments, use_id)
 
+    def told(self) -> list[ev.AgentTold]:
+        agent = self._contact.step.agent
+        return list(agent.told.values()) if agent is not None else []
+
+    async def heard(self, ids: Sequence[str], how: Literal["steer", "follow-up", "prompt"]) -> None:
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        await self._contact.record(ev.AgentHeard(now, step, attempt, tuple(ids), how))
+
+    async def wait_told(self) -> None:
+        while not self.told():
+            await self._contact.message()
+
     async def watched(self) -> None:
         """Let the last look at the budget come to its end."""
         if self._watching is not None:
@@ -136,10 +210,3 @@ class EngineHost:
         except TimeoutError:
             return False
         return True
-
-
-def _kept(input: Any) -> Any:
-    try:
-        return input if len(msgspec.json.encode(input)) <= LONGEST_INPUT else None
-    except (TypeError, ValueError):
-        return None

@@ -1,0 +1,187 @@
+"""Records of agents: their conversations, their usage, their budgets. `events` says what holds for all records."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from windlass.core.event_base import EventBase, Usage
+from windlass.errors import Failure
+
+__all__ = [
+    "AgentActed",
+    "AgentBegan",
+    "AgentHeard",
+    "AgentReturned",
+    "AgentSession",
+    "AgentSpoke",
+    "AgentSummarised",
+    "AgentTold",
+    "BudgetAnswered",
+    "BudgetWaited",
+    "BudgetWarned",
+    "RuntimeFellBack",
+    "UsageReported",
+]
+
+
+class AgentBegan(EventBase, frozen=True, tag="agent.began"):
+    """An attempt was given to a runtime, with exactly these prompts."""
+
+    step: str
+    attempt: int
+    runtime: str
+    role: str
+    system: str
+    prompt: str
+    model: str = ""
+    session: str | None = None
+    """The conversation it goes on with; None is a new one."""
+    notes: tuple[str, ...] = ()
+    """Parts left out of the prompt, each with the reason."""
+    version: str = ""
+    """The version of the runtime's program."""
+
+
+class AgentSession(EventBase, frozen=True, tag="agent.session"):
+    """The name of the conversation; None when it is lost and the next attempt begins a new one."""
+
+    step: str
+    attempt: int
+    runtime: str
+    session: str | None
+
+
+class AgentActed(EventBase, frozen=True, tag="agent.acted"):
+    """The agent used a tool."""
+
+    step: str
+    attempt: int
+    tool: str
+    summary: str
+    input: Any = None
+    """None also where it is too big for the journal: `file` then names it."""
+    call: str = ""
+    """The runtime's name of this use, which its result repeats."""
+    file: str = ""
+    """The input as JSON, below the execution's artifacts."""
+
+
+class AgentSpoke(EventBase, frozen=True, tag="agent.spoke"):
+    """One reply of the model, as the conversation holds it."""
+
+    step: str
+    attempt: int
+    text: str = ""
+    thinking: str = ""
+    usage: Usage | None = None
+    """Usage of this reply alone, where the runtime tells it."""
+
+
+class AgentReturned(EventBase, frozen=True, tag="agent.returned"):
+    """The result of a tool, as the agent got it."""
+
+    step: str
+    attempt: int
+    call: str
+    tool: str
+    text: str = ""
+    """The beginning of it, where `file` names the whole."""
+    failed: bool = False
+    file: str = ""
+    """The whole text, below the execution's artifacts, where it is too big for the journal."""
+    size: int = 0
+    """Its length in bytes, where it is not all here."""
+
+
+class AgentTold(EventBase, frozen=True, tag="agent.told"):
+    """A person's message to the agent of a step."""
+
+    step: str
+    id: str
+    text: str
+    by: str = ""
+
+
+class AgentHeard(EventBase, frozen=True, tag="agent.heard"):
+    """Messages of a person were given to the agent."""
+
+    step: str
+    attempt: int
+    ids: tuple[str, ...]
+    how: Literal["steer", "follow-up", "prompt"]
+    """Within the running turn, after it, or with the prompt of an attempt."""
+
+
+class AgentSummarised(EventBase, frozen=True, tag="agent.summarised"):
+    """The older part of a conversation was replaced by a summary."""
+
+    step: str
+    attempt: int
+    number: int
+    """1 for the first summary of the conversation."""
+    by: Literal["model", "key points", "truncation", "runtime"]
+    tokens_before: int
+    tokens_after: int
+    messages: int = 0
+    """Messages that it replaces."""
+    model: str = ""
+    text: str = ""
+    pinned: tuple[str, ...] = ()
+    """Facts that were carried over word for word."""
+    usage: Usage | None = None
+    """Cost of making it; None if no model was asked or the runtime does not tell."""
+
+
+class UsageReported(EventBase, frozen=True, tag="usage.reported"):
+    """Total usage of an attempt so far."""
+
+    step: str
+    attempt: int
+    usage: Usage
+    runtime: str = ""
+    role: str = ""
+
+
+class RuntimeFellBack(EventBase, frozen=True, tag="runtime.fell_back"):
+    """Another runtime takes over."""
+
+    step: str
+    runtime: str
+    instead: str
+    because: str
+    final: bool = True
+    """The step stays with the new one; False is for this attempt alone."""
+    failure: Failure | None = None
+    """The first runtime's failure, if it was tried."""
+
+
+class BudgetAnswered(EventBase, frozen=True, tag="budget.answered"):
+    """A person allowed or refused more spending."""
+
+    allow: bool
+    by: str
+    step: str = ""
+    scope: str = "execution"
+    usd: float | None = None
+    """The limit from here on, for this execution."""
+    tokens: int | None = None
+    note: str = ""
+
+
+class BudgetWarned(EventBase, frozen=True, tag="budget.warned"):
+    """A limit is reached and the settings say to go on; or, with `limit` and `spent`, more was spent than it allows."""
+
+    step: str
+    message: str
+    scope: str = ""
+    unit: Literal["usd", "tokens"] = "usd"
+    limit: float | None = None
+    spent: float | None = None
+
+
+class BudgetWaited(EventBase, frozen=True, tag="budget.waited"):
+    """An attempt waits for budget that others have reserved; with an empty message, it waits no longer."""
+
+    step: str
+    attempt: int
+    message: str
