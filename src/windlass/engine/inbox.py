@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from windlass.core import events as ev
 from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import State
 from windlass.errors import UsageError
 from windlass.plan.model import Budget
 from windlass.ports import Message
+from windlass.values import ValidationError
 
 __all__ = ["checked_limit", "to_event"]
 

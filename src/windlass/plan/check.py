@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
 from windlass.plan.graph import find_cycle, templates_of
 from windlass.plan.model import AGENT, CODE, MAX_STEPS, Plan, Step
 from windlass.plan.program import granted_tools, is_pattern, program_reads
@@ -25,6 +23,7 @@ from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id
 from windlass.plan.schema import explain, kind_of
 from windlass.plan.template import Reference, references, syntax_problem
 from windlass.plan.yamlread import FilePosition, Path
+from windlass.values import ValidationError
 
 __all__ = ["Findings", "Locate", "ToolCatalog", "check_data", "check_steps"]
 

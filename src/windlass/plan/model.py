@@ -7,19 +7,9 @@ makes them directly; both pass the same checks in `check.py`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
-
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    model_validator,
-)
 
 from windlass.errors import Category
 from windlass.plan.marking import mark_data
@@ -37,6 +27,7 @@ from windlass.plan.quantities import (
     parse_duration,
     within,
 )
+from windlass.values import Before, CheckedValue, FieldBounds, field
 
 __all__ = [
     "AGENT",
@@ -65,9 +56,9 @@ CODE = "code"
 DEFAULT_ROLE = "developer"
 """The role of an agent step that names none."""
 
-StepId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", min_length=1, max_length=100)]
+StepId = Annotated[str, FieldBounds(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", min_length=1, max_length=100)]
 
-ToolPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+ToolPattern = Annotated[str, FieldBounds(min_length=1, max_length=200)]
 
 
 class Importance(StrEnum):
@@ -103,19 +94,14 @@ class Approve(StrEnum):
     """Not asked, unless the settings say so for this tool."""
 
 
-class _Value(BaseModel):
-    # Deferred: a plan builds one validator, with those of its parts in it, and none for each part.
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
-
-
-class Retry(_Value):
+class Retry(CheckedValue):
     """Number of attempts after a failure, and the waits between them."""
 
-    max: int = Field(default=3, ge=0, le=100)
+    max: int = field(default=3, ge=0, le=100)
     """Retries after a transient failure. Other categories keep their own, smaller numbers."""
     delay: Duration = 1.0
     """Wait before the first retry."""
-    backoff: float = Field(default=2.0, ge=1, le=100)
+    backoff: float = field(default=2.0, ge=1, le=100)
     """Each further wait is this many times longer."""
     max_delay: Duration = 300.0
     """The longest wait that backoff may reach."""
@@ -129,21 +115,20 @@ def _retry_from_number(value: Any) -> Any:
     return value
 
 
-class Budget(_Value):
+class Budget(CheckedValue):
     """Limits of spending. A bare number is dollars."""
 
-    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    usd: float | None = field(default=None, ge=0, allow_inf_nan=False)
     """Dollars."""
-    tokens: int | None = Field(default=None, ge=0)
+    tokens: int | None = field(default=None, ge=0)
     """Tokens read and written, all together."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _bare(cls, value: Any) -> Any:
+    def _before(cls, value: Any) -> Any:
         return {"usd": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-class Permits(_Value):
+class Permits(CheckedValue):
     """Actions that an agent may take without asking."""
 
     mode: Literal["ask", "allow", "deny"] | None = None
@@ -154,10 +139,10 @@ class Permits(_Value):
     """Tools that are refused unasked."""
 
 
-class Limits(_Value):
+class Limits(CheckedValue):
     """Bounds of the whole execution."""
 
-    parallel: int = Field(default=4, ge=1, le=1000)
+    parallel: int = field(default=4, ge=1, le=1000)
     """Attempts that may run at once."""
     timeout: Duration | None = None
     """Running time of the whole execution, pauses left out. None is no limit."""
@@ -169,24 +154,23 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class Step(_Value):
+class Step(CheckedValue):
     """One node of a plan."""
 
     id: StepId
     name: str = ""
     """What people see, when the id says too little."""
-    needs: Annotated[tuple[StepId, ...], BeforeValidator(_listed)] = ()
+    needs: Annotated[tuple[StepId, ...], Before(_listed)] = ()
     """Steps that must be settled first."""
     run: str | tuple[str, ...] | None = None
     """Short for `tool: shell`: one shell line, or a list of arguments with no shell in between."""
     tool: str | None = None
     """The tool that does the work."""
-    # Two aliases instead of `alias`: type checkers then know the argument as `with_`, the only way to write it.
-    with_: dict[str, Any] = Field(default_factory=dict, validation_alias="with", serialization_alias="with")
+    with_: dict[str, Any] = field(default_factory=dict, key="with")
     """The tool's arguments, or the `args` of a program; text in them may be a template."""
     code: str | None = None
     """A program: the body of an async JavaScript function, run in the sandbox. `{{ }}` in it is not filled in."""
-    grants: Annotated[tuple[ToolPattern, ...] | None, BeforeValidator(_listed)] = None
+    grants: Annotated[tuple[ToolPattern, ...] | None, Before(_listed)] = None
     """Tools that the program may call: names, and patterns like `files.*`. Left out is every tool, `[]` is none."""
     limits: StepLimits | None = None
     """What the command or the program may use."""
@@ -198,15 +182,15 @@ class Step(_Value):
     """What the agent runs on; `windlass doctor` lists the runtimes."""
     model: str | None = None
     """The model, by the runtime's own name."""
-    skills: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    skills: Annotated[tuple[str, ...], Before(_listed)] = ()
     """Skills that the agent is given; `"*"` lists all that there are."""
-    files: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    files: Annotated[tuple[str, ...], Before(_listed)] = ()
     """Files whose contents the agent is given: paths and patterns in the working directory."""
     handoff: bool | tuple[StepId, ...] = True
     """Whose outputs the agent is given: true is every agent it `needs`, false is none, or the steps by name."""
     permissions: Permits | None = None
     """What the agent may do unasked, where it is not what the settings say."""
-    max_turns: int | None = Field(default=None, ge=1, le=10_000)
+    max_turns: int | None = field(default=None, ge=1, le=10_000)
     """Turns that the agent may take."""
     budget: Budget | None = None
     """What all attempts of this step may spend together."""
@@ -217,7 +201,7 @@ class Step(_Value):
     foreach: str | list[Any] | None = None
     """A list, or an expression that gives one: the step runs once for each `item`."""
     importance: Importance = Importance.NORMAL
-    retry: Annotated[Retry, BeforeValidator(_retry_from_number)] = Retry.model_construct()
+    retry: Annotated[Retry, Before(_retry_from_number)] = Retry.model_construct()
     timeout: Duration | None = None
     """Longest time of one attempt."""
     effect: Effect | None = None
@@ -228,8 +212,7 @@ class Step(_Value):
     approve_within: Duration | None = None
     """How long the question stays open; unanswered, it fails closed. Default from the settings."""
 
-    @model_validator(mode="after")
-    def _one_kind_of_work(self) -> Step:
+    def _after(self) -> Step:
         if (self.run is not None) + (self.tool is not None) + self.is_code + self.is_agent != 1:
             raise ValueError("a step has exactly one of `run`, `tool`, `agent` and `code`")
         if self.run is not None and not self.run:
@@ -337,14 +320,14 @@ OF_PROGRAMS = ("grants", "limits")
 """Fields that mean something for a program alone: a code step's, or the one that a composed tool is."""
 
 
-class Plan(_Value):
+class Plan(CheckedValue):
     """A graph of steps with inputs and limits. Immutable; its `digest` names its content."""
 
-    name: str = Field(default="plan", min_length=1, max_length=200)
+    name: str = field(default="plan", min_length=1, max_length=200)
     description: str = ""
-    inputs: dict[StepId, Any] = Field(default_factory=dict)
+    inputs: dict[StepId, Any] = field(default_factory=dict)
     """Names and default values that templates read as `inputs.NAME`."""
-    tools: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    tools: Annotated[tuple[str, ...], Before(_listed)] = ()
     """Python files of `@tool` functions, relative to the plan file."""
     limits: Limits = Limits.model_construct()
     budget: Budget | None = None
@@ -355,7 +338,7 @@ class Plan(_Value):
     """The model of agents that name none themselves."""
     fallback: bool | None = None
     """Whether another runtime of the family takes over, for agents that do not say."""
-    steps: tuple[Step, ...] = Field(min_length=1, max_length=MAX_STEPS)
+    steps: tuple[Step, ...] = field(min_length=1, max_length=MAX_STEPS)
 
     @cached_property
     def encoded(self) -> bytes:
@@ -369,10 +352,3 @@ class Plan(_Value):
     @cached_property
     def by_id(self) -> dict[str, Step]:
         return {step.id: step for step in self.steps}
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Plan:
-        """An edited copy. Nothing goes along that was computed from this one: it would run this one again."""
-        copied = super().model_copy(update=update, deep=deep)
-        for name in ("encoded", "digest", "by_id"):
-            copied.__dict__.pop(name, None)
-        return copied

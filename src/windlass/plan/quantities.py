@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from windlass.values import After, Before, CheckedValue, ValidationError, field
 
 __all__ = [
     "GB",
@@ -83,7 +83,7 @@ def shown_size(size: int) -> str:
     return f"{size}b"
 
 
-def within(least: int, most: int) -> AfterValidator:
+def within(least: int, most: int) -> After:
     """Bounds of a size. They are told in the units that people write."""
 
     def check(size: int) -> int:
@@ -93,10 +93,10 @@ def within(least: int, most: int) -> AfterValidator:
             raise ValueError(f"must be at most {shown_size(most)}, not {shown_size(size)}")
         return size
 
-    return AfterValidator(check)
+    return After(check)
 
 
-def at_most(longest: str) -> AfterValidator:
+def at_most(longest: str) -> After:
     """The upper bound of a duration."""
     most = parse_duration(longest)
 
@@ -105,7 +105,7 @@ def at_most(longest: str) -> AfterValidator:
             raise ValueError(f"must be at most {longest}, not {seconds:g}s")
         return seconds
 
-    return AfterValidator(check)
+    return After(check)
 
 
 def parse_share(value: Any) -> float:
@@ -124,43 +124,39 @@ def parse_share(value: Any) -> float:
 
 Share = Annotated[
     float,
-    BeforeValidator(parse_share),
-    WithJsonSchema(
+    Before(
+        parse_share,
         {
             "anyOf": [{"type": "number", "minimum": 0.01, "maximum": 1024}, {"type": "string"}],
             "description": "Of one processor: 50%, 150%, or 0.5, 1.5",
-        }
+        },
     ),
 ]
 
 Duration = Annotated[
     float,
-    BeforeValidator(parse_duration),
-    WithJsonSchema(
+    Before(
+        parse_duration,
         {
             "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}],
             "description": "Seconds, or text like 30s, 5m, 1h30m, 2d",
-        }
+        },
     ),
 ]
 
 Size = Annotated[
     int,
-    BeforeValidator(parse_size),
-    WithJsonSchema(
+    Before(
+        parse_size,
         {
             "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
             "description": "Bytes, or text like 512kb, 64mb, 1gb",
-        }
+        },
     ),
 ]
 
 
-class _Bounds(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class CommandLimits(_Bounds):
+class CommandLimits(CheckedValue):
     """Limits for a command and everything that it starts, together."""
 
     memory: Annotated[Size, within(16 * MB, 1024 * GB)] | None = None
@@ -169,11 +165,11 @@ class CommandLimits(_Bounds):
     """Computing time."""
     cpu_share: Share | None = None
     """The most of the processors at any time: it is slowed down, never killed. 100% is one processor."""
-    processes: int | None = Field(default=None, ge=1, le=1_000_000)
+    processes: int | None = field(default=None, ge=1, le=1_000_000)
     """Processes that live at the same time."""
 
 
-class ProgramBounds(_Bounds):
+class ProgramBounds(CheckedValue):
     """Limits of a program and everything that it calls, as far as the sandbox can enforce them."""
 
     memory: Annotated[Size, within(8 * MB, GB)] | None = None
@@ -182,7 +178,7 @@ class ProgramBounds(_Bounds):
     """Computing time."""
     wall: Annotated[Duration, at_most("1d")] | None = None
     """Of a program: time from its beginning to its end; the time that a person takes to answer is left out."""
-    calls: int | None = Field(default=None, ge=0, le=100_000)
+    calls: int | None = field(default=None, ge=0, le=100_000)
     """Calls of tools by a program."""
     output: Annotated[Size, within(1, 16 * MB)] | None = None
     """Bytes of a program's result, and of the arguments of each call, as JSON."""
@@ -199,14 +195,14 @@ class StepLimits(ProgramBounds):
     """Computing time."""
     cpu_share: Share | None = None
     """The most of the processors that a command has at any time: it is slowed down, never killed."""
-    processes: int | None = Field(default=None, ge=1, le=1_000_000)
+    processes: int | None = field(default=None, ge=1, le=1_000_000)
     """Processes of a command that live at the same time."""
 
 
 OF_COMMANDS = frozenset(CommandLimits.model_fields)
 
 
-def misfit(bounds: type[BaseModel], told: Mapping[str, Any]) -> str | None:
+def misfit(bounds: type[CheckedValue], told: Mapping[str, Any]) -> str | None:
     """Return the problem of limits for this kind of step, as in "`limits.memory`: must be at most 1gb, not 2gb"."""
     try:
         bounds.model_validate(dict(told))

@@ -17,16 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
-
 from windlass.plan.model import MAX_STEPS, Budget, Limits, Permits, Plan, Retry, Step
 from windlass.plan.quantities import StepLimits
 from windlass.plan.yamlread import Path
+from windlass.values import CheckedValue, ValidationError
 
 __all__ = ["explain", "kind_of", "nearest", "plan_schema"]
 
 
-def _keys(model: type[BaseModel]) -> list[str]:
+def _keys(model: type[CheckedValue]) -> list[str]:
     return [field.serialization_alias or name for name, field in model.model_fields.items()]
 
 
@@ -281,7 +280,7 @@ def _or_short(full: dict[str, Any], short: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [{k: v for k, v in full.items() if k not in notes}, short], **notes}
 
 
-def _tidy(schema: dict[str, Any], model: type[BaseModel] | None) -> dict[str, Any]:
+def _tidy(schema: dict[str, Any], model: type[CheckedValue] | None) -> dict[str, Any]:
     """A model's schema without pydantic's made-up titles, with the words beneath its fields."""
     words = _words_beneath(model) if model is not None else {}
     for key, field in schema.get("properties", {}).items():
@@ -293,11 +292,11 @@ def _tidy(schema: dict[str, Any], model: type[BaseModel] | None) -> dict[str, An
     return schema
 
 
-def _words_beneath(model: type[BaseModel]) -> dict[str, str]:
+def _words_beneath(model: type[CheckedValue]) -> dict[str, str]:
     """Each field's own docstring, which Python itself throws away; those of what it inherits, too."""
     words: dict[str, str] = {}
     for base in model.__bases__:
-        if issubclass(base, BaseModel) and base is not BaseModel:
+        if issubclass(base, CheckedValue) and base is not CheckedValue:
             words |= _words_beneath(base)
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     body = definition.body if isinstance(definition, ast.ClassDef) else []

@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from windlass.errors import UsageError
 from windlass.homes import user_folder
 from windlass.plan.model import Duration
@@ -30,7 +28,6 @@ from windlass.settings.tables import (
     PermissionSettings,
     PriceSettings,
     RuntimeSettings,
-    Table,
 )
 from windlass.settings.tools import (
     BrowserSettings,
@@ -41,6 +38,7 @@ from windlass.settings.tools import (
     SearchSettings,
     ToolSettings,
 )
+from windlass.values import CheckedValue, ValidationError
 
 __all__ = [
     "ApprovalSettings",
@@ -61,7 +59,7 @@ __all__ = [
 ]
 
 
-class Settings(Table):
+class Settings(CheckedValue):
     """All settings. A table that nobody sets is its defaults as they stand here, and is not validated."""
 
     grace: Duration = 5.0

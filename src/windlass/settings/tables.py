@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from windlass.values import CheckedValue, field
 
 __all__ = [
     "ApprovalSettings",
@@ -13,29 +13,21 @@ __all__ = [
     "PermissionSettings",
     "PriceSettings",
     "RuntimeSettings",
-    "Table",
 ]
 
 
-class Table(BaseModel):
-    """A table of the settings. Its validator is built when it is first needed: most runs use the defaults alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class LimitSettings(Table):
+class LimitSettings(CheckedValue):
     """A limit in dollars, tokens or both; a bare number is dollars."""
 
-    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    tokens: int | None = Field(default=None, ge=0)
+    usd: float | None = field(default=None, ge=0, allow_inf_nan=False)
+    tokens: int | None = field(default=None, ge=0)
 
-    @model_validator(mode="before")
     @classmethod
-    def _bare(cls, value: Any) -> Any:
+    def _before(cls, value: Any) -> Any:
         return {"usd": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
 
 
-class BudgetSettings(Table):
+class BudgetSettings(CheckedValue):
     """Limits of spending (E1). Days and months are those of the computer's time zone."""
 
     step: LimitSettings = LimitSettings.model_construct()
@@ -48,12 +40,12 @@ class BudgetSettings(Table):
     """For all executions of this home in a month."""
     on_overrun: Literal["ask", "proceed"] = "ask"
     """At a limit, ask a person or proceed with a warning."""
-    reserve_usd: float | None = Field(default=None, gt=0, le=1000)
+    reserve_usd: float | None = field(default=None, gt=0, le=1000)
     """Dollars reserved for one call of a model, in place of the most that it can cost: more agents fit side by side,
     and each may pass a limit by the rest of its call."""
 
 
-class RuntimeSettings(Table):
+class RuntimeSettings(CheckedValue):
     """One runtime for agents."""
 
     path: str | None = None
@@ -64,16 +56,16 @@ class RuntimeSettings(Table):
     """For `cli`: the OpenAI-compatible server to speak to."""
 
 
-class PriceSettings(Table):
+class PriceSettings(CheckedValue):
     """Dollars per million tokens."""
 
-    input: float = Field(ge=0, allow_inf_nan=False)
-    output: float = Field(ge=0, allow_inf_nan=False)
-    cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    input: float = field(ge=0, allow_inf_nan=False)
+    output: float = field(ge=0, allow_inf_nan=False)
+    cache_read: float | None = field(default=None, ge=0, allow_inf_nan=False)
+    cache_write: float | None = field(default=None, ge=0, allow_inf_nan=False)
 
 
-class RolePermissionSettings(Table):
+class RolePermissionSettings(CheckedValue):
     """Rights of the agents of one role."""
 
     mode: Literal["ask", "allow", "deny"] | None = None
@@ -81,7 +73,7 @@ class RolePermissionSettings(Table):
     deny: tuple[str, ...] = ()
 
 
-class PermissionSettings(Table):
+class PermissionSettings(CheckedValue):
     """Rights of agents without asking a person. A role's own file may only be stricter."""
 
     mode: Literal["ask", "allow", "deny"] = "ask"
@@ -94,7 +86,7 @@ class PermissionSettings(Table):
     """The same for one role."""
 
 
-class ApprovalSettings(Table):
+class ApprovalSettings(CheckedValue):
     """Tools that need a person's approval before a step uses them. A project can only add to the user's lists."""
 
     always: tuple[str, ...] = ()

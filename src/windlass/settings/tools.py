@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
-
 from windlass.plan.model import Duration
 from windlass.plan.quantities import Size
 from windlass.ports.terms import Rate
-from windlass.settings.tables import Table
+from windlass.values import Before, CheckedValue, field
 
 __all__ = [
     "BrowserSettings",
@@ -25,18 +23,20 @@ __all__ = [
 
 
 def _rate(value: Any) -> Any:
-    return Rate.of(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return Rate.of(value)
+    if not isinstance(value, Rate):
+        raise ValueError("a rate is text like 10/s, 60/m, 100/15m")
+    return value
 
 
 RateText = Annotated[
     Rate,
-    BeforeValidator(_rate),
-    PlainSerializer(str),
-    WithJsonSchema({"type": "string", "description": "Uses in a time, like 10/s, 60/m, 100/15m"}),
+    Before(_rate, {"type": "string", "description": "Uses in a time, like 10/s, 60/m, 100/15m"}, serialize=str),
 ]
 
 
-class ToolSettings(Table):
+class ToolSettings(CheckedValue):
     """One tool, or all that fit a pattern like `http.*`; a key left out keeps the tool's own value."""
 
     enabled: bool = True
@@ -45,7 +45,7 @@ class ToolSettings(Table):
     """The longest that one use may take."""
     rate: RateText | None = None
     """Uses in a time, by all executions of this home together: `60/m`."""
-    concurrent: int | None = Field(default=None, ge=1, le=1000)
+    concurrent: int | None = field(default=None, ge=1, le=1000)
     """Uses at the same time, by all executions of this home together."""
     cache: Duration | None = None
     """Seconds that a result may be reused, for tools without an effect."""
@@ -55,7 +55,7 @@ class ToolSettings(Table):
     """Ask a person before it is used."""
 
 
-class NetworkSettings(Table):
+class NetworkSettings(CheckedValue):
     """Addresses that `http.*`, `search` and `browser.*` may reach."""
 
     allow: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class NetworkSettings(Table):
     `10.0.0.0/8`. All other private, link-local and loopback addresses are refused."""
 
 
-class SearchProvider(Table):
+class SearchProvider(CheckedValue):
     kind: Literal["searxng", "brave", "tavily", "duckduckgo"]
     url: str | None = None
     """The server, for searxng; elsewhere the service's own."""
@@ -75,14 +75,14 @@ class SearchProvider(Table):
     """The environment variable that holds the key."""
 
 
-class SearchSettings(Table):
+class SearchSettings(CheckedValue):
     providers: tuple[SearchProvider, ...] = (SearchProvider.model_construct(kind="duckduckgo"),)
     """Asked in this order until one answers."""
     cache: Duration = 3600.0
     """Seconds that an answer may be reused."""
 
 
-class ServiceSettings(Table):
+class ServiceSettings(CheckedValue):
     """One way to send messages."""
 
     url_env: str | None = None
@@ -96,8 +96,7 @@ class ServiceSettings(Table):
     password_env: str | None = None
     security: Literal["starttls", "tls", "none"] = "starttls"
 
-    @model_validator(mode="after")
-    def _one_way(self) -> ServiceSettings:
+    def _after(self) -> ServiceSettings:
         if (self.url_env is not None) + (self.url is not None) + (self.smtp is not None) != 1:
             raise ValueError("a message service has exactly one of `url`, `url_env` and `smtp`")
         if self.smtp is not None and not self.sender:
@@ -105,7 +104,7 @@ class ServiceSettings(Table):
         return self
 
 
-class MessageSettings(Table):
+class MessageSettings(CheckedValue):
     services: dict[str, ServiceSettings] = {}
     recipients: tuple[str, ...] = ()
     """The only addresses that mail may go to: `ana@example.com`, `*@example.com`. Empty is nobody."""
@@ -114,7 +113,7 @@ class MessageSettings(Table):
     """Bytes of one message, attachments included."""
 
 
-class McpServerSettings(Table):
+class McpServerSettings(CheckedValue):
     """One MCP server whose tools can be used, as `mcp.NAME.TOOL`."""
 
     command: str | None = None
@@ -128,30 +127,29 @@ class McpServerSettings(Table):
     """Headers by the environment variables that hold them: `{Authorization = "GITHUB_AUTH"}`."""
     timeout: Duration = 60.0
 
-    @model_validator(mode="after")
-    def _one_way(self) -> McpServerSettings:
+    def _after(self) -> McpServerSettings:
         if (self.command is None) == (self.url is None):
             raise ValueError("an MCP server has exactly one of `command` and `url`")
         return self
 
 
-class BrowserSettings(Table):
+class BrowserSettings(CheckedValue):
     path: str | None = None
     """The browser, where it is not the one that is found: chromium, google-chrome."""
-    pages: int = Field(default=4, ge=1, le=64)
+    pages: int = field(default=4, ge=1, le=64)
     """Pages that may be open at the same time."""
     timeout: Duration = 30.0
     """The longest that one action may wait."""
 
 
-class LoadSettings(Table):
+class LoadSettings(CheckedValue):
     """Bounds of load: beyond them fewer attempts begin, so that running ones can end."""
 
     disk_floor: Size = 256 * 1024 * 1024
     """Bytes that stay free on the disk of the home: below, nothing new is begun."""
-    attempts: int = Field(default=256, ge=1, le=100_000)
+    attempts: int = field(default=256, ge=1, le=100_000)
     """Attempts that one process has under way at a time, of all its executions; further ones wait for their turn."""
-    home: int | None = Field(default=None, ge=1, le=10_000)
+    home: int | None = field(default=None, ge=1, le=10_000)
     """Attempts that all processes of a home have under way at a time; None is no limit."""
     memory_floor: Size = 128 * 1024 * 1024
     """Bytes of memory that stay free: below, new attempts wait."""

@@ -30,8 +30,8 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from windlass.errors import Category, ToolError, UsageError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Meter, Tool, Toolbox
-from windlass.tools.functional import complaints
 from windlass.tools.threads import in_thread
+from windlass.values import complaints
 
 __all__ = ["FunctionTool", "tool", "tools_in"]
 

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
 
-from pydantic import BeforeValidator, Field, model_validator
-
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.plan.quantities import MB, CommandLimits
@@ -40,7 +38,7 @@ from windlass.process import (
     refusal,
 )
 from windlass.tools.built_in import ToolSetup
-from windlass.tools.functional import Arguments, complaints
+from windlass.values import Before, CheckedValue, complaints, field
 
 __all__ = ["MOST_LOGGED", "Shell", "build_tools"]
 
@@ -54,13 +52,13 @@ def _spelled(value: Any) -> Any:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-Word = Annotated[str, BeforeValidator(_spelled)]
+Word = Annotated[str, Before(_spelled)]
 
 
-class ShellArguments(Arguments):
-    line: str | None = Field(default=None, min_length=1)
+class ShellArguments(CheckedValue):
+    line: str | None = field(default=None, min_length=1)
     """A line for the shell."""
-    argv: list[Word] | None = Field(default=None, min_length=1)
+    argv: list[Word] | None = field(default=None, min_length=1)
     """A program and its arguments, with no shell in between."""
     shell: str = "sh"
     """The shell that reads the line: sh, bash, zsh …"""
@@ -69,7 +67,7 @@ class ShellArguments(Arguments):
     env: dict[str, Word] = {}
     """Added to the allow-listed environment."""
     stdin: str | None = None
-    max_output: int = Field(default=1024 * 1024, ge=0, le=64 * 1024 * 1024)
+    max_output: int = field(default=1024 * 1024, ge=0, le=64 * 1024 * 1024)
     """Bytes kept of each of stdout and stderr: of more, the beginning and the end. The whole is then in a log file."""
     ok: list[int] = [0]
     """Exit codes that mean success."""
@@ -78,8 +76,7 @@ class ShellArguments(Arguments):
     isolate: Isolation = "none"
     """files: it can write in the working directory and its own TMPDIR alone; network: there is none; all: both."""
 
-    @model_validator(mode="after")
-    def _one_form(self) -> ShellArguments:
+    def _after(self) -> ShellArguments:
         if (self.line is None) == (self.argv is None):
             raise ValueError("give exactly one of `line` and `argv`")
         texts = [self.line or "", self.cwd, *(self.argv or ()), *self.env, *self.env.values()]
@@ -90,7 +87,7 @@ class ShellArguments(Arguments):
         return self
 
 
-class ShellResult(Arguments):
+class ShellResult(CheckedValue):
     exit_code: int
     stdout: str
     stderr: str
