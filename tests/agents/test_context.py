@@ -208,7 +208,7 @@ def test_all_files_together_are_bounded_and_the_rest_is_named(tree: Any) -> None
     assert sum(len(file.text) for file in context.files) <= MAX_ALL + 100
     assert paths(context) == ["f0", "f1", "f2", "f3"]
     assert context.without_room == ("f4", "f5", "f6")
-    assert context.notes == ("no room was left for f4, f5, f6: all files together may have 1024 KiB",)
+    assert context.notes == ("f4, f5, f6 left out: all files together may have 1024 KiB",)
     brief = tree.briefing.brief(task="t", workdir=tree.root, files=["f*"])
     assert "read them yourself.\n- f4\n- f5\n- f6\n</note>" in brief.prompt
 

@@ -108,7 +108,7 @@ def test_a_huge_frontmatter_is_refused() -> None:
 def test_binary_keys_are_refused() -> None:
     found = matter(b"---\nname: a\0b\n---\nB")
     assert found.broken
-    assert "zero bytes" in only_problem(found)
+    assert "NUL bytes" in only_problem(found)
 
 
 def test_keys_that_are_not_utf_8_are_named_with_their_line() -> None:

@@ -104,7 +104,7 @@ def test_an_entry_that_only_adjusts_one_of_opencodes_own_is_no_role(tree: Any) -
         ),
         (
             '{"agent": {"x": {"prompt": "{file:a\\u0000b}"}}}',
-            ":1: `agent.x.prompt`: {file:a\0b} cannot be read: that is no path",
+            ":1: `agent.x.prompt`: {file:a\0b} cannot be read: that is not a path",
         ),
         ('{"a": 1,\n"a": 2}', ":2:1: the key `a` is already on line 1"),
         ("[" * 100_000, ":1:"),

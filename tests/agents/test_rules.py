@@ -50,7 +50,7 @@ def test_instructions_of_opencode_json_are_paths_and_patterns_inside_the_project
         "the rules in ../outside/*.md lead out of the project, so they were left out",
         "the rules in no/*.md were left out: no file matches",
         "the rules at https://example.org/rules.md were left out: addresses are not fetched",
-        "the rules '' were left out: that is no path",
+        "the rules '' were left out: that is not a path",
     ]
 
 

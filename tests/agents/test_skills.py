@@ -73,7 +73,7 @@ def test_an_unknown_skill_of_a_step_is_a_failure_that_names_the_nearest(tree: An
     with pytest.raises(ToolError, match="there is no skill 'pdff'; did you mean 'pdf'") as caught:
         tree.briefing.brief(task="t", workdir=tree.root, skills=["pdff"])
     assert caught.value.failure.category is Category.CONFIGURATION
-    assert caught.value.failure.advice == ("see what there is: windlass agents",)
+    assert caught.value.failure.advice == ("list all: windlass agents",)
 
 
 def test_without_any_skill_an_unknown_one_says_so(tree: Any) -> None:
@@ -158,7 +158,7 @@ def test_more_files_than_may_be_read_are_a_problem(tree: Any, monkeypatch: pytes
         tree.skill(f"s{number}")
     assert len(names(tree)) == 8
     assert problems(tree) == [
-        ".claude/skills: holds more than 20,000 names or 8 files: the rest is not looked at",
+        ".claude/skills: holds more than 20,000 names or 8 files: the rest is ignored",
     ]
 
 

@@ -154,7 +154,7 @@ def test_g1_an_interrupted_run_is_resumed_where_it_was(project: Project, windlas
         (["delete", "shell", "--yes"], "not a composed tool"),
         (["save", "Bad", "good.js"], "cannot be the name of a composed tool"),
         (["save", "files.mine", "good.js"], "choose another first word"),
-        (["save", "shell", "good.js"], "there is a tool of that name already"),
+        (["save", "shell", "good.js"], "a tool of that name already exists"),
         (["save", "fine", "nope.js"], "nope.js cannot be read"),
         (["save", "fine", "latin.js"], "is not UTF-8 text"),
         (["save", "fine", "empty.js"], "its source is empty"),

@@ -49,7 +49,7 @@ def test_h2_a_file_that_was_changed_since_is_named_on_the_command_line(project: 
     (project.path / "a.txt").write_text("by hand")
     refused = windlass("undo", id, "write", "--json", code=1)
     assert refused.json["error"]["message"] == (
-        "step write: nothing was taken back: 'a.txt' was changed by somebody else since step write"
+        "step write: nothing was undone: 'a.txt' was changed by another program since step write"
     )
     assert (project.path / "a.txt").read_text() == "by hand"
     assert "no step 'nosuch'" in windlass("undo", id, "nosuch", code=2).err

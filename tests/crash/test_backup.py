@@ -103,7 +103,7 @@ def test_d9_a_home_is_backed_up_and_restored_on_the_command_line(
     told = windlass("backup", file, "--artifacts", "--json").json
     assert (told["executions"], told["faults"]) == (2, [])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert "is there already" in windlass("backup", file, code=2).err
+    assert "already exists" in windlass("backup", file, code=2).err
     windlass("backup", file, "--artifacts", "--force")
     refused = windlass("restore", file, code=2)
     assert "has 2 executions" in refused.err
@@ -243,7 +243,7 @@ def test_d9_a_backup_is_not_written_over_a_file_or_into_the_home(
     with pytest.raises(UsageError, match="inside the home"):
         write_backup(project.home, project.home / "b.zip", now=NOW)
     before = backup.read_bytes()
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_backup(project.home, backup, now=NOW)
     assert backup.read_bytes() == before
     assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []

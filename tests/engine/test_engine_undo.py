@@ -64,7 +64,7 @@ async def test_h2_a_file_changed_since_is_named_and_nothing_is_written_down(proj
             await engine.undo(id, "one")
         assert caught.value.failure.category is Category.CONFIGURATION
         project.file("a.txt", "by hand")
-        with pytest.raises(WindlassError, match=r"'a.txt' was changed by somebody else since step two"):
+        with pytest.raises(WindlassError, match=r"'a.txt' was changed by another program since step two"):
             await engine.undo(id, "two")
         assert not any(step.undone for step in (await engine.state(id)).steps.values())
     assert (project.path / "a.txt").read_text() == "by hand"
@@ -166,7 +166,7 @@ async def test_h2_more_than_is_kept_cannot_be_taken_back_and_that_is_said(
     project.file("a.txt", "more than ten bytes")
     async with windlass.open() as engine:
         id = await run(engine, write("one", "a.txt", "x"))
-        with pytest.raises(WindlassError, match="cannot be taken back") as caught:
+        with pytest.raises(WindlassError, match="cannot be undone") as caught:
             await engine.undo(id, "one")
         assert caught.value.failure.category is Category.RESOURCE
 

@@ -156,7 +156,7 @@ def programs(tmp_path: Path) -> Path:
         (["./missing"], errno.ENOENT, Category.CONFIGURATION, "there is no such file"),
         (["./orphan"], errno.ENOENT, Category.CONFIGURATION, "interpreter that its first line"),
         (["./plain"], errno.EACCES, Category.PERMISSION, "not executable"),
-        (["./unreadable-format"], errno.ENOEXEC, Category.CONFIGURATION, "no program for this system"),
+        (["./unreadable-format"], errno.ENOEXEC, Category.CONFIGURATION, "not a program for this system"),
         (["true", "x" * 3_000_000], errno.E2BIG, Category.LOGIC, "too long"),
         (["true", "a\0b"], errno.EINVAL, Category.LOGIC, "NUL"),
         ([], errno.EINVAL, Category.LOGIC, "empty command"),
@@ -371,7 +371,7 @@ async def test_what_cannot_be_killed_is_reported_by_pid_and_does_not_hang_wait(
     with unreapable(process.pid):
         if killed_too:
             os.kill(parent(process.pid), signal.SIGKILL)
-        with pytest.raises(ProcessLost, match=f"SIGKILL does not end these.*{process.pid}"):
+        with pytest.raises(ProcessLost, match=f"SIGKILL did not end these.*{process.pid}"):
             await process.stop(grace=0)
     await wait_until_async(lambda: not lives(process.pid) and children(wardens()[0]) == [])
 

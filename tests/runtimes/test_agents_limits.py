@@ -115,7 +115,7 @@ def test_e_opencode_waits_for_a_short_limit_itself_and_the_engine_for_a_long_one
     assert stopped.json["steps"][1]["waiting_for"] == "quota"
     waited = next(event for event in told(project, ev.StepWaiting) if event.reason == "quota")
     assert waited.until - waited.at == pytest.approx(3600, abs=60)
-    assert re.search(r"OpenCode tries again in [01] s \(attempt 1\): ", stopped.err)
+    assert re.search(r"OpenCode retries in [01] s \(attempt 1\): ", stopped.err)
 
 
 # -- budget ------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ async def broken(world: World) -> tuple[Category, str, bool]:
         (
             VERSION + "exit 0\n",
             Category.TRANSIENT,
-            "ended with exit code 0 and no result before it said anything",
+            "ended with exit code 0 and no result before its first output",
         ),
         (VERSION + "echo 'out of luck' >&2; exit 3\n", Category.TRANSIENT, "exit code 3 and no result"),
         (VERSION + "echo 'out of luck' >&2; exit 3\n", Category.TRANSIENT, "it says: out of luck"),

@@ -142,7 +142,7 @@ async def test_a8_a_cancelled_run_leaves_nothing_running(tmp_path: Path, moment:
     doing = {
         "in a command": "using Bash touch",
         "in an answer": "writing an answer",
-        "at the start": "before it said anything",
+        "at the start": "before its first output",
     }
     assert doing[moment] in host.notes[-1]
 

@@ -76,7 +76,7 @@ async def test_a2_a_subagents_work_is_waited_for_and_billed(tmp_path: Path, back
 async def test_a2_another_model_than_asked_for_is_told_at_once_and_kept(tmp_path: Path) -> None:
     names = {"original_model": "claude-opus-5", "fallback_model": "claude-sonnet-5", "trigger": "overloaded"}
     result, host = await told(tmp_path, INIT, {"type": "system", "subtype": "model_fallback", **names}, DONE)
-    assert host.notes == ["Claude Code goes on with claude-sonnet-5 instead of claude-opus-5"]
+    assert host.notes == ["Claude Code continues with claude-sonnet-5 instead of claude-opus-5"]
     assert result.adjustments == ("model claude-sonnet-5 instead of claude-opus-5: overloaded",)
 
 

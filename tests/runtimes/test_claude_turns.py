@@ -164,7 +164,7 @@ async def test_a2_a_question_that_cannot_be_put_is_no_yes(tmp_path: Path) -> Non
         request = world.request(permissions=Permissions(mode="ask"))
         result = await world.runner.run(request, FakeHost(broken))
     assert not target.exists()
-    assert result.adjustments == (f"Write {target} was denied: nobody could be asked: the journal is gone",)
+    assert result.adjustments == (f"Write {target} was denied: no person could be asked: the journal is gone",)
 
 
 # --- prompts ----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_a_token_that_others_could_read_is_refused_with_what_to_do(access: Acces
 def test_a_file_without_a_token_is_refused(tmp_path: Path, clock: FakeClock, text: str) -> None:
     (tmp_path / "server.token").write_text(text)
     os.chmod(tmp_path / "server.token", 0o600)
-    with pytest.raises(NotPermitted, match="holds no token"):
+    with pytest.raises(NotPermitted, match="contains no token"):
         Access(tmp_path, clock.now)
 
 

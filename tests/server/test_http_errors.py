@@ -122,7 +122,7 @@ def test_i3_a_body_that_is_not_sound_is_refused(server: Server) -> None:
     deep = [b'{"inputs": ' + b"[" * levels + b"]" * levels + b"}" for levels in (DEEPEST, 100_000)]
     texts = [b"{", b"\xff\xfe", b'{"plan": NaN}', b'{"task": "\\ud800"}', b'{"inputs": {"n": 1e999}}', *deep]
     for raw in texts:
-        assert check(server.api("POST", "/api/executions", raw=raw), 400)["title"] == "not sound JSON"
+        assert check(server.api("POST", "/api/executions", raw=raw), 400)["title"] == "not valid JSON"
 
 
 def test_i3_a_body_of_another_type_is_refused(server: Server) -> None:

@@ -150,7 +150,7 @@ async def test_g2_code_search_gives_the_types_of_what_fits_composed_tools_includ
         assert "files" not in loud
         assert "read: (args: { " in await text_of(mcp, "files.read", limit=1)
         assert "shell" in await text_of(mcp, "", limit=50)
-        assert "no tool fits; there are: " in await text_of(mcp, "zeppelin")
+        assert "no tool matches; there are: " in await text_of(mcp, "zeppelin")
     assert project.ids() == [], "looking starts nothing"
 
 

@@ -92,7 +92,7 @@ async def test_i2_a_driver_that_cannot_begin_is_an_error_with_its_last_words(
         # Settings that the next driver refuses: this server has read them before.
         project.file(".windlass/config.toml", "nonsense = 1\n")
         error, _text = error_of(await mcp.call_tool("engine_resume", {"execution": execution}))
-    assert "its driver did not begin" in error["message"]
+    assert "its process did not start" in error["message"]
     assert "nonsense" in error["message"]
     assert f"windlass resume {execution}" in error["advice"]
 

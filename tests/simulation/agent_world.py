@@ -101,7 +101,7 @@ class AgentPlayer:
             if self.world.state.status.finished:
                 return self.world
             self._step()
-        raise AssertionError("it neither ends nor stands still: the rules go round in circles")
+        raise AssertionError("it neither ends nor pauses: the rules repeat themselves")
 
     def _step(self) -> None:
         world = self.world

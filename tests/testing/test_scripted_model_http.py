@@ -52,7 +52,7 @@ def test_a_client_that_speaks_wrongly_is_told_and_noted(
     assert said in answer.json["error"]["message"]
     (error,) = model.errors
     assert said in error
-    with pytest.raises(AssertionError, match=r"not content"):
+    with pytest.raises(AssertionError, match=r"found problems"):
         model.check()
 
 

@@ -551,7 +551,7 @@ def test_g3_a_kill_between_the_two_renames_is_told_and_mended_by_saving_again(wo
     )
     assert done.returncode == -signal.SIGKILL
     assert world.shelf.all() == []
-    assert "cut short" in world.problem()
+    assert "interrupted" in world.problem()
     world.shelf.save(WORDS)
     assert world.shelf.all() == [WORDS]
     assert world.shelf.problems() == []

@@ -133,7 +133,7 @@ class Catalogue:
         return counts, shadowed
 
 
-_LOOK = "see what there is: windlass agents"
+_LOOK = "list all: windlass agents"
 
 
 def role_data(role: Role) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def gather(entries: Iterable[str], workdir: Path, *, allow_absolute: bool = True
     if left:
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         shown = ", ".join(left[:3])
-        notes.append(f"no room was left for {shown}{more}: all files together may have {MAX_ALL // 1024} KiB")
+        notes.append(f"{shown}{more} left out: all files together may have {MAX_ALL // 1024} KiB")
     return Context(tuple(files), tuple(_abridged(left)), tuple(notes), tuple(finder.problems))
 
 
@@ -172,7 +172,7 @@ class _Finder:
             self._keep(path, inside=inside)
         if globbed.stopped:
             self.notes.append(
-                f"{entry} means more than {MAX_MATCHES:,} files or too many folders: the rest is left out"
+                f"{entry} matches more than {MAX_MATCHES:,} files or too many folders: the rest is left out"
             )
         elif not globbed.paths:
             hint = "" if os.path.isdir(start) else self._meant(start)

@@ -139,7 +139,7 @@ def walk(place: ConfigSource, wanted: Callable[[str], bool], complain: Callable[
         for entry in names:
             entries += 1
             if entries > MAX_ENTRIES or len(found) >= MAX_FILES:
-                text = f"holds more than {MAX_ENTRIES:,} names or {MAX_FILES:,} files: the rest is not looked at"
+                text = f"holds more than {MAX_ENTRIES:,} names or {MAX_FILES:,} files: the rest is ignored"
                 complain(Problem(text, shown_path(place.path)))
                 return sorted(found)
             if entry.is_symlink() and not _may_follow(entry.path, place, complain, wanted(entry.name)):

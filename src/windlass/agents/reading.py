@@ -77,7 +77,7 @@ def read_ends(path: str | os.PathLike[str], head: int, tail: int) -> Piece:
         # Without O_NONBLOCK, to open a pipe that nobody writes to would wait for ever.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:
-        raise UnreadableFile("that is no path") from error
+        raise UnreadableFile("that is not a path") from error
     except OSError as error:
         raise UnreadableFile(_reason(error)) from error
     try:
@@ -107,7 +107,7 @@ def _read(fd: int, count: int) -> bytes:
 def decode_strictly(data: bytes) -> str:
     """Text, if that is what it is; line ends become plain ones and the byte order mark goes."""
     if b"\0" in data:
-        raise UnreadableFile("it is not text: it holds zero bytes")
+        raise UnreadableFile("it is not text: it contains NUL bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -120,7 +120,7 @@ def make_role(
     found = _Keys(keys, complain)
     named = _valid_name(keys.get("name", name))
     if not prompt.strip():
-        raise BadRole("prompt", "the role has no text: say after the frontmatter who the agent is and what it does")
+        raise BadRole("prompt", "the role has no text: describe the agent after the frontmatter")
     tools, switched_off = _tools(found)
     permission = _permission(found)
     mode = permission.mode

@@ -83,7 +83,7 @@ def _named(text: str, folder: Path, root: Path, notes: list[str]) -> Iterator[Pa
     if "://" in text:
         notes.append(f"the rules at {text} were left out: addresses are not fetched")
     elif "\0" in text or not text.strip():
-        notes.append(f"the rules {text!r} were left out: that is no path")
+        notes.append(f"the rules {text!r} were left out: that is not a path")
     elif is_pattern(text) and not os.path.lexists(folder / text):
         fixed, rest = split_pattern(text)
         start = Path(os.path.normpath(folder / fixed))

@@ -70,7 +70,7 @@ def _metadata(path: Path, origin: Origin, complain: Callable[[Problem], None]) -
     if matter.broken:
         return None
     if b"\0" in piece.head:
-        complain(Problem("cannot be read: it is not text: it holds zero bytes", file))
+        complain(Problem("cannot be read: it is not text: it contains NUL bytes", file))
         return None
     if not matter.present:
         complain(Problem("a skill begins with a frontmatter that has `name` and `description`", file, 1))

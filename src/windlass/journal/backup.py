@@ -87,9 +87,9 @@ def write_backup(home: Path, path: Path, *, now: float, artifacts: bool = False,
     if not (home / "windlass.db").exists():
         raise UsageError(f"there is nothing to back up: {home} has no journal")
     if path.exists() and not force:
-        raise UsageError(f"{path} is there already", advice=("choose another name, or overwrite it: --force",))
+        raise UsageError(f"{path} already exists", advice=("choose another name, or overwrite it: --force",))
     if path.resolve().is_relative_to(home.resolve()):
-        raise UsageError(f"{path} is inside the home that it is to be a backup of", advice=("choose another folder",))
+        raise UsageError(f"{path} is inside the home to back up", advice=("choose another folder",))
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with tempfile.TemporaryDirectory(prefix=".windlass-backup-", dir=path.parent) as aside:
@@ -287,14 +287,12 @@ def _unpack(archive: zipfile.ZipFile, path: Path, target: Path) -> None:
     listed = {member.name: member for member in manifest.files}
     held = [info.filename for info in infos if info.filename != MANIFEST]
     if len(listed) != len(manifest.files) or sorted(held) != sorted(listed) or "windlass.db" not in listed:
-        raise BadBackup(f"{path} does not hold the files that its manifest lists")
+        raise BadBackup(f"{path} lacks files that its manifest lists")
     for name in listed:
         if not is_file_of_a_home(name):
-            raise BadBackup(f"{path} holds a file that no backup has: {name!r}")
+            raise BadBackup(f"{path} contains a file that no backup has: {name!r}")
     if sum(member.bytes for member in manifest.files) > shutil.disk_usage(target).free:
-        raise JournalError(
-            f"the disk of {target.parent} has no room for what is in {path}", advice=("free some space",)
-        )
+        raise JournalError(f"the disk of {target.parent} has too little space for {path}", advice=("free some space",))
     for member in manifest.files:
         _write_member(archive, path, member, target)
 

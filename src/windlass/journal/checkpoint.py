@@ -199,13 +199,13 @@ def read_checkpoint(path: Path) -> list[Event]:
         if str(uuid.UUID(created.id)) != created.id:  # it names a folder: nothing else may
             raise ValueError(f"{created.id!r} is not an id")
         if len(events) != file.seq:
-            raise BadCheckpoint(f"{path} says it holds {file.seq} events, but there are {len(events)}")
+            raise BadCheckpoint(f"{path} should have {file.seq} events, but has {len(events)}")
         fold(events)
     except BadCheckpoint:
         raise
     except Exception as error:  # a fold of events that never happened may stumble over anything
         reason = f"{type(error).__name__}: {error}"
-        raise BadCheckpoint(f"{path} holds events that make no sense ({reason})") from error
+        raise BadCheckpoint(f"{path} has contradictory events ({reason})") from error
     return events
 
 

@@ -172,7 +172,7 @@ class Database:
     def _locked(self, seconds: float) -> JournalError:
         return JournalError(
             f"{self._path} has been locked by another program for {seconds:g} s; nothing was written",
-            advice=(f"find who holds it: fuser -v {self._path}", "end that program, then: windlass resume ID"),
+            advice=(f"find the program: fuser -v {self._path}", "end that program, then: windlass resume ID"),
         )
 
 
@@ -237,10 +237,10 @@ class _OpenFile:
 
     def _vanished(self, happened: str) -> Vanished:
         return Vanished(
-            f"{self._path} {happened} while it was in use; nothing more is written, and what was written last is lost",
+            f"{self._path} {happened} while it was in use; nothing more is written, and the last writes are lost",
             advice=(
                 "put the home back where it was, or restore a backup: windlass restore FILE",
-                "see what is left: windlass doctor --deep",
+                "check the rest: windlass doctor --deep",
             ),
         )
 
@@ -277,7 +277,7 @@ def meaning(error: Exception, path: Path) -> JournalError:
             f"{path} is damaged",
             "restore a backup or checkpoints into a new home: windlass --home DIR restore FILE",
         ),
-        ("locked", f"{path} is locked by another program", "find who holds it: fuser -v " + str(path)),
+        ("locked", f"{path} is locked by another program", "find the program: fuser -v " + str(path)),
         ("full", f"the disk of {path} is full; what was acknowledged is safe", free_space),
         ("No space left", f"the disk of {path} is full", free_space),
         ("readonly", f"{path} cannot be written: it is read-only", f"chmod u+w {path.parent} {path}"),

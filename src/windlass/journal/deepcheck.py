@@ -146,7 +146,7 @@ def _head_faults(head: list[Any], events: list[ev.Event], state: State) -> Itera
     plan, status, created, updated, driver, detail, expires = head
     begun = folded(state.id, events[:1])
     if plan not in (begun.plan.name, state.plan.name):
-        yield f"its line in lists names the plan {plan!r}, its events {state.plan.name!r}"
+        yield f"its list entry has the plan {plan!r}, its events {state.plan.name!r}"
     for what, listed, told in (
         ("status", status, str(state.status)),
         ("driver", driver, state.driver),
@@ -155,9 +155,9 @@ def _head_faults(head: list[Any], events: list[ev.Event], state: State) -> Itera
         ("time of creation", created, state.created_at),
     ):
         if listed != told:
-            yield f"its line in lists has the {what} {listed!r}, its events {told!r}"
+            yield f"its list entry has the {what} {listed!r}, its events {told!r}"
     if updated not in {event.at for event in events}:
-        yield f"its line in lists was changed at {updated!r}, when nothing happened"
+        yield f"its list entry was changed at {updated!r}, without an event"
 
 
 def _missing_artifacts(home: Path, state: State) -> Iterator[str]:
@@ -212,7 +212,7 @@ def _check_ledger(db: sqlite3.Connection, found: _Faults) -> None:
             begun[execution] = _attempts(db, execution)
         if (step, attempt) not in begun[execution]:
             found.faults.append(
-                Fault("ledger", f"charge {key} is of attempt {attempt} of {step}, which {execution} never began")
+                Fault("ledger", f"charge {key} is of attempt {attempt} of {step}, which {execution} never started")
             )
 
 

@@ -259,7 +259,7 @@ def _tried(place: CgroupRoot) -> str | None:
         cgroup = Cgroup(place, TRIAL)
         try:
             if "oom_kill" not in _counts(f"{place.folder}/{PREFIX}{os.getpid()}/{place.events}"):
-                return "this kernel does not tell whom it killed for memory (Linux 4.13 does)"
+                return "this kernel does not report which process it killed for memory (Linux 4.13 does)"
             refused = _entered(cgroup)
         finally:
             cgroup.close()

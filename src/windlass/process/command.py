@@ -98,7 +98,7 @@ class Command:
             case errno.EACCES:
                 return "it is not executable for us", f"if it should be: chmod +x {program}"
             case errno.ENOEXEC:
-                return "it is no program for this system", "give a script a first line such as #!/bin/sh"
+                return "it is not a program for this system", "give a script a first line such as #!/bin/sh"
             case errno.E2BIG:
                 return (
                     "its arguments and environment are too long",

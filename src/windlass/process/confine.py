@@ -146,7 +146,7 @@ def leave_network() -> None:
 
 def write_only_in(folders: list[str]) -> None:
     if (version := landlock_version()) < NEEDED:
-        raise OSError(errno.ENOSYS, f"it needs Landlock version {NEEDED} (Linux 6.2), and here is version {version}")
+        raise OSError(errno.ENOSYS, f"it needs Landlock version {NEEDED} (Linux 6.2), and this is version {version}")
     handled = ctypes.c_uint64(CHANGES)
     ruleset = must(
         LIBC.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(handled), ctypes.c_size_t(8), ctypes.c_uint32(0)),

@@ -157,7 +157,7 @@ class KeptProcess:
                     case "ended":
                         outcome = _ended(*text.split())
                     case "survivors":
-                        self._settle(self._lost(f"SIGKILL does not end these, look at them with: ps -fp {text!r}"))
+                        self._settle(self._lost(f"SIGKILL did not end these processes; inspect them: ps -fp {text!r}"))
                     case _:
                         mishap = f"its keeper failed:\n{ast.literal_eval(text)}"
         except asyncio.CancelledError:
@@ -165,7 +165,7 @@ class KeptProcess:
             raise
         finally:
             self._control.close()
-            mishap = mishap or self._warden.autopsy() or "its keeper was killed, and so was all that it kept"
+            mishap = mishap or self._warden.autopsy() or "its keeper was killed, with all its processes"
             self._settle(outcome or self._lost(mishap))
 
     async def _reports(self) -> AsyncIterator[tuple[str, str]]:

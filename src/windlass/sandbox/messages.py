@@ -22,7 +22,7 @@ __all__ = ["HALF", "Nonsense", "delivering", "opening", "portions", "result_of",
 
 AT_ONCE = 256 * 1024
 """Bytes of results given at a time to a program that is replayed: it may not have memory for more."""
-HALF = "the program's text holds half a character (a lone surrogate), which no file can hold: write it as an escape"
+HALF = "the program's text has an invalid character (a lone surrogate): write it as an escape"
 
 MOST_EXACT = 2**53 - 1
 """The largest whole number that a number of JavaScript holds as it is; beyond it a program gets a BigInt."""
@@ -89,7 +89,7 @@ def _json(value: Any, what: str) -> bytes:
     try:
         return _encoder.encode(value)
     except (RecursionError, TypeError, ValueError) as error:
-        raise ProgramError("marshal", f"{what} cannot be handed to a program: it is not JSON") from error
+        raise ProgramError("marshal", f"{what} cannot be passed to a program: it is not JSON") from error
 
 
 def _large(value: Any) -> Iterator[tuple[list[str | int], str]]:
@@ -151,7 +151,7 @@ def value_of(raw: bytes | msgspec.Raw) -> Any:
 
 def _call(program: Program, number: int, tool: str, raw: msgspec.Raw) -> GuestCall:
     if tool not in program.tools:
-        raise Nonsense("it calls what it was not given")
+        raise Nonsense("it called a tool that it was not given")
     most = program.limits.output
     if memoryview(raw).nbytes > most:  # the prelude counts characters, of which some have several bytes
         raise ProgramError("output", f"the arguments of {tool} are larger than {most} bytes", call=number)

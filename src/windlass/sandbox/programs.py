@@ -144,7 +144,7 @@ class Run:
                 turn = self._understood(answer, len(results))
             except Nonsense as error:
                 await leased.end()
-                raise WorkerLost("the worker that ran it said what makes no sense", leased) from error
+                raise WorkerLost("its worker process sent an invalid message", leased) from error
             except WorkerLost as error:
                 error.worker = leased
                 raise

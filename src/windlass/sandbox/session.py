@@ -183,10 +183,10 @@ class GuestSession:
             case "stack_overflow":
                 return self._out_of_stack()
             case reason:
-                return Ended("lost", f"its machine broke ({reason})")
+                return Ended("lost", f"its virtual machine failed ({reason})")
 
     def _out_of_time(self) -> Ended:
-        return Ended("cpu", f"it computed for longer than {self._opened.cpu:g} s")
+        return Ended("cpu", f"it used more than {self._opened.cpu:g} s of CPU time")
 
     def _out_of_stack(self) -> Ended:
         return Ended("stack", "it nests too deeply: its stack is used up")

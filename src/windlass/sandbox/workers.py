@@ -280,7 +280,7 @@ class WorkerProcess:
             raise WorkerLost("the worker that ran it has ended") from error
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             await self.end()
-            raise WorkerLost("the worker that ran it said what makes no sense") from error
+            raise WorkerLost("its worker process sent an invalid message") from error
         except BaseException:  # cancelled in the middle: its answer would be taken for that to the next question
             await asyncio.shield(self.end())
             raise
@@ -366,7 +366,7 @@ async def attended(supervisor: Supervisor, argv: Sequence[str]) -> WorkerProcess
     except (TimeoutError, ValueError, RecursionError, asyncio.IncompleteReadError, ProcessLost) as error:
         await process.stop(0)
         said = (await process.stderr.read(1 << 16)).decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise WorkerLost(f"a worker of the sandbox does not start: {said[-LONGEST_COMPLAINT:] or error!r}") from error
+        raise WorkerLost(f"a sandbox worker did not start: {said[-LONGEST_COMPLAINT:] or error!r}") from error
     except BaseException:
         await asyncio.shield(process.stop(0))
         raise

@@ -135,7 +135,7 @@ class Access:
             token = file.read(4096).strip()
         if len(token) < _SHORTEST:
             raise NotPermitted(
-                f"{self._file} holds no token", advice=(f"remove it, and a new one is made: rm {self._file}",)
+                f"{self._file} contains no token", advice=(f"remove it, and a new one is made: rm {self._file}",)
             )
         return token
 

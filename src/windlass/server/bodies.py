@@ -70,9 +70,9 @@ def _refusal(content_type: str, body: bytes) -> Response | None:
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         advice = ("send it with `Content-Type: application/json`",)
-        return problem(415, "not JSON", f"the body is {kind or 'of no named type'}, and this takes JSON", advice=advice)
+        return problem(415, "not JSON", f"the body is {kind or 'of no named type'}, but this takes JSON", advice=advice)
     trouble = trouble_with(body)
-    return None if trouble is None else problem(400, "not sound JSON", f"the body {trouble}")
+    return None if trouble is None else problem(400, "not valid JSON", f"the body {trouble}")
 
 
 def trouble_with(body: bytes) -> str | None:

@@ -95,7 +95,7 @@ def _ambiguous(request: h11.Request, received: bytes) -> str:
         return "the target must be a path"
     names = [line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
     if any(names.count(name) > 1 for name in (b"host", b"content-length", b"transfer-encoding")):
-        return "a header that may stand once stands twice"
+        return "a header that is allowed once is given twice"
     if b"transfer-encoding" in names and (b"content-length" in names or request.http_version != b"1.1"):
         return "its length is given in two ways"
     length = dict(request.headers).get(b"content-length", b"0")
@@ -214,7 +214,7 @@ class HttpProtocol(H11Protocol):
         if answered or (part == "headers" and not self.conn.trailing_data[0]):
             self.drop()
         else:
-            self._refuse(408, "too slow", f"the {part} of the request did not come in time")
+            self._refuse(408, "too slow", f"the {part} of the request did not arrive in time")
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "malformed request", "the server could not read this as an HTTP request")

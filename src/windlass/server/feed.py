@@ -126,7 +126,7 @@ class Feed:
         execution = None if name is None else (await self._engine.find(name)).id
         if after is not None and after > 0 and not await self._exists(after, execution):
             what = "the journal" if execution is None else f"the journal of {execution}"
-            raise UsageError(f"after={after} is beyond the end of {what}", advice=("begin anew with after=0",))
+            raise UsageError(f"after={after} is beyond the end of {what}", advice=("start over with after=0",))
         return execution
 
     async def _exists(self, after: int, execution: str | None) -> bool:

@@ -90,9 +90,9 @@ class Guard:
             )
         origin = headers.only("origin")
         if headers.count("origin") > 1 or (origin is not None and origin.lower() not in _origins(scope, str(host))):
-            return RequestRefusal(403, "foreign origin", "the request comes from another web page than our own")
+            return RequestRefusal(403, "foreign origin", "the request comes from a page of another website")
         if headers.only("sec-fetch-site") == "cross-site" and scope["path"] not in PUBLIC:
-            return RequestRefusal(403, "foreign origin", "the request comes from another web page than our own")
+            return RequestRefusal(403, "foreign origin", "the request comes from a page of another website")
         length = headers.only("content-length")
         if length is not None and (not length.isdigit() or int(length) > self._max_body):
             return _too_long(self._max_body)
@@ -196,7 +196,7 @@ _NO_ORIGIN = RequestRefusal(403, "no origin", "a browser says where it comes fro
 
 
 def _too_long(limit: int) -> RequestRefusal:
-    return RequestRefusal(413, "too long", f"a request may bring at most {limit:,} bytes")
+    return RequestRefusal(413, "too long", f"a request can have at most {limit:,} bytes")
 
 
 def _measured(start: Message, length: int) -> Message:

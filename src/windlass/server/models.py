@@ -63,7 +63,7 @@ class NewExecution(_Request):
         default=None, min_length=1, max_length=10_000, description="Several: texts, or {id, task, depends_on}."
     )
     strategy: Literal["single", "multi", "parallel"] | None = Field(
-        default=None, description="How tasks become a plan."
+        default=None, description="Strategy that turns tasks into a plan."
     )
     role: Name | None = None
     chain: list[Name] | None = Field(default=None, max_length=100, description="The roles of strategy multi.")
@@ -73,16 +73,16 @@ class NewExecution(_Request):
     model: Name | None = None
     fallback: bool | None = None
     parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
-    allow: list[Name] = Field(default=[], max_length=1000, description="Tools that agents may use unasked.")
-    budget: Limit | None = Field(default=None, description="What it may spend in all.")
+    allow: list[Name] = Field(default=[], max_length=1000, description="Tools that agents may use without asking.")
+    budget: Limit | None = Field(default=None, description="Total limit.")
     on_overrun: Literal["", "ask", "proceed"] = Field(
-        default="", description="At a limit; empty is as the settings say."
+        default="", description="Action at a budget limit; empty uses the settings."
     )
     inputs: dict[str, Any] = {}
     workdir: PathText | None = Field(
-        default=None, description="Where the steps work; the server's own folder if not given."
+        default=None, description="Working directory of the steps; the server's own if not given."
     )
-    hold: bool = Field(default=True, description="Stay while only a person can go on, instead of pausing.")
+    hold: bool = Field(default=True, description="Wait for a person instead of pausing.")
     anyway: bool = Field(default=False, description="Start even if a program or runtime it needs is missing.")
 
     def request(self) -> RunRequest:
@@ -95,13 +95,13 @@ class NewExecution(_Request):
 
 class Pause(_Request):
     now: bool = Field(default=False, description="Stop running attempts instead of letting them finish.")
-    within: Seconds = Field(default=10.0, description="Seconds to wait until it stands still.")
+    within: Seconds = Field(default=10.0, description="Seconds to wait until it is paused.")
 
 
 class Interrupt(_Request):
     """Also the body of `cancel`."""
 
-    within: Seconds = Field(default=30.0, description="Seconds to wait until it has happened.")
+    within: Seconds = Field(default=30.0, description="Seconds to wait for it.")
 
 
 class Decision(_Request):
@@ -119,7 +119,7 @@ class Resume(_Request):
     workdir: PathText | None = None
     take_over: bool = Field(default=False, description="Take over even if another process holds it.")
     decisions: list[Decision] = Field(default=[], max_length=10_000)
-    budget: Limit | None = Field(default=None, description="What it may spend in all, from here on.")
+    budget: Limit | None = Field(default=None, description="Total limit from here on.")
 
 
 class Retry(_Request):
@@ -128,7 +128,7 @@ class Retry(_Request):
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
     runtime: RuntimeName | None = Field(default=None, description="For its agent.")
     model: Name | None = Field(default=None, description="For its agent.")
-    resume: bool = Field(default=True, description="Go on with the execution, here, if nobody drives it.")
+    resume: bool = Field(default=True, description="Continue the execution here, if no process runs it.")
     keep_plan: bool = Field(
         default=False, description="Continue with the plan as it was started, though its file changed."
     )
@@ -136,7 +136,7 @@ class Retry(_Request):
 
 
 class Skip(_Request):
-    resume: bool = Field(default=True, description="Go on with the execution, here, if nobody drives it.")
+    resume: bool = Field(default=True, description="Continue the execution here, if no process runs it.")
     keep_plan: bool = Field(
         default=False, description="Continue with the plan as it was started, though its file changed."
     )

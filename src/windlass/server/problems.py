@@ -116,9 +116,9 @@ def of_error(error: WindlassError, execution: str = "") -> Response:
 def _usual_advice(status: int, execution: str) -> tuple[str, ...]:
     """Advice for an error that brings none of its own."""
     if status == 404:
-        return ("see what there is: GET /api/executions",)
+        return ("list them: GET /api/executions",)
     if status == 422:
-        return ("see what it takes: GET /api/openapi.json",)
+        return ("see its parameters: GET /api/openapi.json",)
     if status == 409 and execution:
         return (f"see its status: GET /api/executions/{execution}", f"or type: windlass status {execution}")
     return ("check the home: windlass doctor",) if status == 503 else ()
@@ -127,7 +127,7 @@ def _usual_advice(status: int, execution: str) -> tuple[str, ...]:
 def unexpected(number: str) -> Response:
     return problem(
         500,
-        "something unexpected happened",
+        "internal error",
         f"this is a bug in Windlass; see the server's log for request {number}",
         category=Category.LOGIC,
         advice=("report it with that line of the log", "check the execution's status before you repeat the request"),
@@ -155,14 +155,14 @@ async def _unfit(request: Request, error: Exception) -> Response:
         for one in error.errors()
     ]
     lines = "; ".join(f"{one['where']}: {one['message']}" for one in found[:5])
-    return problem(422, "invalid request", lines, advice=("see what it takes: GET /api/openapi.json",), problems=found)
+    return problem(422, "invalid request", lines, advice=("see its parameters: GET /api/openapi.json",), problems=found)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = HTTPStatus(error.status_code).phrase.lower()
-    advice = {404: "see what there is: GET /api/openapi.json", 405: "see what it takes: GET /api/openapi.json"}
-    detail = f"there is nothing at {request.method} {request.url.path}" if error.status_code in (404, 405) else words
+    advice = {404: "list them: GET /api/openapi.json", 405: "see its parameters: GET /api/openapi.json"}
+    detail = f"there is no route {request.method} {request.url.path}" if error.status_code in (404, 405) else words
     given = [advice[error.status_code]] if error.status_code in advice else []
     headers = dict(error.headers) if error.headers else None
     return problem(error.status_code, words, _sound(detail), advice=given, headers=headers)

@@ -88,7 +88,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         if self.handshake_complete:
-            self.hang_up(GOING_AWAY, "the server stops")
+            self.hang_up(GOING_AWAY, "the server is stopping")
         else:
             super().shutdown()
             self._drop_later()

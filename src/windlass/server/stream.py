@@ -87,7 +87,7 @@ async def _until_either(work: Any, websocket: WebSocket) -> tuple[int, str]:
         return 1000, ""
     finally:
         await _ended(writing, gone)
-    return GOING_AWAY, "the server stops"
+    return GOING_AWAY, "the server is stopping"
 
 
 async def _ended(*tasks: asyncio.Future[Any]) -> None:

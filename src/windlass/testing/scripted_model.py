@@ -145,7 +145,7 @@ class ScriptedModel:
         """AssertionError when anything went wrong in here or a reply was never asked for; lists all of it."""
         if complaints := self._conversation.complaints():
             lines = "\n".join(f"  - {line}" for line in complaints)
-            raise AssertionError(f"the scripted model is not content:\n{lines}")
+            raise AssertionError(f"the scripted model found problems:\n{lines}")
 
     def _missing(self, count: int, timeout: float) -> str:
         wrong = f"; errors: {'; '.join(self.errors)}" if self.errors else ""

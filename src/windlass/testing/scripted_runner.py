@@ -97,7 +97,7 @@ class ScriptedRunner(RunnerHooks):
         """AssertionError when the script ran out or a turn was never asked for; lists all of it."""
         if complaints := [*self.errors, *self._chooser.unused()]:
             lines = "\n".join(f"  - {line}" for line in complaints)
-            raise AssertionError(f"the scripted runner {self.name} is not content:\n{lines}")
+            raise AssertionError(f"the scripted runner {self.name} found problems:\n{lines}")
 
 
 _IS_A_RUNNER: type[Runner] = ScriptedRunner

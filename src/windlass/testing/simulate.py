@@ -117,7 +117,7 @@ class _Simulator:
                     return world
             elif not self._disturb():
                 self._let_happen()
-        raise AssertionError("it neither ends nor stands still: the rules go round in circles")
+        raise AssertionError("it neither ends nor pauses: the rules repeat themselves")
 
     def _come_back(self) -> bool:
         """Somebody takes it up again: later, with an answer, or when a question has expired. False if nothing helps."""

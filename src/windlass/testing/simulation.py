@@ -50,7 +50,7 @@ class Simulation:
         self.clock = clock or FakeClock()
         self.policy = policy or Policy()
         self.hold = hold
-        """Stay while only a person can go on, instead of pausing."""
+        """Wait for a person instead of pausing."""
         self.journal: list[ev.Event] = []
         """Committed events: all that survives a crash."""
         self.running: dict[str, ev.AttemptStarted] = {}

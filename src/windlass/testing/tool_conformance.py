@@ -120,7 +120,7 @@ async def exercise_tool(
         found += [f"its schema refuses good arguments: {wrong}" for wrong in misfits(tool.schema, good)]
     health: Any = await health_of(tool)
     if health is not None and (not isinstance(health, Health) or (not health.ok and not health.detail)):
-        found.append(f"`health()` gives {health!r}, which does not say how it is")
+        found.append(f"`health()` gives {health!r}, which is not a Health")
     found += await _refuses(tool, good, prepare)
     if good is not None:
         found += await _works(tool, good, prepare)
@@ -128,7 +128,7 @@ async def exercise_tool(
     if lasting is not None:
         found += await _stops(tool, lasting, prepare, ends=False)
     told = "\n".join(f"- {wrong}" for wrong in dict.fromkeys(found))
-    assert not found, f"{tool.name} does not keep to the port:\n{told}"
+    assert not found, f"{tool.name} violates the protocol `Tool`:\n{told}"
 
 
 def hostile_arguments(tool: Tool, good: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
@@ -279,10 +279,10 @@ async def _stops(tool: Tool, arguments: Mapping[str, Any], prepare: Prepare | No
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=PATIENCE)
         if not done:
-            return [f"`execute` goes on for {PATIENCE:g} s after it was told to stop"]
+            return [f"`execute` continues for {PATIENCE:g} s after its cancellation"]
         if task.cancelled():
             return []
         error = task.exception()
         if error is not None:
-            return [f"told to stop, `execute` raises {type(error).__name__} in place of the cancellation: {error}"]
+            return [f"cancelled, `execute` raises {type(error).__name__} in place of the cancellation: {error}"]
         return [] if ends else ["told to stop, `execute` swallows the cancellation and gives a result"]

@@ -122,7 +122,9 @@ class FunctionTool(Tool):
             done, _ = await asyncio.wait({work}, timeout=call.grace)
             if done:
                 return work.result()
-            call.output("note", f"{self.name} goes on in its thread, which nothing can stop: see call.stopping\n")
+            call.output(
+                "note", f"{self.name} is still running in its thread and cannot be stopped: check call.stopping\n"
+            )
             raise
 
 
@@ -156,7 +158,7 @@ def _model_of(function: Callable[..., Any], name: str) -> tuple[type[BaseModel],
     call_name = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise UsageError(f"tool {name}: parameter {parameter} has no name to be given by")
+            raise UsageError(f"tool {name}: parameter {parameter} cannot be given by name")
         annotation = hints.get(parameter.name, Any)
         if annotation is Call:
             call_name = parameter.name

@@ -135,9 +135,7 @@ class Shell(Tool):
         told = given.limits.model_dump() if given.limits else {}
         limits = ProcessLimits(**told, pool=call.pool) if told or call.pool else None
         if call.pool is not None and containment().mechanism != "subreaper":
-            call.output(
-                "note", "the plan's `limits.memory` is not held here: only where there are subreapers (Linux)\n"
-            )
+            call.output("note", "the plan's `limits.memory` is not enforced here: only on Linux\n")
         if limits is not None and limits.cpu_share is not None:
             layer = await asyncio.to_thread(cpu_share)
             if not layer.active:
@@ -198,7 +196,7 @@ def _result(
         raise ToolError(
             f"cannot be run with `isolate: {given.isolate}` here: {reason}",
             category=Category.CONFIGURATION,
-            advice=("run it where that can be had; `windlass doctor` says what there is here", "leave out `isolate`"),
+            advice=("run it on a machine that supports it; check this one: windlass doctor", "leave out `isolate`"),
         )
     if ended.code in given.ok:
         return result
@@ -226,7 +224,7 @@ def _over_pool(pool: MemoryPool, ended: Exit, result: dict[str, Any]) -> ToolErr
     grown = f"{ended.used.memory / MB:.1f} MB" if ended.used else "more"
     return ToolError(
         f"killed: all steps of the execution together may use {pool.memory / MB:.0f} MB of memory, and this one had "
-        f"grown to {grown} when that was passed",
+        f"grown to {grown} when that was exceeded",
         category=Category.RESOURCE,
         advice=("raise `limits.memory` of the plan if it needs more", "run fewer steps at a time: `limits.parallel`"),
         output=result,
@@ -242,11 +240,11 @@ def _over(ended: Exit, given: ShellArguments, result: dict[str, Any]) -> ToolErr
         "processes": (f"{bound} processes at a time", "more"),
     }[str(ended.limit)]
     return ToolError(
-        f"killed: it may use {allowed}, all its processes together, and had used {used}",
+        f"killed: all its processes together may use {allowed}, and used {used}",
         category=Category.RESOURCE,
         advice=(
             f"raise `limits.{ended.limit}` of the step if it needs more",
-            "have it do less at a time; WINDLASS_REDUCED tells the next attempt how often that was asked for",
+            "do less at a time; WINDLASS_REDUCED counts these failures for the next attempt",
         ),
         output=result,
     )

@@ -32,7 +32,7 @@ async def test_h2_a_page_that_loads_for_ever_ends_in_time_and_can_be_looked_at(m
         assert failure.message == f"{server.url('/never')} did not load within 2 s; it shows: Begun"
         assert await web.text() == "Begun"
         failure = await web.failure("open", url=server.url("/silent"), until="idle", timeout=1)
-        assert "/silent did not come to rest within 1 s" in failure.message
+        assert "/silent did not become idle within 1 s" in failure.message
         await web.use("open", url=server.url("/ok"))
         assert await web.text() == "Fine"
 
@@ -40,7 +40,7 @@ async def test_h2_a_page_that_loads_for_ever_ends_in_time_and_can_be_looked_at(m
 async def test_h2_redirects_without_an_end_are_told_so(web: Web) -> None:
     async with serve({"*": reply("", 302, location="/again")}) as server:
         failure = await web.failure("open", url=server.url("/"))
-        assert failure.message == f"{server.url('/')} cannot be opened: it redirects without an end"
+        assert failure.message == f"{server.url('/')} cannot be opened: it redirects endlessly"
         assert failure.category is Category.LOGIC
 
 
@@ -83,7 +83,7 @@ async def test_h2_popups_have_names_and_a_limit(web: Web) -> None:
         failure = await web.failure("text", page="other")
         names = failure.message.rpartition(": ")[2].split(", ")
         assert set(names) <= {"main", "popup-1", "popup-2", "popup-3"}
-        assert any("no room for more pages" in said for said in web.said)
+        assert any("too many pages are open" in said for said in web.said)
 
 
 async def test_h2_a_page_whose_script_never_ends_is_closed_and_the_next_one_works(make_web: Callable[..., Web]) -> None:

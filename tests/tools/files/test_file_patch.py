@@ -166,7 +166,7 @@ async def test_h2_fuzz_is_refused_by_default_and_used_when_asked_for(world: Worl
     patch = diff(CODE, CODE.replace("line 15\n", "x\n"))
     world.write("f", CODE.replace("line 12\n", "other 12\n"))
     failure = await world.fail("patch", {"patch": patch})
-    assert "line 12 should be 'line 12', but 'other 12' stands there" in failure.message
+    assert "line 12 should be 'line 12', but it is 'other 12'" in failure.message
     told = await apply(world, patch, fuzz=1)
     assert told[0]["fuzz"] == 1
     assert (world.root / "f").read_text() == CODE.replace("line 12\n", "other 12\n").replace("line 15\n", "x\n")
@@ -199,7 +199,7 @@ async def test_h2_a_missing_last_newline_is_part_of_the_context(world: World) ->
     await apply(world, diff("a\nb", "a\nb\n"))
     assert (world.root / "f").read_bytes() == b"a\nb\n"
     failure = await world.fail("patch", {"patch": diff("a\nb", "a\nc")})
-    assert "should be 'b' without a line ending, but 'b' stands there" in failure.message
+    assert "should be 'b' without a line ending, but it is 'b'" in failure.message
     await apply(world, diff("a\nb\n", "a\nc"))
     assert (world.root / "f").read_bytes() == b"a\nc"
 
@@ -235,16 +235,16 @@ REFUSED: dict[str, tuple[str, str]] = {
     "hunk alone": ("so:\n@@ -1 +1 @@\n-a\n+b\n", ": a hunk without --- and +++"),
     "cut short": ("--- note.txt\n+++ note.txt\n@@ -1,3 +1,3 @@\n a note\n", "says 3 old and 3 new lines, but 1 and 1"),
     "too long": ("--- note.txt\n+++ note.txt\n@@ -1,1 +1,2 @@\n-a note\n-more\n+x\n+y\n", "but has 2 and 2"),
-    "bad head": ("--- note.txt\n+++ note.txt\n@@ what @@\n", "is no hunk's head"),
+    "bad head": ("--- note.txt\n+++ note.txt\n@@ what @@\n", "is not the head of a hunk"),
     "no new name": ("diff --git a/x b/x\n--- a/x\n@@ -1 +1 @@\n", "+++ is missing"),
     "of nothing": ("--- /dev/null\n+++ /dev/null\n@@ -0,0 +1 @@\n+x\n", "of no file"),
     "overlapping": ("--- f\n+++ f\n@@ -5,2 +5,2 @@\n a\n b\n@@ -2,2 +2,2 @@\n a\n b\n", "order of the file"),
     "a link": ("diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n", "link"),
     "missing file": (diff("x\n", "y\n", "a/oen.txt"), "the nearest name there is 'one.txt'"),
     "missing folder": (diff("x\n", "y\n", "nowhere/x"), "does not exist"),
-    "there already": ("--- /dev/null\n+++ b/note.txt\n@@ -0,0 +1 @@\n+x\n", "is there already"),
+    "there already": ("--- /dev/null\n+++ b/note.txt\n@@ -0,0 +1 @@\n+x\n", "already exists"),
     "more than it deletes": ("--- a/a/one.txt\n+++ /dev/null\n@@ -0,0 +0,0 @@\n", "1 lines more than the patch"),
-    "applied before": (diff("an old note\n", "a note\n", "note.txt"), "stands there already"),
+    "applied before": (diff("an old note\n", "a note\n", "note.txt"), "already has its result"),
     "behind the end": ("--- note.txt\n+++ note.txt\n@@ -9,0 +10 @@\n+x\n", "behind line 9, but the file ends after"),
     "a folder": (diff("x\n", "y\n", "a"), "names a directory"),
 }  # fmt: skip
@@ -268,7 +268,7 @@ async def test_h2_a_hunk_that_does_not_fit_is_named_with_what_stands_there_inste
     new = CODE.replace("line 5\n", "x\n").replace("line 21\n", "y\n")
     failure = await world.fail("patch", {"patch": diff(CODE, new)})
     assert failure.message == (
-        "hunk 2 of 2 of 'f' (at line 18) does not fit: line 22 should be 'line 22', but 'something else' stands there"
+        "hunk 2 of 2 of 'f' (at line 18) does not fit: line 22 should be 'line 22', but it is 'something else'"
     )
     assert failure.advice
 

@@ -95,7 +95,7 @@ async def test_h2_a_file_that_was_changed_since_is_named_and_nothing_is_touched(
     anywhere.write(path, "theirs, and longer")
     failure = refusal(anywhere)
     assert failure.category is Category.CONFIGURATION
-    assert failure.message == f"nothing was taken back: '{named}' was changed by somebody else since step s"
+    assert failure.message == f"nothing was undone: '{named}' was changed by another program since step s"
     (anywhere.root / path).unlink()
     if path == "tree/bin":
         assert undo(anywhere)  # it is as the step left it again: gone
@@ -142,7 +142,7 @@ async def test_h2_a_change_between_two_calls_of_a_step_is_seen_before_anything_i
     await world.do("write", {"path": "note.txt", "content": "1"}, step="work.1")
     world.write("note.txt", "somebody's, in between")
     await world.do("write", {"path": "note.txt", "content": "2"}, step="work.2")
-    assert "'note.txt' was changed by somebody else" in refusal(world, "work").message
+    assert "'note.txt' was changed by another program" in refusal(world, "work").message
 
 
 async def test_h2_several_calls_in_one_scratch_are_all_taken_back(world: World) -> None:
@@ -225,7 +225,7 @@ async def test_h2_nobody_undoes_while_somebody_else_does(world: World) -> None:
     await world.do("write", {"path": "note.txt", "content": "1"})
     fd = os.open(world.folder / "steps", os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    with pytest.raises(ToolError, match="somebody else is taking back"):
+    with pytest.raises(ToolError, match="another process is undoing"):
         undo(world)
     os.close(fd)
     assert undo(world)

@@ -274,7 +274,7 @@ async def test_a_cancelled_step_says_what_it_could_not_take_back(world: World) -
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert "'note.txt' was changed by somebody else" in world.said[0]
+    assert "'note.txt' was changed by another program" in world.said[0]
     assert (world.root / "note.txt").read_text() == "theirs, and longer"
 
 
@@ -282,7 +282,7 @@ async def test_a_call_that_is_told_to_stop_without_being_cancelled_changes_nothi
     before = world.inside()
     call = world.call()
     call.stopping.set()
-    with pytest.raises(ToolError, match="stopped before it was done"):
+    with pytest.raises(ToolError, match="stopped before it was finished"):
         await TOOLS["files.write"].execute({"path": "note.txt", "content": "x"}, call)
     assert world.inside() == before
 
@@ -371,5 +371,5 @@ async def test_a_step_whose_last_rename_a_power_cut_lost_is_undone_like_any_othe
     await world.do("write", {"path": "note.txt", "content": "x"})
     (world.scratch / "undo.done").rename(world.scratch / "undo")
     world.write("note.txt", "somebody else's")
-    with pytest.raises(ToolError, match=r"nothing was taken back: .note\.txt. was changed by somebody else"):
+    with pytest.raises(ToolError, match=r"nothing was undone: .note\.txt. was changed by another program"):
         undo_steps(world.folder, ("s",), world.root)

@@ -177,6 +177,6 @@ async def test_h1_one_that_blocks_its_thread_does_not_keep_the_execution(project
         released.wait()  # it knows, and does not care
 
     async with gone_on_without(hangs, whose, project) as execution:
-        assert "hangs goes on in its thread" in notes(project, execution)
+        assert "hangs is still running in its thread" in notes(project, execution)
     assert told.is_set(), "it was told to stop"
     released.set()

@@ -141,7 +141,7 @@ async def test_h2_signs_of_life_without_an_end_are_cut_by_the_timeout(web: Web, 
     async with serve({"*": script}) as server:  # type: ignore[dict-item]
         failure = await web.failure("get", server.url(), timeout=0.4)
         assert failure.category is Category.TRANSIENT
-        assert "not done within 0.4 s" in failure.message or "not proper HTTP" in failure.message
+        assert "not finished within 0.4 s" in failure.message or "not proper HTTP" in failure.message
 
 
 async def test_h2_cancelling_ends_the_request_and_leaves_nothing(

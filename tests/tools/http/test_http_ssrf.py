@@ -216,7 +216,7 @@ async def test_h2_the_certificate_is_checked_for_the_name_while_the_checked_addr
         assert shown == ["good.test"]
         failure = await web.failure("get", server.url(host="evil.test"))
         assert failure.category is Category.CONFIGURATION
-        assert "certificate is not good" in failure.message
+        assert "certificate is invalid" in failure.message
         unknown = await make_web(more={"resolve": names}).failure("get", server.url(host="good.test"))
         assert unknown.category is Category.CONFIGURATION
         assert len(server.asked) == 1

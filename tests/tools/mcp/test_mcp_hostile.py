@@ -142,7 +142,7 @@ async def test_servers_that_cannot_be_had_are_told_by_name_and_harm_no_others(tm
             "crashing, starting it: it ended before it answered (it ended with code 9; the last of its stderr: the rea",
             "keyless needs the environment variable NO_SUCH_KEY",
             "away, starting it: ",
-            "nobody is reached at h.example",
+            "no connection to h.example",
             "silent did not answer within 1 s",
         ):
             assert any(words in problem for problem in told), (words, told)
@@ -157,4 +157,4 @@ async def test_what_does_not_answer_in_the_time_of_discovery_is_told(tmp_path: P
         await mcp.tools.ensure(["mcp.plain.ok"])
         await mcp.tools.discover(0.5)
         assert mcp.names == ["mcp.plain.ok"]
-        assert mcp.tools.problems() == ["MCP server silent did not tell its tools within 0.5 s"]
+        assert mcp.tools.problems() == ["MCP server silent did not list its tools within 0.5 s"]

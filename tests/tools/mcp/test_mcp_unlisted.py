@@ -62,7 +62,7 @@ async def test_what_nobody_knows_is_sensitive_and_done_once_until_its_server_was
         (ailing(9), Category.TRANSIENT, r"it ended with code 9.*not yet"),
         ({**SILENT, "timeout": 0.3}, Category.TRANSIENT, r"did not answer within 0\.3 s"),
         ({"command": "no-such-program"}, Category.CONFIGURATION, "no-such-program"),
-        ({"url": "http://127.0.0.1:1/mcp"}, Category.TRANSIENT, r"nobody is reached at 127\.0\.0\.1:1"),
+        ({"url": "http://127.0.0.1:1/mcp"}, Category.TRANSIENT, r"no connection to 127\.0\.0\.1:1"),
     ],
     ids=["ended", "silent", "missing", "away"],
 )

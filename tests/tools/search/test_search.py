@@ -172,7 +172,7 @@ async def test_h2_one_service_that_hangs_leaves_time_for_the_next(
     async with serve({"*": hang}) as first, serve({"*": duckduckgo(PAGES)}) as second:
         found = await asks(tool_for(("brave", first), ("duckduckgo", second)), tmp_path)
     assert found["provider"] == "duckduckgo"
-    assert "not done within 0.2 s" in found["notes"][0]
+    assert "not finished within 0.2 s" in found["notes"][0]
 
 
 @pytest.mark.parametrize(("kind", "variable"), [("brave", "BRAVE_API_KEY"), ("tavily", "TAVILY_API_KEY")])

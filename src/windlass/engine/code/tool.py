@@ -44,7 +44,7 @@ WHAT_CODE_IS = """\
 Run one JavaScript program that calls many tools, instead of making many calls yourself. `source` is the body of an \
 async function: `await tools.NAME({…})`, combine calls with Promise.all, filter and count in code, and `return` only \
 what you need to see. There are console.log, JSON, Date, Math and the rest of the language; no files, no network, no \
-timers, no import: the world is reached by tools alone. A failed call throws a ToolError with `category`."""
+timers, no import: only tools reach the outside. A failed call throws a ToolError with `category`."""
 
 
 class CodeTool(Tool):

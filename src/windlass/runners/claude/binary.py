@@ -106,7 +106,7 @@ class Binaries:
             path = os.path.expanduser(self._path)
             found = shutil.which(path, path=self._env.get("PATH"))
             if found is None:
-                detail = f"the settings name {self._path} as claude, and there is no program to execute"
+                detail = f"the settings name {self._path} as claude, which is not an executable program"
                 return Health(False, detail, "correct the path in the settings, or remove it to use the one on PATH")
             return os.path.abspath(found), "from the settings"
         if found := shutil.which("claude", path=self._env.get("PATH", os.defpath)):
@@ -165,4 +165,4 @@ def _strange(where: str, text: str, ended: Exit) -> str:
     first = text.strip().splitlines()[0][:80] if text.strip() else ""
     if ended.killed:
         return f"{where} is no Claude Code: it floods its output, beginning with {first!r}"
-    return f"{where} is no Claude Code that works: to --version it says {first!r} and {how}"
+    return f"{where} is not a working Claude Code: --version printed {first!r} and {how}"

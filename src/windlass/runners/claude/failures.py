@@ -56,7 +56,7 @@ def of_result(result: Mapping[str, Any], listener: MessageListener, *, now: floa
         return Verdict(None if _answer(result) else _empty(result))
     if "No conversation found" in text:
         lost = Failure(
-            Category.TRANSIENT, f"{CLAUDE_CODE.name}: {text}", advice=("the step starts anew, in a new session",)
+            Category.TRANSIENT, f"{CLAUDE_CODE.name}: {text}", advice=("the step starts over, in a new session",)
         )
         return Verdict(lost, {"session_lost": True})
     match result.get("subtype"), result.get("terminal_reason"):
@@ -112,7 +112,7 @@ def _words(result: Mapping[str, Any]) -> str:
 def without_result(wire: ClaudeWire, ended: Exit, listener: MessageListener) -> Failure:
     """Return the failure of a runtime that ended without a result."""
     stderr, garbage = str(wire.stderr), str(wire.garbage)
-    said = f"; it says: {stderr[-600:]}" if stderr else ""
+    said = f"; its stderr: {stderr[-600:]}" if stderr else ""
     if wire.flood:
         text = f"{CLAUDE_CODE.name}: its output is no conversation: {wire.flood}, such as {garbage[:80]!r}"
         return Failure(Category.RESOURCE, text, advice=(_DOCTOR,), elsewhere=True)

@@ -61,7 +61,7 @@ class MessageListener:
         """Uses of tools whose denial was told already, by their ids."""
         self.background: list[str] = []
         """Commands that still run in the background."""
-        self.last = "before it said anything"
+        self.last = "before its first output"
         """Its last activity ("while it was …"), for the message about an end from outside."""
         self._state: str | None = None
         self._said: list[str] = []
@@ -197,7 +197,7 @@ class MessageListener:
             case "model_fallback":
                 old, new = _text(message.get("original_model")), _text(message.get("fallback_model"))
                 self._adjust(f"model {new} instead of {old}: {_text(message.get('trigger')) or 'unavailable'}")
-                self._host.note(f"Claude Code goes on with {new} instead of {old}")
+                self._host.note(f"Claude Code continues with {new} instead of {old}")
             case "permission_denied":
                 reason = _text(message.get("decision_reason"))
                 self.deny(_text(message.get("tool_use_id")), _text(message.get("tool_name")), None, reason)

@@ -176,7 +176,7 @@ class ClaudeTurn:
             try:
                 allowed, note = await self._host.ask(tool, input)
             except Exception as error:  # a question that cannot be put is no yes
-                allowed, note = False, f"nobody could be asked: {error}"
+                allowed, note = False, f"no person could be asked: {error}"
         if allowed:
             return PermissionResultAllow()
         self._listener.deny(context.tool_use_id or "", tool, input, note)

@@ -113,7 +113,7 @@ class Conversation:
         _check_head(head, path, 1, session)
         begun = head.get("begun")
         if not isinstance(begun, list) or not all(isinstance(use, str) for use in begun):
-            raise Lost(f"{path} is damaged: it does not say what was begun")
+            raise Lost(f"{path} is damaged: its first call is missing")
         try:
             uses = [use.removeprefix(f"{session}:") for use in begun]
             return cls.carried(folder, session, _messages(head), uses)

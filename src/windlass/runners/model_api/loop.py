@@ -200,7 +200,7 @@ class Loop:
 
     async def _use_tool(self, call: ModelCall, tool: str, arguments: dict[str, Any]) -> None:
         if self._conversation.was_begun(call):
-            self.adjustments.append(f"{tool} was not done again: nobody saw what came of it before")
+            self.adjustments.append(f"{tool} was not repeated: its earlier outcome is unknown")
             self._host.note(f"{tool}: {UNKNOWN_OUTCOME}")
             self._conversation.answer(call, UNKNOWN_OUTCOME, failed=True)
             return

@@ -103,7 +103,7 @@ def choose(
         found = places.openai(name)
     else:
         return _failed(
-            f"the cli runtime does not know whose model {name!r} is",
+            f"the cli runtime does not know the provider of the model {name!r}",
             "write anthropic:ID or openai:ID",
             "or set OPENAI_BASE_URL to the server that has it, e.g. http://localhost:11434/v1",
         )

@@ -74,7 +74,7 @@ def of_error(error: Mapping[str, Any], now: float) -> Failure:
         case "MessageOutputLengthError":
             return cut_short(message)
     if NO_SUCH_MODEL.search(f"{name} {message}"):
-        advice = ("opencode models lists what there is; name one as provider/model",)
+        advice = ("list the models: opencode models; name one as provider/model",)
         return failure(TurnEnding.NO_MODEL, message, runtime=OPEN_CODE.name, advice=advice)
     if NO_ACCESS.search(message):
         return failure(TurnEnding.NO_ACCESS, message, runtime=OPEN_CODE.name, advice=(LOGIN,))
@@ -132,7 +132,7 @@ def cut_off(what: str) -> Failure:
 def died(what: str, how: str, said: str = "") -> Failure:
     words = f"; its last words: {one_line(said)}" if said else ""
     ending = TurnEnding.KILLED if how.rstrip(")").endswith("signal 9") else TurnEnding.DIED
-    advice = ("the conversation is kept: a retry goes on with it",)
+    advice = ("the conversation is kept: a retry continues it",)
     return failure(ending, f"{what} {how}{words}", runtime=OPEN_CODE.name, advice=advice)
 
 
@@ -144,7 +144,7 @@ def hangs(what: str, seconds: float) -> Failure:
 def session_lost(session: str) -> Failure:
     return Failure(
         Category.TRANSIENT,
-        f"{OPEN_CODE.name}: there is no conversation {session} any more",
+        f"{OPEN_CODE.name}: the conversation {session} no longer exists",
         advice=("a retry begins a new one", "opencode session list"),
     )
 

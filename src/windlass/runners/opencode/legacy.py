@@ -107,7 +107,7 @@ class LegacyTurn:
         request = self._request
         prompt = f"{request.brief.system}\n\n{request.brief.prompt}" if request.brief.system else request.brief.prompt
         left_out = [
-            (request.model, f"the older OpenCode takes no model: {request.model} was left to its own settings"),
+            (request.model, f"this older OpenCode takes no model: its own settings replace {request.model}"),
             (request.session, "the older OpenCode keeps no conversation: a new one was begun"),
             (request.max_turns, "the older OpenCode takes no limit of turns"),
             (request.temperature, "the older OpenCode takes no temperature"),

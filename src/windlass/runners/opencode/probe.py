@@ -85,9 +85,7 @@ class Probe:
             return said
         version = VERSION.search(said)
         if version is None:
-            return Health(
-                False, f"{path} is no OpenCode: asked for its version, it said {_quoted(said)}", OPEN_CODE.install
-            )
+            return Health(False, f"{path} is not OpenCode: --version printed {_quoted(said)}", OPEN_CODE.install)
         help = await self._said(path, "--help")
         if isinstance(help, Health):
             return help

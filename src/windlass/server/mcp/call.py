@@ -48,7 +48,7 @@ Wait = Annotated[
     float,
     Field(ge=0, le=LONGEST_WAIT, description="Seconds to wait, with progress, until it ends, stops or asks; 0: don't."),
 ]
-Workdir = Annotated[str | None, Field(description="Where steps work; the server's folder if unset.")]
+Workdir = Annotated[str | None, Field(description="Working directory of the steps; the server's own if unset.")]
 
 
 @dataclass(frozen=True, slots=True)

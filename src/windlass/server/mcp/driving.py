@@ -96,8 +96,8 @@ class Detached:
                 task.cancel()
             await asyncio.gather(begun, failed, return_exceptions=True)
         raise WindlassError(
-            f"execution {execution} is written down, but its driver did not begin{said}",
-            advice=(f"windlass resume {execution}", f"see what it said: {log}"),
+            f"execution {execution} is saved, but its process did not start{said}",
+            advice=(f"windlass resume {execution}", f"see its log: {log}"),
         )
 
 

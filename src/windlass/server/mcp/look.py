@@ -195,7 +195,7 @@ def questions(state: State) -> list[QuestionView]:
             answer = f'engine_resume with decisions={{"{step.id}": "again"}}, or "done", or "fail"'
             found.append(QuestionView(step=step.id, kind="outcome", text=step.question, answer=answer))
         elif step.waiting_for == "budget":
-            answer = f"engine_resume with budget: what the limit of the {step.scope} is from here on, in dollars"
+            answer = f"engine_resume with budget: the new limit of the {step.scope}, in dollars"
             found.append(QuestionView(step=step.id, kind="budget", text=step.question, answer=answer))
     return found
 

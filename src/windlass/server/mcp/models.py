@@ -100,13 +100,13 @@ class ExecutionView(BaseModel):
     steps: list[StepView]
     steps_left_out: int = Field(default=0, description="Steps that are not listed, to keep this short.")
     questions: list[QuestionView]
-    warnings: list[str] = Field(description="What its user should be told: budgets, runtimes.")
+    warnings: list[str] = Field(description="Warnings for the user: budgets, runtimes.")
     cost: CostView
     budget: BudgetState
     error: ErrorView | None = None
     lacks: list[str] = Field(default=[], description="Steps whose results it does not have.")
     workdir: str
-    next: list[str] = Field(description="What can be called or typed next.")
+    next: list[str] = Field(description="Calls or commands to use next.")
 
 
 class HealthView(BaseModel):
@@ -132,7 +132,7 @@ class HeadView(BaseModel):
     status: str
     reason: str | None = None
     created_at: str | None
-    driven: bool = Field(description="Whether a living process works on it.")
+    driven: bool = Field(description="True if a live process runs it.")
 
 
 class OverviewView(BaseModel):
@@ -140,7 +140,7 @@ class OverviewView(BaseModel):
 
     health: HealthView
     executions: list[HeadView]
-    next: list[str] = Field(description="What can be called or typed next.")
+    next: list[str] = Field(description="Calls or commands to use next.")
 
 
 class RetryChange(BaseModel):
@@ -162,8 +162,8 @@ class PeriodView(BaseModel):
     name: str
     limit_usd: float | None
     spent_usd: float = Field(description="The part whose price is known.")
-    unknown: int = Field(description="Attempts whose cost nobody knows.")
-    assumed_usd: float = Field(description="What those count with.")
+    unknown: int = Field(description="Attempts of unknown cost.")
+    assumed_usd: float = Field(description="The amount counted for them.")
     reserved_usd: float
     left_usd: float | None = Field(description="null where there is no limit.")
     limit_tokens: int | None
@@ -209,7 +209,7 @@ else:
     # One object in the schema that clients see, because the protocol's library would wrap a union in another one.
     StatusView = create_model(
         "StatusView",
-        __doc__="Where an execution stands; without an id, the engine's health and its executions.",
+        __doc__="An execution's status; without an id, the engine's health and its executions.",
         **{
             name: _optional(field)
             for view in (OverviewView, ExecutionView)

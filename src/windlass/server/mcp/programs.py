@@ -25,7 +25,7 @@ __all__ = ["TOLD_OF_CODE", "ProgramTools"]
 MOST_FOUND = 50
 TOLD_OF_CODE = f"""\
 {WHAT_CODE_IS}
-Find the tools that it can call, with their types, by code_search first. It is durable: it goes on when this call or \
+Find the tools that it can call, with their types, by code_search first. It is durable: it continues when this call or \
 the client ends, and engine_status follows it. The result is the step's output, what it logged is the step's log."""
 """Clients cut descriptions off after some 2,000 characters: types would not fit."""
 
@@ -59,16 +59,14 @@ class ProgramTools:
     @told
     async def code_search(
         self,
-        query: Annotated[
-            str, Field(description="Words of what the tool is to do, or a part of its name; empty for all.")
-        ],
+        query: Annotated[str, Field(description="Words that describe the tool, or part of its name; empty for all.")],
         limit: Annotated[int, Field(ge=1, le=MOST_FOUND)] = 10,
     ) -> str:
         """Find tools to call from code, composed ones included, and get their TypeScript declarations."""
         engine = await self._calls.engines(False)
         found = fitting(engine, query, limit)
         if not found:
-            return "no tool fits; there are: " + ", ".join(tool.name for tool in callable_tools(engine))
+            return "no tool matches; there are: " + ", ".join(tool.name for tool in callable_tools(engine))
         return str(clean(declarations(found)))
 
     @told

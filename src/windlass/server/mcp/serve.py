@@ -27,10 +27,10 @@ ANSWERED_WITHIN = 86_400.0
 """Seconds that a person at a client may take to answer; the question's own expiry holds besides."""
 
 INSTRUCTIONS = (
-    "Windlass runs tasks and plans durably: they go on when you are gone. engine_execute gives an execution's id at "
-    "once; engine_status with wait_s follows it. Questions of steps are for a person: show them the exact input, and "
-    "pass on their answer with engine_approve. Tell the user of every warning in a result. For many calls of tools, "
-    "write a program: code_search gives the types of the tools, code runs it, engine_tool uses a single one."
+    "Windlass runs tasks and plans durably: they continue when you disconnect. engine_execute gives an execution's id "
+    "at once; engine_status with wait_s follows it. Questions of steps are for a person: show them the exact input, "
+    "and pass on their answer with engine_approve. Tell the user of every warning in a result. For many calls of "
+    "tools, write a program: code_search gives the types of the tools, code runs it, engine_tool uses a single one."
 )
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)

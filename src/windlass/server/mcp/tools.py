@@ -29,7 +29,7 @@ from windlass.server.mcp.waiting import LONGEST_WAIT, Until, taken_up
 __all__ = ["Tools"]
 
 Id = Annotated[str, Field(description="The execution's id, or a unique beginning of it.")]
-Usd = Annotated[float | None, Field(ge=0, description="What it may spend in all, in dollars.")]
+Usd = Annotated[float | None, Field(ge=0, description="Total limit in dollars.")]
 Tokens = Annotated[int | None, Field(ge=0, description="The same in tokens read and written.")]
 
 
@@ -46,14 +46,14 @@ class Tools:
         ctx: Context[Any, Any],
         task: Annotated[
             str | list[str | dict[str, Any]] | None,
-            Field(description="What agents are to do: a text, or a list of tasks (texts, or {id, task, depends_on})."),
+            Field(description="Task for agents: a text, or a list of tasks (texts, or {id, task, depends_on})."),
         ] = None,
         plan: Annotated[
             dict[str, Any] | str | None, Field(description="Instead: a whole plan, as an object or as YAML or JSON.")
         ] = None,
         file: Annotated[str | None, Field(description="Instead: a plan file, relative to workdir.")] = None,
         strategy: Annotated[
-            Strategy | None, Field(description="How tasks become a plan; by the tasks if unset.")
+            Strategy | None, Field(description="Strategy that turns tasks into a plan; chosen from the tasks if unset.")
         ] = None,
         role: Annotated[str | None, Field(description="The agent's role: developer, reviewer, ...")] = None,
         chain: Annotated[list[str] | None, Field(description="The roles of strategy multi, in order.")] = None,
@@ -63,7 +63,7 @@ class Tools:
             str | None, Field(description=f"{runtime_names()}; if unset, the caller's own if healthy.")
         ] = None,
         model: Annotated[str | None, Field(description="The agents' model, in the runtime's own words.")] = None,
-        fallback: Annotated[bool | None, Field(description="May another runtime take over?")] = None,
+        fallback: Annotated[bool | None, Field(description="Let another runtime take over.")] = None,
         parallel: Annotated[int | None, Field(ge=1, le=1000, description="Steps at a time.")] = None,
         allow: Annotated[list[str] | None, Field(description="Tools that agents may use without asking.")] = None,
         budget: Usd = None,
@@ -74,13 +74,13 @@ class Tools:
         wait_s: Wait = 0.0,
         on_cancel: Annotated[
             Literal["go_on", "interrupt", "cancel"],
-            Field(description="What becomes of the execution if this call is cancelled while it waits."),
+            Field(description="Action on the execution if this call is cancelled while it waits."),
         ] = "go_on",
         anyway: Annotated[bool, Field(description="Start even if a program or runtime it needs is missing.")] = False,
     ) -> CallResult:
         """Start a durable execution: a task for agents, or a plan of steps. Gives its id at once, or waits for it.
 
-        It goes on when this call or the client ends. At a limit of the budget it goes on, too, with a warning. Follow
+        It continues when this call or the client ends. At a budget limit it continues, too, with a warning. Follow
         it with engine_status; answer what it asks with engine_approve.
         """
 
@@ -141,7 +141,7 @@ class Tools:
 
     @told
     async def engine_budget(
-        self, by: Annotated[By, Field(description="What spending is listed by; all but days: this month.")] = By.DAY
+        self, by: Annotated[By, Field(description="Grouping of the spending; all but days cover this month.")] = By.DAY
     ) -> BudgetView:
         """Show limits, spending, reservations and what is left, today and this month."""
         return await budget_view(await self._engines(False), by)
@@ -179,7 +179,7 @@ class Tools:
             Field(description='Steps to try again, also after the end: {STEP: {}}, or {STEP: {"with": {…}, …}}.'),
         ] = None,
         skip: Annotated[
-            list[str] | None, Field(description="Steps to go on without, also after the end; their output is null.")
+            list[str] | None, Field(description="Steps to skip, also after the end; their output is null.")
         ] = None,
         keep_plan: Annotated[
             bool, Field(description="Continue with the plan as it was started, though its file changed.")

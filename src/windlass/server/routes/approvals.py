@@ -80,7 +80,7 @@ def approval_routes(service: Service) -> APIRouter:
             found = await _answered(engine, approval)
         if not found:
             raise NotFound(
-                f"no open question has the id {approval!r}", advice=("see what is asked: GET /api/approvals",)
+                f"no open question has the id {approval!r}", advice=("list open questions: GET /api/approvals",)
             )
         if len(found) > 1:
             raise Ambiguous(

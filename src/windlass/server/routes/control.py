@@ -23,7 +23,7 @@ __all__ = ["answer_routes", "control_routes", "step_routes"]
 
 _DONE: dict[int | str, dict[str, Any]] = {
     200: {"model": models.Snapshot},
-    202: {"model": models.Snapshot, "description": "Asked for; not yet done"},
+    202: {"model": models.Snapshot, "description": "Requested; not yet done"},
 }
 
 

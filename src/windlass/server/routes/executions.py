@@ -25,8 +25,8 @@ from windlass.server.service import Service
 
 __all__ = ["execution_routes"]
 
-Wait = Annotated[float, Query(ge=0, le=300, description="Seconds to wait until it ends or stands still.")]
-After = Annotated[int, Query(ge=0, le=2**62, description="Only what comes after this sequence.")]
+Wait = Annotated[float, Query(ge=0, le=300, description="Seconds to wait until it ends or pauses.")]
+After = Annotated[int, Query(ge=0, le=2**62, description="Only events after this sequence.")]
 
 
 def execution_routes(service: Service) -> APIRouter:
@@ -50,7 +50,7 @@ def execution_routes(service: Service) -> APIRouter:
 
     @router.get("/executions", responses={200: {"model": models.ExecutionPage}, **problems()})
     async def list_executions(
-        status: Annotated[list[ExecutionStatus] | None, Query(description="Only those; may be given again.")] = None,
+        status: Annotated[list[ExecutionStatus] | None, Query(description="Filter by status (repeatable).")] = None,
         name: Annotated[str, Query(max_length=400, description="Only of this plan.")] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         before: Annotated[str, Query(max_length=100, description="The last id of the page before.")] = "",

@@ -58,7 +58,7 @@ def home_routes(service: Service) -> APIRouter:
 
     @router.get("/agents", responses=problems())
     async def agents(
-        workdir: Annotated[str | None, Query(max_length=4096, description="Look from here.")] = None,
+        workdir: Annotated[str | None, Query(max_length=4096, description="Search from this folder.")] = None,
     ) -> Response:
         """The roles and skills that agents can be given, where they come from, and what is wrong with them."""
         folder = Path(workdir or os.getcwd())

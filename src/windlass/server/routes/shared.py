@@ -47,7 +47,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 _WORDS = {
-    400: "The body is not sound JSON",
+    400: "The body is not valid JSON",
     401: "No token and no session",
     403: "Not permitted, or from a foreign page",
     404: "Not found",

@@ -27,7 +27,7 @@ __all__ = ["click", "fill", "go", "links", "press", "select", "tables", "target_
 LONGEST = 2048
 """Characters of a title."""
 _STATES: dict[str, Any] = {"load": "load", "dom": "domcontentloaded", "idle": "networkidle"}
-_WANTED = {"load": "did not load", "dom": "brought no document", "idle": "did not come to rest"}
+_WANTED = {"load": "did not load", "dom": "returned no document", "idle": "did not become idle"}
 
 
 async def go(tab: Tab, given: Open, target: NetworkTarget, seconds: float) -> dict[str, Any]:
@@ -42,7 +42,7 @@ async def go(tab: Tab, given: Open, target: NetworkTarget, seconds: float) -> di
 
 
 async def title_of(tab: Tab, seconds: float) -> str:
-    async with in_words(tab, "did not tell its title", seconds):
+    async with in_words(tab, "did not return its title", seconds):
         title = await tab.page.title()
     return title[:LONGEST]
 
@@ -102,7 +102,7 @@ async def wait(tab: Tab, given: Wait, call: Call, seconds: float) -> dict[str, A
         async with in_words(tab, f"did not become {given.url!r}", seconds):
             await tab.page.wait_for_url(given.url, timeout=seconds * 1000, wait_until="commit")
     elif given.idle:
-        async with in_words(tab, "did not come to rest", seconds):
+        async with in_words(tab, "did not become idle", seconds):
             await tab.page.wait_for_load_state("networkidle", timeout=seconds * 1000)
     else:
         await _shown(tab, given.text, given.selector, seconds, gone=given.gone)
@@ -142,7 +142,7 @@ def _secret(tab: Tab, name: str, call: Call) -> str:
     value = call.env.get(name, "")
     if not value:
         raise ToolError(
-            f"value_env: the variable {name} is not set, or steps do not get to see it",
+            f"value_env: the variable {name} is not set, or not passed to steps",
             category=Category.CONFIGURATION,
             advice=(f"set {name}, and add it to env_allow in your settings",),
         )

@@ -44,7 +44,7 @@ class _OnPage(Arguments):
         description="The page's name, where an execution has several; otherwise the one that was opened last",
     )
     timeout: Annotated[Duration, at_most("1h")] | None = Field(
-        default=None, description="Less than browser.timeout of the settings, which is the longest"
+        default=None, description="At most browser.timeout of the settings"
     )
 
 
@@ -72,7 +72,7 @@ class Open(_OnPage):
 
 class Click(_OnPage):
     selector: Selector | None = Field(default=None, description=WHICH)
-    text: Text | None = Field(default=None, description="Instead of a selector: what stands on it")
+    text: Text | None = Field(default=None, description="Instead of a selector: its text")
     double: bool = False
 
     @model_validator(mode="after")
@@ -105,7 +105,7 @@ class Select(_OnPage):
 
 class Press(_OnPage):
     key: str = Field(pattern=r"^[\x21-\x7e]{1,60}$", description="Enter, Tab, Escape, ArrowDown, a, Control+A …")
-    selector: Selector | None = Field(default=None, description="Where; otherwise what has the focus")
+    selector: Selector | None = Field(default=None, description="An element; otherwise the one with the focus")
 
 
 class Wait(_OnPage):

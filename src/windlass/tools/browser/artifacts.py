@@ -34,7 +34,7 @@ TALLEST = 16_384
 
 async def screenshot(tab: Tab, given: Screenshot, call: Call, seconds: float) -> dict[str, Any]:
     limit = seconds * 1000
-    async with in_words(tab, "could not be pictured", seconds):
+    async with in_words(tab, "could not be captured", seconds):
         if given.selector is not None:
             data = await tab.page.locator(given.selector).first.screenshot(timeout=limit, type="png")
         else:

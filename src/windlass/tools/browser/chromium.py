@@ -313,7 +313,7 @@ class BrowserPool:
             from playwright.async_api import Error, async_playwright
         except ImportError as error:
             raise ToolError(
-                "the browser cannot be driven: playwright is not installed",
+                "the browser cannot be controlled: playwright is not installed",
                 category=Category.CONFIGURATION,
                 advice=("pip install 'windlass[browser]'",),
             ) from error
@@ -330,7 +330,7 @@ class BrowserPool:
             await asyncio.shield(asyncio.ensure_future(chromium.stop()))
             if isinstance(error, Error):
                 raise ToolError(
-                    f"the browser cannot be driven: {error.message[:300]}", category=Category.TRANSIENT
+                    f"the browser cannot be controlled: {error.message[:300]}", category=Category.TRANSIENT
                 ) from error
             raise
         return Running(chromium, playwright, browser)

@@ -24,12 +24,12 @@ _AGAIN = ("open the page again: put a browser.open before this step",)
 _NET = re.compile(r"net::(ERR_[A-Z0-9_]+)")
 _A_FILE = "it is not a page but a file: use browser.download, or http.download"
 _KINDS = {
-    "ERR_TOO_MANY_REDIRECTS": ("it redirects without an end", Category.LOGIC),
-    "ERR_ABORTED": ("it was left before it came", Category.TRANSIENT),
+    "ERR_TOO_MANY_REDIRECTS": ("it redirects endlessly", Category.LOGIC),
+    "ERR_ABORTED": ("the navigation was interrupted", Category.TRANSIENT),
     "ERR_INVALID_RESPONSE": ("the answer is not proper HTTP", Category.TRANSIENT),
     "ERR_EMPTY_RESPONSE": ("the answer is empty", Category.TRANSIENT),
-    "ERR_BLOCKED_BY_CLIENT": ("the browser does not go there", Category.PERMISSION),
-    "ERR_UNSAFE_PORT": ("the browser does not use this port", Category.LOGIC),
+    "ERR_BLOCKED_BY_CLIENT": ("the browser refuses this address", Category.PERMISSION),
+    "ERR_UNSAFE_PORT": ("the browser blocks this port", Category.LOGIC),
     "ERR_RESPONSE_HEADERS_TOO_BIG": ("its headers are too large", Category.LOGIC),
 }
 
@@ -117,7 +117,7 @@ async def _explained(tab: Tab, what: str, error: Exception, url: str | None) -> 
     if tab.crashed or "crashed" in said:
         await tab.close()
         return ToolError(
-            f"{where} {what}: the page crashed, maybe for want of memory",
+            f"{where} {what}: the page crashed, possibly out of memory",
             category=Category.RESOURCE,
             advice=_AGAIN,
         )
@@ -139,7 +139,7 @@ async def _explained(tab: Tab, what: str, error: Exception, url: str | None) -> 
     if "strict mode violation" in said:
         count = re.search(r"resolved to (\d+) elements", said)
         return ToolError(
-            f"{where}: the selector fits {count[1] if count else 'several'} elements, and it has to be one",
+            f"{where}: the selector matches {count[1] if count else 'several'} elements, but must match one",
             category=Category.LOGIC,
             advice=("make the selector narrower, or add >> nth=0 for the first",),
         )

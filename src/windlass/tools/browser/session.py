@@ -172,7 +172,7 @@ class Session:
         name = next((name for name in names if name not in self.tabs), None)
         release = await self.on_popup() if name is not None and self.on_popup is not None else None
         if name is None or release is None:
-            self.note("a popup was closed: there is no room for more pages")
+            self.note("a popup was closed: too many pages are open")
             await quietly(page.close)
             return
         self._ours.add(page)

@@ -131,7 +131,7 @@ class Sessions:
         except Error as error:
             running.lost()
             raise ToolError(
-                f"the browser does not open anything: {error.message[:300]}", category=Category.TRANSIENT
+                f"the browser could not open a page: {error.message[:300]}", category=Category.TRANSIENT
             ) from error
 
     async def _behind_a_door(self, execution: str, running: Running) -> Session:
@@ -148,7 +148,7 @@ class Sessions:
             await old.close()
         if len(session.tabs) >= self._pages:
             raise ToolError(
-                f"this execution has {len(session.tabs)} pages open, which is all there may be",
+                f"this execution has {len(session.tabs)} pages open, the most that are allowed",
                 category=Category.LOGIC,
                 advice=("close one with browser.close, or raise browser.pages in your settings",),
             )

@@ -93,12 +93,12 @@ class BrowserTools:
             self._tool("tables", "The tables of the page, as rows", told.ReadPage, acts.tables, none, told.Tabled),
             self._tool("links", "The links of the page", told.Links, acts.links, none, told.Listed),
             self._tool(
-                "screenshot", "Keep a picture of the page", told.Screenshot, artifacts.screenshot, again, told.Kept
+                "screenshot", "Save a screenshot of the page", told.Screenshot, artifacts.screenshot, again, told.Kept
             ),
-            self._tool("pdf", "Keep the page as a PDF", told.Pdf, artifacts.pdf, again, told.Kept),
+            self._tool("pdf", "Save the page as a PDF", told.Pdf, artifacts.pdf, again, told.Kept),
             self._tool(
                 "download",
-                "Click on something and keep the file that comes",
+                "Click on something and save the file that is downloaded",
                 told.Click,
                 artifacts.download,
                 once,

@@ -165,9 +165,9 @@ def name_fault(name: object) -> str | None:
         if not _PART.fullmatch(part):
             return f"{part!r} is not a word of lower-case letters, digits and _"
         if part in _JAVASCRIPT:
-            return f"`{part}` is a word that JavaScript keeps for itself"
+            return f"`{part}` is a reserved word of JavaScript"
         if part in _DEVICES:
-            return f"`{part}` is a word that Windows keeps for itself"
+            return f"`{part}` is a reserved word of Windows"
     return None
 
 
@@ -185,7 +185,7 @@ def taken(name: str, reserved: Collection[str]) -> str | None:
 def check_free(name: str, reserved: Collection[str]) -> None:
     if other := taken(name, reserved):
         first = name.split(".")[0]
-        what = f"there is a tool of that name already: {other}" if other == name else f"`{first}` belongs to `{other}`"
+        what = f"a tool of that name already exists: {other}" if other == name else f"`{first}` belongs to `{other}`"
         raise UsageError(f"a composed tool cannot be named {name!r}: {what}", advice=("choose another first word",))
 
 

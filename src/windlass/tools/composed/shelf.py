@@ -243,7 +243,7 @@ class ComposedFolder:
             files = [entry.name for entry in islice(entries, MOST_ENTRIES + 1)]
         problems = []
         if len(files) > MOST_ENTRIES:
-            problems.append(f"{self.path}: there are more than {MOST_ENTRIES} files; the rest is not looked at")
+            problems.append(f"{self.path}: there are more than {MOST_ENTRIES} files; the rest is ignored")
         present = set(files)
         names: set[str] = set()
         for file in sorted(files[:MOST_ENTRIES]):
@@ -266,7 +266,7 @@ class ComposedFolder:
     def _one(self, folder: int, name: str, present: set[str]) -> ComposedTool | str:
         if f".{name}.json.tmp" in present and f".{name}.js.tmp" not in present:
             return (
-                f"{self.path / name}.js: the last save of it was cut short, so that it does not go with {name}.json; "
+                f"{self.path / name}.js: its last save was interrupted, so it does not match {name}.json; "
                 "save it again, or delete it"
             )
         try:

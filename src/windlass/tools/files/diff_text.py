@@ -58,7 +58,7 @@ def broken(number: int, why: str) -> ToolError:
     return ToolError(
         f"the patch is broken at its line {number}: {why}",
         category=Category.CONFIGURATION,
-        advice=("make it anew with diff -u or git diff; its lines must not be wrapped or indented",),
+        advice=("create it again with diff -u or git diff; its lines must not be wrapped or indented",),
     )
 
 
@@ -96,7 +96,7 @@ def read_diff(text: str, strip: int | None) -> list[FileDiff]:
             advice=("a patch has --- OLD, +++ NEW and @@ -1,3 +1,4 @@ before the lines",),
         )
     if len(found) > MOST_FILES:
-        raise ToolError(f"the patch is of {len(found)} files; {MOST_FILES} are the most", category=Category.RESOURCE)
+        raise ToolError(f"the patch changes {len(found)} files; the limit is {MOST_FILES}", category=Category.RESOURCE)
     return found
 
 
@@ -151,7 +151,7 @@ def _git(lines: _Lines, strip: int | None) -> FileDiff:
                 diff.new = name_in(value, 0)
     _hunks(lines, diff)
     if not diff.path:
-        raise broken(number, "the names in it cannot be told apart")
+        raise broken(number, "its two file names cannot be separated")
     return diff
 
 
@@ -199,7 +199,7 @@ def _hunks(lines: _Lines, diff: FileDiff) -> None:
         number = lines.number
         head = _HUNK.match(line)
         if head is None:
-            raise broken(number, f"{shown(line)} is no hunk's head")
+            raise broken(number, f"{shown(line)} is not the head of a hunk")
         lines.take()
         start, old, new = int(head[1]), int(head[2] or 1), int(head[4] or 1)
         if start < end:

@@ -145,9 +145,9 @@ def _parse(text: bytes) -> dict[str, Any]:
     if isinstance(line, dict):
         return line
     raise ToolError(
-        "the undo log of this step is damaged: what it changed cannot be taken back",
+        "the undo log of this step is damaged: its changes cannot be undone",
         category=Category.CONFIGURATION,
-        advice=("put the files right by hand and delete the step's scratch folder, then: windlass resume",),
+        advice=("fix the files by hand and delete the step's scratch folder, then: windlass resume",),
     )
 
 

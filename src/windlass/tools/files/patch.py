@@ -69,7 +69,7 @@ def _work_out(root: Root, undo: Undo, diff: FileDiff, fuzz: int, files: dict[str
         with root.locate(old.path) as place:
             raise Missing(diff.old or "", place.name, names_in(place.fd))
     if new is not None and new is not old and new.data is not None:
-        raise unusable(diff.path, "is there already, and the patch would make it", "delete it, or correct the patch")
+        raise unusable(diff.path, "already exists, and the patch would create it", "delete it, or correct the patch")
     before = old.data or b"" if old is not None else b""
     fitted = fit(diff, before, fuzz, undo.check)
     if new is None and fitted.data:
@@ -251,7 +251,7 @@ def _misfit(diff: FileDiff, number: int, hunk: Hunk, lines: list[bytes], near: i
     gone = [line for line in hunk.new if line not in hunk.old]
     if gone and any(lines[at : at + len(hunk.new)] == hunk.new for at in _occurrences(lines, hunk.new[0], 0)):
         return ToolError(
-            f"{what}: what it would make of the file stands there already",
+            f"{what}: the file already has its result",
             category=Category.CONFIGURATION,
             advice=("leave it out: it seems to have been applied before",),
         )
@@ -265,7 +265,7 @@ def _misfit(diff: FileDiff, number: int, hunk: Hunk, lines: list[bytes], near: i
     for offset, wanted in enumerate(hunk.old):
         there = lines[at + offset] if at + offset < len(lines) else None
         if there != wanted:
-            stands = f"{_text(there)} stands there" if there is not None else f"the file ends after line {len(lines)}"
+            stands = f"it is {_text(there)}" if there is not None else f"the file ends after line {len(lines)}"
             return ToolError(
                 f"{what}: line {at + offset + 1} should be {_text(wanted)}, but {stands}",
                 category=Category.CONFIGURATION,

@@ -121,7 +121,7 @@ class Preflight:
             size += found.st_size if target.again else 0
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd, effective_ids=True):
             raise ToolError(
-                f"{shown(target.path)}: nothing may be changed in its folder",
+                f"{shown(target.path)}: its folder cannot be written",
                 category=Category.PERMISSION,
                 advice=("check the owner and the mode of the folder, and whether its file system is read-only",),
             )

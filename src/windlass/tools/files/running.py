@@ -44,7 +44,7 @@ class _Stopped(ToolError):
     """The worker thread noticed that the attempt is to stop."""
 
     def __init__(self) -> None:
-        super().__init__("stopped before it was done", category=Category.TRANSIENT)
+        super().__init__("stopped before it was finished", category=Category.TRANSIENT)
 
 
 class _FileTool(Tool):

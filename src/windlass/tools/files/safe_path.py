@@ -159,7 +159,7 @@ class Root:
             elif folded:
                 folded.pop()
             else:
-                raise outside(path, "it climbs above the working directory with ..")
+                raise outside(path, "it leaves the working directory with ..")
         _check_names(path, folded)
         return folded
 
@@ -194,7 +194,7 @@ class Root:
                     # Only a link's text still has these. Up is where we came from, never the disk's `..`,
                     # which a rename could have changed.
                     if not names:
-                        raise outside(path, "a link on the way climbs above the working directory")
+                        raise outside(path, "a link on the way leaves the working directory")
                     names.pop()
                     os.close(held.pop())
                     continue
@@ -202,7 +202,7 @@ class Root:
                 if target is not None:
                     links += 1
                     if links > MAX_LINKS:
-                        raise unusable(path, "is a link that leads round in a circle", "remove the link")
+                        raise unusable(path, "is a link that forms a loop", "remove the link")
                     if target.startswith("/"):
                         while names:
                             names.pop()

@@ -39,7 +39,7 @@ def search(root: Root, arguments: Search, check: Callable[[], None], reduced: in
         raise ToolError(
             f"{shown(arguments.pattern)} cannot be searched for: {error}",
             category=Category.CONFIGURATION,
-            advice=("correct the pattern, or search for text as it stands with plain: true",),
+            advice=("correct the pattern, or search for literal text with plain: true",),
         ) from None
     hunt = _FileSearch(arguments, pattern, check, reduced)
     with root.locate(arguments.path) as top:

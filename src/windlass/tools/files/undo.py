@@ -300,11 +300,11 @@ def roll_back_in(root: Root, home: OpenedPath, name: str, keep_as: str = "") -> 
             fault_point("files.crossed")
     if problems:
         raise ToolError(
-            "not everything could be taken back: " + "; ".join(problems),
+            "not everything could be undone: " + "; ".join(problems),
             category=Category.CONFIGURATION,
             advice=(
                 f"what was there before is kept in {home.path}/{name}",
-                "put these paths right by hand and delete that folder, then: windlass resume",
+                "fix these paths by hand and delete that folder, then: windlass resume",
             ),
         )
     if keep_as:
@@ -318,7 +318,7 @@ def roll_back_in(root: Root, home: OpenedPath, name: str, keep_as: str = "") -> 
 def dropped(size: int) -> ToolError:
     """Nothing can be put back that nobody kept."""
     return ToolError(
-        f"it cannot be taken back: it replaced or deleted {size >> 20} MiB, and up to {MOST_KEPT >> 20} MiB are kept",
+        f"it cannot be undone: it replaced or deleted {size >> 20} MiB, and up to {MOST_KEPT >> 20} MiB are kept",
         category=Category.RESOURCE,
         advice=("take the files from a backup or from version control",),
     )
@@ -415,6 +415,6 @@ def _rename_new(old: OpenedPath, new: OpenedPath, change: Change) -> None:
 def _conflict(change: Change) -> ToolError:
     kept = f" (what was there before is backup {change.was})" if change.was is not None else ""
     return ToolError(
-        f"{shown(change.path)} was changed by somebody else since, and is left as it is{kept}",
+        f"{shown(change.path)} was changed by another program since, and is left as it is{kept}",
         category=Category.CONFIGURATION,
     )

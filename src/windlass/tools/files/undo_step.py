@@ -89,7 +89,7 @@ def _alone(steps: Path) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise ToolError("somebody else is taking back a step of this execution", category=Category.TRANSIENT) from None
+        raise ToolError("another process is undoing a step of this execution", category=Category.TRANSIENT) from None
     finally:
         os.close(fd)
 
@@ -145,9 +145,9 @@ def _refuse_conflicts(root: Root, todo: list[_FoundChange], others: list[_FoundC
         forecast.take_back(one)
     if problems:
         raise ToolError(
-            "nothing was taken back: " + "; ".join(dict.fromkeys(problems)),
+            "nothing was undone: " + "; ".join(dict.fromkeys(problems)),
             category=Category.CONFIGURATION,
-            advice=("take back the later change first, or put these files right by hand",),
+            advice=("undo the later change first, or fix these files by hand",),
         )
 
 
@@ -219,7 +219,7 @@ def _before(one: _FoundChange) -> dict[str, str | None]:
 
 def _changed(path: str, one: _FoundChange, others: list[_FoundChange]) -> str:
     later = next((other for other in others if other.age > one.age and not other.undone and path in other.left), None)
-    who = f"by step {later.step}" if later is not None else "by somebody else"
+    who = f"by step {later.step}" if later is not None else "by another program"
     return f"{shown(path)} was changed {who} since step {one.step}"
 
 

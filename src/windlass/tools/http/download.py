@@ -67,9 +67,9 @@ async def _write(
         size, digest = await _stream(answered, given, fd)
         if given.sha256 is not None and digest != given.sha256.lower():
             raise ToolError(
-                f"{answered.address.shown} is not what it should be: its sha256 is {digest}, not {given.sha256}",
+                f"{answered.address.shown} has the wrong sha256: it is {digest}, not {given.sha256}",
                 category=Category.LOGIC,
-                advice=("find out whether the file or the hash is the wrong one before you use either",),
+                advice=("check whether the file or the hash is wrong before you use either",),
             )
         copy = os.dup(fd)  # a thread cannot be cancelled, and must not be left with a descriptor that is closed
         await in_thread(lambda: _sync(copy))

@@ -33,7 +33,7 @@ def ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
     try:
         return _ask_of(method, given, call)
     except UnicodeEncodeError:
-        raise ToolError("what is to be sent is not valid Unicode text", category=Category.LOGIC) from None
+        raise ToolError("the request is not valid Unicode text", category=Category.LOGIC) from None
 
 
 def _ask_of(method: str, given: Fetch | Download, call: Call) -> Ask:
@@ -68,7 +68,7 @@ def _token(name: str, call: Call) -> str:
     token = call.env.get(name, "").strip()
     if not token:
         raise ToolError(
-            f"auth_env: the variable {name} is not set, or steps do not get to see it",
+            f"auth_env: the variable {name} is not set, or not passed to steps",
             category=Category.CONFIGURATION,
             advice=(f"set {name}, and add it to env_allow in your settings",),
         )
@@ -144,9 +144,9 @@ class _Asking(Arguments):
             if not _VALUE.fullmatch(value):
                 raise ValueError(f"the value of {name} is longer than 8192 characters, or has some that no header has")
             if _OURS.fullmatch(name):
-                raise ValueError(f"{name} is about the connection, and is not yours to set")
+                raise ValueError(f"{name} is set by the connection and cannot be given")
         if len({name.lower() for name in headers}) < len(headers):
-            raise ValueError("a header is there twice")
+            raise ValueError("a header is given twice")
         return {name.lower(): value.strip() for name, value in headers.items()}
 
     def good(self, status: int) -> bool:

@@ -50,12 +50,12 @@ def http_tools(
         line,
     )
     return [
-        tool("GET", "Fetch a page or ask an API", Fetch, Effect.NONE),
-        tool("HEAD", "Ask for the headers of something on the web", Fetch, Effect.NONE),
-        tool("POST", "Send something to an API, which may do something each time", SendRequest, Effect.ONCE),
-        tool("PUT", "Put something where an API keeps it", SendRequest, Effect.REPEATABLE),
-        tool("PATCH", "Change something that an API keeps", SendRequest, Effect.ONCE),
-        tool("DELETE", "Delete something that an API keeps", SendRequest, Effect.REPEATABLE),
+        tool("GET", "GET a page or a resource of an API", Fetch, Effect.NONE),
+        tool("HEAD", "HEAD: get the headers of a web resource", Fetch, Effect.NONE),
+        tool("POST", "POST to an API; each call may have an effect", SendRequest, Effect.ONCE),
+        tool("PUT", "PUT: create or replace a resource of an API", SendRequest, Effect.REPEATABLE),
+        tool("PATCH", "PATCH: change a resource of an API", SendRequest, Effect.ONCE),
+        tool("DELETE", "DELETE a resource of an API", SendRequest, Effect.REPEATABLE),
         download,
     ]
 

@@ -288,9 +288,9 @@ def failure_of(error: BaseException, server: McpServer, redactor: Redactor, note
         return _of_code(cause.code, words, said, server)
     if type(cause).__module__.startswith(("httpx2", "httpcore2")):
         category = Category.CONFIGURATION if type(cause).__name__ in _NO_ADDRESS else Category.TRANSIENT
-        return Failure(category, f"{said} (nobody is reached at {_host(server)})", advice=_look(server))
+        return Failure(category, f"{said} (no connection to {_host(server)})", advice=_look(server))
     if type(cause).__name__ == "ValidationError":
-        return Failure(Category.LOGIC, f"MCP server {server.name}, {doing}: its answer does not keep to the protocol")
+        return Failure(Category.LOGIC, f"MCP server {server.name}, {doing}: its answer violates the protocol")
     return Failure(classify(cause).category, said, advice=_look(server))
 
 
@@ -319,7 +319,7 @@ def _of_code(code: int, words: str, said: str, server: McpServer) -> Failure:
     if code in (_CLOSED, _TIMEOUT, _INTERNAL) or words == _SESSION_OVER:
         return Failure(Category.TRANSIENT, said, advice=_look(server) if code == _CLOSED else ())
     if code in _BEYOND_US:
-        return Failure(Category.CONFIGURATION, f"{said} (it needs something that Windlass does not do for servers)")
+        return Failure(Category.CONFIGURATION, f"{said} (it needs a client feature that Windlass does not support)")
     return Failure(Category.LOGIC, said)
 
 

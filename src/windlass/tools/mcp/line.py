@@ -89,7 +89,7 @@ class McpLine:
             await self._connection.ping()
             return client.protocol_version
 
-        return await self.use("asking whether it is there", ask)
+        return await self.use("pinging it", ask)
 
     @property
     def running(self) -> bool:

@@ -176,7 +176,7 @@ def value_of(result: CallToolResult, name: str, tool: Described, call: Call, red
         found.take(block)
     text = "\n".join(found.texts)
     if result.is_error:
-        said = clean(text, MOST_ERROR) or "it says that it failed, and not why"
+        said = clean(text, MOST_ERROR) or "it failed without a message"
         raise ToolError(f"{name}: {redactor.text(said)}", category=Category.LOGIC)
     data = result.structured_content
     if data is None:
@@ -186,7 +186,7 @@ def value_of(result: CallToolResult, name: str, tool: Described, call: Call, red
         raise ToolError.of(Failure(Category.RESOURCE, message, final=True))
     if tool.returns is not None and (wrong := misfits(tool.returns, data)):
         # It has done what it does: trying again would not make its answer fit.
-        message = f"{name} gave something else than it says that it gives: {'; '.join(wrong[:3])}"
+        message = f"{name} returned a result that does not match its schema: {'; '.join(wrong[:3])}"
         raise ToolError.of(Failure(Category.LOGIC, message, final=True), output=data)
     for file in found.files:
         call.output("note", f"{name} left a file: {file['path']}\n")

@@ -148,7 +148,7 @@ class McpTools:
         try:
             _, late = await asyncio.wait(asking, timeout=timeout)
             for task in late:
-                told = f"MCP server {asking[task]} did not tell its tools within {timeout:g} s"
+                told = f"MCP server {asking[task]} did not list its tools within {timeout:g} s"
                 self._miss(asking[task], Failure(Category.TRANSIENT, told))
         finally:
             for task in asking:
@@ -245,7 +245,7 @@ class ToolListCache:
         try:
             _replace(self._file, json.dumps(dict(newest)))
         except OSError as error:
-            return f"{self._file}: what tools it has cannot be remembered: {(error.strerror or 'unknown').lower()}"
+            return f"{self._file}: its list of tools cannot be cached: {(error.strerror or 'unknown').lower()}"
         return ""
 
     def _read(self) -> dict[str, Any]:

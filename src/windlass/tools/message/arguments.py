@@ -25,7 +25,7 @@ ServiceName = Annotated[
     str | None, Field(description="Its name in the settings; may be left out when there is only one that fits")
 ]
 Literally = Annotated[
-    bool, Field(description="Send `{{ … }}` as it stands; otherwise a template that nobody filled in is refused")
+    bool, Field(description="Send `{{ … }}` as it stands; otherwise a template that was not filled in is refused")
 ]
 
 

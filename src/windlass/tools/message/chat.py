@@ -122,7 +122,7 @@ def _why(to: Channel, log: AppriseLog, clean: Callable[[str], str]) -> ToolError
     unconnected = [text for text in broken if _NEVER_CONNECTED.search(text)]
     statuses = [int(found[1]) for text in warned if (found := _STATUS.search(text))]
     if len(unconnected) < len(broken) or log.full or not (statuses or unconnected):
-        return OutcomeUnknown(f"{message}; nobody knows whether it has arrived")
+        return OutcomeUnknown(f"{message}; it may or may not have arrived")
     if not statuses:
         return ToolError(message, category=Category.TRANSIENT)
     return of_status(next((status for status in statuses if status in GATEWAYS), statuses[-1]), message)

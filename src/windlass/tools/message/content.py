@@ -56,7 +56,7 @@ def _unfilled(name: str, text: str, literal: bool) -> list[str]:
     found = None if literal else _UNFILLED.search(text)
     if found is None:
         return []
-    return [f"{name}: {found[0][:60]!r} is a template that nobody filled in; with `literal: true` it is sent as it is"]
+    return [f"{name}: {found[0][:60]!r} is a template that was not filled in; with `literal: true` it is sent as it is"]
 
 
 class Screen:
@@ -89,7 +89,7 @@ class Screen:
                 raise ToolError(
                     f"the {what} has a secret in it ({names[0]}): the message was not sent",
                     category=Category.PERMISSION,
-                    advice=(f"take the secret out of the {what}", "if it is out in the open already, change it"),
+                    advice=(f"take the secret out of the {what}", "if it was exposed, change it"),
                 )
 
     def file(self, name: str, data: bytes) -> None:

@@ -41,7 +41,7 @@ class OutcomeUnknown(ToolError):
 
     def __init__(self, message: str, *advice: str) -> None:
         super().__init__(message)
-        told = advice or ("ask the recipient, or look at the service, whether it has arrived",)
+        told = advice or ("check with the recipient or in the service whether it has arrived",)
         # Trying again unasked could send it twice.
         self.failure = Failure(Category.TRANSIENT, message, advice=told, kind=CUT_OFF, final=True)
 
@@ -84,8 +84,8 @@ class OutgoingMessage:
             raise
         except Exception as error:
             raise OutcomeUnknown(
-                f"handing the message over to {self._service!r} ended with {type(error).__name__}: nobody "
-                "knows whether it has arrived"
+                f"handing the message over to {self._service!r} ended with {type(error).__name__}: it "
+                "may or may not have arrived"
             ) from error
         fault_point("message.handed")
         result = {"service": self._service, "sent_at": iso(self._now()), "repeated": False, **told}
@@ -101,8 +101,8 @@ class OutgoingMessage:
             self._call.output("note", "this message has been sent already: nothing was sent now\n")
             return {**entry.result, "repeated": True}
         raise OutcomeUnknown(
-            f"this message was handed over to {self._service!r} at {iso(entry.begun)}, by a process that has not said "
-            "how it ended: nobody knows whether it has arrived, so it is not sent again"
+            f"this message was handed over to {self._service!r} at {iso(entry.begun)}, by a process that did not "
+            "report its end: it may or may not have arrived, so it is not sent again"
         )
 
 
@@ -183,7 +183,7 @@ class MessageLog:
                     yield db
         except (sqlite3.Error, OSError) as error:
             raise ToolError(
-                f"the book of sent messages cannot be used ({error}); without it a message could leave twice",
+                f"the record of sent messages cannot be used ({error}); without it a message could be sent twice",
                 category=Category.RESOURCE,
                 advice=(f"look at {self._file}: is the disk full, or the file not yours or damaged?",),
             ) from error

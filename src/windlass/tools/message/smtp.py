@@ -148,8 +148,8 @@ def plain(text: str) -> str:
 
 def _unknown(server: MailServer, why: str) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"the connection to {server} ended after the mail was handed over and before it was confirmed ({why}): nobody "
-        "knows whether it will be delivered",
+        f"the connection to {server} ended after the mail was handed over and before it was confirmed ({why}): it "
+        "may or may not be delivered",
         "look for its Message-ID in the server's log, or ask a recipient",
     )
 
@@ -176,9 +176,9 @@ def of_recipients(refused: Sequence[dict[str, Any]], server: MailServer) -> Tool
     listed = "; ".join(f"{told['recipient']}: {told['code']} {told['reason']}" for told in refused[:5])
     more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
     return ToolError(
-        f"{server} takes mail for none of the recipients: {listed}{more}",
+        f"{server} refused all recipients: {listed}{more}",
         category=next(category for category in order if category in found),
-        advice=("correct the addresses, or ask who runs the server",),
+        advice=("correct the addresses, or ask the server's administrator",),
         output={"accepted": [], "refused": list(refused)},
     )
 

@@ -234,7 +234,7 @@ async def _mail_health(services: Services, recipients: Recipients) -> Health:
     if recipients.unusable:
         return Health(
             False,
-            f"messages.recipients: {recipients.unusable[0][:80]!r} fits nobody",
+            f"messages.recipients: {recipients.unusable[0][:80]!r} matches no address",
             "write ana@example.com or *@example.com",
         )
 

@@ -79,7 +79,7 @@ async def post(
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OutcomeUnknown(
             f"message service {service.name!r}: the connection to {host} ended before an answer "
-            f"({type(error).__name__}): nobody knows whether the message has arrived"
+            f"({type(error).__name__}): the message may or may not have arrived"
         ) from error
     shown = clean(said)[:KEPT]
     if not 200 <= answer.status_code < 300:
@@ -114,7 +114,7 @@ _LATER = {408, 421, 425, 429}
 
 def of_status(status: int, message: str, retry_after: float | None = None) -> ToolError:
     if status in GATEWAYS:
-        return OutcomeUnknown(f"{message}; nobody knows whether it has arrived")
+        return OutcomeUnknown(f"{message}; it may or may not have arrived")
     if status in (401, 403, 407):
         return ToolError(message, category=Category.PERMISSION, advice=("check the service's address and its secrets",))
     if status in _LATER or status >= 500:

@@ -50,8 +50,8 @@ class Ask:
         """The request for the next hop."""
         if old.scheme == "https" and new.scheme == "http" and self.confidential:
             raise AddressRefused(
-                f"{old.shown} redirects from https to http: what was sent with the request is not sent in the open",
-                "ask the address that it redirects to by itself, without credentials",
+                f"{old.shown} redirects from https to http: the request is not repeated unencrypted",
+                "request the new address directly, without credentials",
             )
         method, headers, body = self.method, self.headers, self.body
         if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
@@ -103,7 +103,7 @@ async def exchange(line: SharedConnections, ask: Ask, meter: Meter) -> AsyncIter
             raise ToolError(
                 f"{what}: more than {MOST_REDIRECTS} redirects",
                 category=Category.LOGIC,
-                advice=("ask for the address that is meant in the end",),
+                advice=("request the final address directly",),
             )
         redirects.append(address.url)
         following = line.guard.read(_joined(address, location))

@@ -28,7 +28,7 @@ async def in_time(seconds: float, what: str) -> AsyncIterator[None]:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        late = f"{what}: not done within {seconds:g} s"
+        late = f"{what}: not finished within {seconds:g} s"
         raise _cut_off(late, "give it more time with `timeout`, or ask for less") from error
 
 
@@ -83,7 +83,7 @@ def _tls(error: BaseException) -> ssl.SSLError | None:
 
 def _reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not good: {error.verify_message}"
+        return f"the certificate is invalid: {error.verify_message}"
     return str(error.reason or error)[:200].lower().replace("_", " ")
 
 

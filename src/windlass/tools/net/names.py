@@ -58,7 +58,7 @@ def read_address(text: str) -> Address:
     if len(text) > MAX_ADDRESS:
         raise ValueError(f"the address is {len(text)} characters long; the limit is {MAX_ADDRESS}")
     if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 or 0xD800 <= ord(char) < 0xE000 for char in text):
-        raise ValueError("the address has a control character in it, or half of one")
+        raise ValueError("the address has a control character or an invalid one in it")
     if text != text.strip():
         raise ValueError("the address begins or ends with a space")
     found = _ADDRESS.fullmatch(text)

@@ -161,7 +161,7 @@ def _object(data: bytes) -> dict[str, Any]:
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         told = None
     if not isinstance(told, dict):
-        raise ValueError("its answer is not the JSON that it should be")
+        raise ValueError("its answer is not the expected JSON")
     return told
 
 
@@ -204,9 +204,9 @@ class DuckDuckGo:
         page = data.decode("utf-8", errors="replace")
         places = [*_RESULT.finditer(page)][:MOST_RESULTS]
         if not places and "anomaly-modal" in page:
-            raise ValueError("it asks for proof of a human")
+            raise ValueError("it asks for a captcha")
         if not places and 'class="no-results' not in page:
-            raise ValueError("its page is not the one that it should be")
+            raise ValueError("its page has an unexpected form")
         ends = [place.start() for place in places[1:]] + [len(page)]
         hits = []
         for place, end in zip(places, ends, strict=True):

@@ -34,7 +34,7 @@ class SearchQuery(Arguments):
     def _says_something(cls, query: str) -> str:
         plain = " ".join("".join(char if char.isprintable() else " " for char in query).split())
         if not plain:
-            raise ValueError("there is nothing to look for")
+            raise ValueError("the query is empty")
         return plain
 
     @field_validator("site")

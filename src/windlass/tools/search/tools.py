@@ -103,7 +103,7 @@ class SearchTool(FunctionalTool):
             result = Result(query=wanted.query, provider=provider.name, results=found, notes=notes)
             return result.model_dump(mode="json", exclude_none=True)
         raise ToolError(
-            f"search: nobody answered: {'; '.join(notes)}",
+            f"search: no service answered: {'; '.join(notes)}",
             category=Category.TRANSIENT,
             advice=("name further services in search.providers in your settings",),
             retry_after=min(waits, default=None),
