@@ -46,7 +46,7 @@ class Category(StrEnum):
     """Cause of an attempt's failure, as far as it matters for trying again (C3)."""
 
     TRANSIENT = "transient"
-    """The world hiccupped: the same call may work in a moment."""
+    """A temporary error: the same call may work in a moment."""
     CONFIGURATION = "configuration"
     """Something is set up wrong: a person must correct it."""
     PERMISSION = "permission"

@@ -21,7 +21,7 @@ PLAN = "steps: [{id: a, run: env}, {id: b, run: 'true', approve: always}]"
 
 async def grace(**flags: object) -> float:
     async with package.open(**flags) as engine:
-        return engine.performer.grace
+        return engine.attempt_runner.grace
 
 
 async def test_flags_over_environment_over_project_over_user(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def names() -> list[str]:
 
     async def look() -> list[str]:
         async with windlass.open(Path(__file__).parent / "no-home", tools=[word_count], make=False) as engine:
-            return [*engine.performer.tools.names(), TWICE.name, "mcp.odd.add"]
+            return [*engine.attempt_runner.tools.names(), TWICE.name, "mcp.odd.add"]
 
     return asyncio.run(look())
 
@@ -104,7 +104,7 @@ async def engine(project: Project) -> AsyncIterator[Engine]:
 async def found(engine: Engine, name: str) -> Tool:
     if name.startswith("mcp."):
         await engine.built_in.mcp.discover(60)
-    tool = engine.performer.tools.get(name)
+    tool = engine.attempt_runner.tools.get(name)
     assert tool is not None, f"there is no tool {name}"
     return tool
 
@@ -129,7 +129,7 @@ async def test_h1_wrong_arguments_are_a_tool_error(engine: Engine, project: Proj
         attempt=1,
         workdir=project.path,
         folder=project.home / "executions" / "e",
-        processes=engine.performer.processes,
+        processes=engine.attempt_runner.processes,
     )
     with pytest.raises(ToolError):
         await (await found(engine, name)).execute({"no_such_argument": 1}, call)

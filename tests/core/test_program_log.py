@@ -62,8 +62,8 @@ class History:
         assert found is not None
         return found
 
-    def at_hand(self, name: str, text: str) -> Any:
-        found = self.log.at_hand(name, "note", {"text": text})
+    def reused(self, name: str, text: str) -> Any:
+        found = self.log.find_reusable(name, "note", {"text": text})
         return found and (found.output if found.ended else "in doubt")
 
 
@@ -95,8 +95,8 @@ def test_the_calls_of_programs_inside_each_other_are_kept_apart() -> None:
 def test_after_a_failed_attempt_what_worked_is_at_hand_wherever_it_is_wanted() -> None:
     history = History().attempt().call("1", "a").finished("1", "A").call("2", "b").failed("2").attempt_failed()
     assert history.log.of("") == {}
-    assert (history.at_hand("1", "a"), history.at_hand("7", "a"), history.at_hand("3.1", "a")) == ("A", "A", "A")
-    assert history.at_hand("2", "b") is None, "what failed is done again"
+    assert (history.reused("1", "a"), history.reused("7", "a"), history.reused("3.1", "a")) == ("A", "A", "A")
+    assert history.reused("2", "b") is None, "what failed is done again"
 
 
 def test_the_same_place_comes_first_and_each_is_taken_once() -> None:
@@ -104,28 +104,28 @@ def test_the_same_place_comes_first_and_each_is_taken_once() -> None:
     for number in "123":
         history.call(number, "a").finished(number, f"A{number}")
     history.attempt_failed().attempt()
-    assert (history.at_hand("2", "a"), history.at_hand("9", "a")) == ("A2", "A1")
+    assert (history.reused("2", "a"), history.reused("9", "a")) == ("A2", "A1")
     history.call("2", "a").finished("2", "A2")
-    assert (history.at_hand("2", "a"), history.at_hand("9", "a")) == ("A1", "A1")
+    assert (history.reused("2", "a"), history.reused("9", "a")) == ("A1", "A1")
     assert [call.output for call in history.log.of("").values()] == ["A2"]
 
 
 @pytest.mark.parametrize(("effect", "expected"), [("once", "in doubt"), ("repeatable", None), ("none", None)])
 def test_what_was_under_way_or_cut_off_is_in_doubt_if_it_may_happen_once(effect: str, expected: str | None) -> None:
     under_way = History().attempt().call("1", "a", effect).attempt_failed()
-    assert under_way.at_hand("1", "a") == expected
+    assert under_way.reused("1", "a") == expected
     cut_off = History().attempt().call("1", "a", effect).failed("1", CUT_OFF).attempt_failed()
-    assert cut_off.at_hand("1", "a") == expected
+    assert cut_off.reused("1", "a") == expected
 
 
 def test_another_program_leaves_the_path_of_the_one_before_and_of_nobody_else() -> None:
     history = History().attempt().began("a").call("1", "a").finished("1", "A").call("2", "b")
     history.began("x", "2").call("2.1", "c").finished("2.1", "C").began("y", "2")
     assert (list(history.log.of("")), list(history.log.of("2"))) == ([1, 2], [])
-    assert (history.at_hand("2.1", "c"), history.at_hand("1", "a")) == ("C", None)
+    assert (history.reused("2.1", "c"), history.reused("1", "a")) == ("C", None)
     history.began("b")
     assert list(history.log.of("")) == []
-    assert history.at_hand("5", "a") == "A"
+    assert history.reused("5", "a") == "A"
 
 
 def test_the_same_program_goes_on_where_it_was() -> None:
@@ -136,7 +136,7 @@ def test_the_same_program_goes_on_where_it_was() -> None:
 def test_programs_of_an_agent_take_nothing_from_each_other() -> None:
     """An agent that reads a file again wants to see what is in it now."""
     history = History().attempt().call("use_1.1", "a").finished("use_1.1", "A").attempt_failed()
-    assert (history.at_hand("use_1.2", "a"), history.at_hand("use_2.1", "a"), history.at_hand("1", "a")) == (
+    assert (history.reused("use_1.2", "a"), history.reused("use_2.1", "a"), history.reused("1", "a")) == (
         "A",
         None,
         None,

@@ -10,7 +10,7 @@ from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import Clock, SystemClock
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
-from windlass.engine.perform import Performer
+from windlass.engine.perform import AttemptRunner
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory import MemoryLedger
 from windlass.ports import Journal, Tool
@@ -23,10 +23,10 @@ __all__ = ["engine_on"]
 
 def engine_on(journal: Journal, home: Path, tools: Iterable[Tool] = (), clock: Clock | None = None) -> Engine:
     registry = Registry(tools)
-    performer = Performer(registry, Supervisor(), {"PATH": os.environ["PATH"]}, home / "executions", grace=0.1)
+    attempt_runner = AttemptRunner(registry, Supervisor(), {"PATH": os.environ["PATH"]}, home / "executions", grace=0.1)
     return Engine(
         LocalDrivers(journal, clock or SystemClock()),
-        performer,
+        attempt_runner,
         home=home,
         reader=PlanLoader(registry, Trust(home / "user")),
         archive=CheckpointFolder(home / "executions"),

@@ -323,7 +323,7 @@ async def test_the_table_of_effects_is_that_of_the_tools(project: Any) -> None:
     rows = re.findall(r"^\| `(none|repeatable|once)` \|.*?\| (.*) \|$", text_of("plans.md"), re.MULTILINE)
     said = {pattern: effect for effect, tools in rows for pattern in re.findall(r"`([\w.*]+)`", tools)}
     async with windlass.open() as engine:
-        tools = engine.performer.tools
+        tools = engine.attempt_runner.tools
         found = {name: str(tools.get(name).effect({})) for name in tools.names()}
     fitting = {name: [pattern for pattern in said if fnmatch(name, pattern)] for name in found}
     assert {name: said[max(patterns, key=len)] if patterns else "" for name, patterns in fitting.items()} == found

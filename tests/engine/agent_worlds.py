@@ -19,7 +19,7 @@ from windlass.engine.driver import head_of
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.housekeeping import release_dead_reservations
-from windlass.engine.perform import Performer
+from windlass.engine.perform import AttemptRunner
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory import MemoryLedger
@@ -94,10 +94,10 @@ class AgentWorld:
             release_dead=partial(release_dead_reservations, drivers, self.ledger),
         )
         registry = Registry([Shell(), *file_tools(), agents, *self.tools])
-        performer = Performer(registry, supervisor, child_environment(known), home / "executions", known.grace)
+        attempt_runner = AttemptRunner(registry, supervisor, child_environment(known), home / "executions", known.grace)
         return Engine(
             drivers,
-            performer,
+            attempt_runner,
             home=home,
             ledger=self.ledger,
             settings=known,

@@ -26,7 +26,7 @@ from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.gates import Gates
 from windlass.engine.gates.terms import TermsOfUse
-from windlass.engine.perform import Performer
+from windlass.engine.perform import AttemptRunner
 from windlass.errors import Failure
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
@@ -127,7 +127,7 @@ class CodeWorld:
         env, gates = child_environment(known), Gates(terms=TermsOfUse(known.tools))
         return Engine(
             LocalDrivers(self.journal, SystemClock()),
-            Performer(self.registry, Supervisor(), env, home / "executions", known.grace, gates),
+            AttemptRunner(self.registry, Supervisor(), env, home / "executions", known.grace, gates),
             home=home,
             ledger=MemoryLedger(),
             settings=known,

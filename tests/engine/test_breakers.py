@@ -214,4 +214,4 @@ async def test_c4_steps_and_programs_meet_the_same_breaker_and_it_is_known_to_th
         result = await (await engine.start(plan)).result()
         assert "circuit open" in result["steps"][-1]["error"]["message"]
     async with windlass.open(tools=[flaky]) as engine:
-        assert list(engine.performer.gates.book.breakers()) == ["flaky"]
+        assert list(engine.attempt_runner.gates.book.breakers()) == ["flaky"]

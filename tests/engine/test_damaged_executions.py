@@ -37,7 +37,9 @@ async def test_d9_a_damaged_execution_is_named_and_harms_no_other(project: Proje
         heads = await engine.executions()
         assert len([state async for state in engine.states(heads)]) == 2
         assert set(engine.damaged) == {bad.id}
-        assert (await estimate(engine.journal, PLAN, engine.performer.tools)).samples >= 2, "estimates leave it out"
+        assert (await estimate(engine.journal, PLAN, engine.attempt_runner.tools)).samples >= 2, (
+            "estimates leave it out"
+        )
         every = {entry.execution for entry in await engine.journal.read(None)}
         assert good.id in every, "the events of the others are read past it"
         assert (await engine.resume(heads[0].id)).id == heads[0].id

@@ -240,7 +240,7 @@ async def test_settings_are_given_by_name_and_a_wrong_name_is_told(project: Proj
     with pytest.raises(UsageError, match=r"`gracee`.*did you mean `grace`"):
         windlass.open(gracee=3)
     async with windlass.open(grace="250ms") as engine:
-        assert engine.performer.grace == 0.25
+        assert engine.attempt_runner.grace == 0.25
 
 
 async def test_two_tools_of_one_name_are_refused(project: Project) -> None:

@@ -138,7 +138,7 @@ async def test_h1_what_is_not_enabled_nobody_has_whatever_kind_of_tool_it_is(pro
     async with windlass.open() as engine:
         assert engine.shelf is not None
         engine.shelf.save(ComposedTool("counted", "return 1", {"type": "object"}))
-        box = engine.performer.tools
+        box = engine.attempt_runner.tools
         gone = ("http.get", "counted", "mcp.time.now", "shell")
         assert [box.get(name) for name in gone] == [None] * len(gone)
         assert not {*gone} & {*box.names()}

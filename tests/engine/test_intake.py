@@ -157,7 +157,7 @@ async def test_c8_an_execution_on_a_full_disk_waits_and_goes_on_when_there_is_sp
         written = [event async for event in until_output(execution)]
         assert "waiting for disk space" in written[-1]
         assert not (await engine.state(execution.id)).status.finished
-        engine.performer.intake._settings = LoadSettings(disk_floor=0)
+        engine.attempt_runner.intake._settings = LoadSettings(disk_floor=0)
         result = await execution.result()
     assert result["status"] == "completed"
 

@@ -129,7 +129,7 @@ async def test_i5_every_setting_can_be_given_beside_tools_of_ones_own(project: P
     async with windlass.open(tools=[shout], settings=terms) as engine:
         assert engine.settings.tools["shout"].rate is not None
         assert engine.settings.grace == 2
-        assert engine.performer.tools.get("shout") is not None
+        assert engine.attempt_runner.tools.get("shout") is not None
 
 
 async def test_h1_an_estimate_takes_the_word_of_a_tool_that_never_ran_here(project: Project) -> None:
@@ -150,9 +150,9 @@ async def test_h1_an_estimate_takes_the_word_of_a_tool_that_never_ran_here(proje
 
     plan = Plan(name="p", steps=[Step(id="a", tool="slow"), Step(id="b", run="true")])
     async with windlass.open(tools=[Slow()]) as engine:
-        before = await estimate(engine.journal, plan, engine.performer.tools)
+        before = await estimate(engine.journal, plan, engine.attempt_runner.tools)
         await (await engine.start(plan)).result()
-        after = await estimate(engine.journal, plan, engine.performer.tools)
+        after = await estimate(engine.journal, plan, engine.attempt_runner.tools)
     assert (before.expected_s, before.by_tools, before.unknown, before.usd) == (90.0, ("a",), ("b",), 0.5)
     assert (after.by_tools, after.samples) == ((), 2)
     assert after.expected_s is not None

@@ -17,7 +17,7 @@ SECRET = "ghp_" + "a1b2c3d4e5f6" * 3
 
 async def test_c4_an_open_breaker_is_a_warning_while_the_execution_goes_on(project: Project) -> None:
     async with hosted(project) as server, server.client() as mcp:
-        book = server.engine.performer.gates.book
+        book = server.engine.attempt_runner.gates.book
         book.keep_breaker("search", Breaker(5, 1, 4e9, because=f"no answer to {SECRET}"))
         running = await server.engine.start(Plan(steps=[Step(id="a", run="true", approve="always")]))
         (warning,) = shown(await mcp.call_tool("engine_status", {"execution": running.id}))["warnings"]

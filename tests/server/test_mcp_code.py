@@ -201,7 +201,7 @@ async def test_c5_a_tool_that_is_not_there_or_is_given_nonsense_is_an_error_with
 async def test_g2_a_client_is_told_of_code_what_an_agent_is_told(project: Project) -> None:
     async with hosted(project) as server, server.client() as mcp:
         told = {tool.name: tool.description or "" for tool in (await mcp.list_tools()).tools}
-        tool = server.engine.performer.tools.get("code")
+        tool = server.engine.attempt_runner.tools.get("code")
     words = tool.briefed([]).partition("\ndeclare const")[0]  # type: ignore[union-attr]
     assert told["code"].startswith(words)
     assert "code_search" in told["code"]

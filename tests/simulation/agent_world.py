@@ -29,7 +29,7 @@ class AgentSimulation(CheckedSimulation):
         self._turn()
 
     def ask(self, step: str, input: Any) -> None:
-        """What `AttemptContact.ask` does: what was answered is not asked again."""
+        """What `AttemptContext.ask` does: what was answered is not asked again."""
         found = self.state.steps[step]
         digest = digest_of(step, "Bash", input)
         if digest not in (found.answers or {}):

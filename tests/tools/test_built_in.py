@@ -39,7 +39,7 @@ LOADED = """
 import sys
 import windlass
 engine = windlass.open(sys.argv[1], make=False)
-tools = engine.performer.tools
+tools = engine.attempt_runner.tools
 assert "files.read" in tools.names() and tools.nearest("files.raed") == "files.read"
 def loaded():
     return sorted({name.split(".")[2] for name in sys.modules if name.startswith("windlass.tools.")})

@@ -93,7 +93,7 @@ def test_h1_two_tools_of_one_name_are_refused_and_a_built_in_one_is_not_built_fo
 
 async def test_h1_a_tool_of_ones_own_takes_the_place_of_one_for_the_web(project: Project) -> None:
     async with windlass.open(tools=[_named("http.get")]) as engine:
-        assert engine.performer.tools.get("http.get").description == Plain.description
+        assert engine.attempt_runner.tools.get("http.get").description == Plain.description
 
 
 def _named(name: str) -> Tool:

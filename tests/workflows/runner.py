@@ -127,7 +127,7 @@ async def world(home: Path, seed: int | None = None) -> AsyncIterator[World]:
         await stack.enter_async_context(engine)
         assert engine.shelf is not None
         engine.shelf.save(GREET)
-        engine.performer.gates = FaultyGates().strike(engine.performer.gates, faults, desk.spoil)
+        engine.attempt_runner.gates = FaultyGates().strike(engine.attempt_runner.gates, faults, desk.spoil)
         yield World(engine, web, shop, mail, hook, chat, desk, model, faults)
 
 

@@ -18,7 +18,7 @@ from windlass.engine.gates import Gates
 from windlass.engine.gates.intake import Admission
 from windlass.engine.gates.terms import TermsOfUse
 from windlass.engine.housekeeping import release_dead_reservations
-from windlass.engine.perform import Performer
+from windlass.engine.perform import AttemptRunner
 from windlass.errors import JournalError
 from windlass.homes import find_home, prepare_home, user_folder
 from windlass.journal.checkpoint import CheckpointFolder
@@ -108,10 +108,10 @@ def open_engine(
     built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)
     code = programs(policy, folder, supervisor, built_in, [agents, *own], terms.enabled)
     intake = Admission(chosen.load, folder)
-    performer = Performer(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
+    attempt_runner = AttemptRunner(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
     return Engine(
         drivers,
-        performer,
+        attempt_runner,
         home=folder,
         ledger=ledger,
         settings=chosen,

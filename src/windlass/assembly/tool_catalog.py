@@ -75,7 +75,7 @@ def file_of(engine: Engine, kept: ComposedTool) -> Path:
 
 def every_tool(engine: Engine) -> list[Tool]:
     """All that there are, by name. The shelf is looked at once, not once for each of them."""
-    box = engine.performer.tools
+    box = engine.attempt_runner.tools
     kept = {tool.name: tool for tool in engine.shelf.all()} if engine.shelf is not None else {}
     found = {name: tool for name in box.names() if name not in kept and (tool := box.get(name)) is not None}
     one = next((tool for name in kept if isinstance(tool := box.get(name), Composed)), None)

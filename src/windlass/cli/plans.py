@@ -96,7 +96,7 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
         from windlass.engine.history import estimate as from_history
 
         sourced = engine.read(plan)
-        found = await from_history(engine.journal, sourced.plan, engine.performer.tools.extended(sourced.tools))
+        found = await from_history(engine.journal, sourced.plan, engine.attempt_runner.tools.extended(sourced.tools))
         if as_json:
             print_json(found.as_dict())
         elif found.expected_s is None:

@@ -58,7 +58,7 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
         print_json(damaged_view(await engine.find(execution), damage))
         return damage.exit_code
     if as_json:
-        print_json(standing(state, engine.performer.gates))
+        print_json(standing(state, engine.attempt_runner.gates))
         return 0
     driven = engine.driven(state)
     for line in summary(state, driven):

@@ -11,7 +11,7 @@ from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.advice import ways_on
 from windlass.core.agent import Cost
-from windlass.core.gist import gist
+from windlass.core.call_summary import call_summary
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.core.view import items_of, waits_because
@@ -314,7 +314,7 @@ def describe_agent(event: ev.Event) -> str | None:
         case ev.AgentActed():
             return f"  {event.step} · {event.tool} {event.summary}".rstrip()
         case ev.CallStarted():
-            return f"  {event.step} · {event.tool} {gist(event.input)}".rstrip()
+            return f"  {event.step} · {event.tool} {call_summary(event.input)}".rstrip()
         case ev.CallFailed():
             return f"  {event.step} · call {event.call} failed: {event.failure.message}"
         case ev.RuntimeFellBack():

@@ -94,7 +94,8 @@ async def keep(
         make_home(engine.home)
     engine.shelf.save(tool)
     remarks = ["without --schema it takes any arguments"] if any_arguments else []
-    remarks += [*([unchecked] if unchecked else []), *_doubts(tool.source, tool.grants, engine.performer.tools.names())]
+    remarks += [unchecked] if unchecked else []
+    remarks += _doubts(tool.source, tool.grants, engine.attempt_runner.tools.names())
     return {**whole_data(engine, tool_named(engine, tool.name)), "warnings": remarks}
 
 

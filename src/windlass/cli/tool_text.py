@@ -90,7 +90,7 @@ MOST_LINES = 20
 
 async def checked(engine: Engine) -> dict[str, Any]:
     health = await engine.built_in.check() if engine.built_in is not None else {}
-    known = breakers(engine.performer.gates)
+    known = breakers(engine.attempt_runner.gates)
     tools = {
         name: {"ok": found.ok, "set_up": not found.unset, "detail": found.detail, "advice": found.advice}
         for name, found in sorted(health.items())
@@ -118,9 +118,9 @@ def _named(alike: list[str]) -> str:
 
 def gate_lines(engine: Engine) -> list[str]:
     """Reasons why executions of this home wait now: breakers that are not closed, and a lack of room."""
-    lines = _breaker_lines(open_breakers(engine.performer.gates))
+    lines = _breaker_lines(open_breakers(engine.attempt_runner.gates))
     lines[MOST_LINES:] = ["! … and more: windlass tools check"] if len(lines) > MOST_LINES else []
-    return lines + [f"! no new attempts start: {why}" for why in engine.performer.intake.told()["held_back"]]
+    return lines + [f"! no new attempts start: {why}" for why in engine.attempt_runner.intake.told()["held_back"]]
 
 
 def _breaker_lines(known: dict[str, dict[str, Any]]) -> list[str]:

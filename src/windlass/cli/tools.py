@@ -34,7 +34,7 @@ def _names(incomplete: str) -> list[str]:
     """For completion in a shell, where nothing may be said."""
 
     async def work(engine: Engine) -> list[str]:
-        return [name for name in engine.performer.tools.names() if name.startswith(incomplete)]
+        return [name for name in engine.attempt_runner.tools.names() if name.startswith(incomplete)]
 
     try:
         return with_engine(work)
@@ -58,7 +58,7 @@ def tools(context: click.Context, as_json: AsJson = False, home: Home = None) ->
         from windlass.cli.tool_text import tool_table
         from windlass.engine.gates.view import manner
 
-        gates = engine.performer.gates
+        gates = engine.attempt_runner.gates
         told = [tool_data(engine, tool) | manner(gates, tool) for tool in every_tool(engine)]
         if as_json:
             print_json(told)
@@ -103,7 +103,7 @@ def show(context: click.Context, name: Name, as_json: AsJson = False, home: Home
         from windlass.engine.single import tool_named
 
         tool = tool_named(engine, name)
-        told = whole_data(engine, tool) | manner(engine.performer.gates, tool)
+        told = whole_data(engine, tool) | manner(engine.attempt_runner.gates, tool)
         if as_json:
             print_json(told)
         else:
@@ -261,7 +261,7 @@ def _look_for(engine: Engine, name: str, everywhere: bool) -> None:
     """Raise, before a question is asked, for a tool that cannot be deleted or is in the other place."""
     from windlass.assembly.tool_catalog import kind_of
 
-    tool = engine.performer.tools.get(name)
+    tool = engine.attempt_runner.tools.get(name)
     if tool is not None and kind_of(engine, tool) != "composed":
         raise UsageError(f"{name} is not a composed tool: it cannot be deleted")
     if not everywhere and tool is not None and tool.composed is not None and tool.composed.everywhere:

@@ -303,7 +303,7 @@ def _next(state: State, step: StepState, now: float) -> Command | None:
         return Record(_gather(step, now))
     if step.status is not _PENDING or step.parent is not None:
         return None
-    if step.clouded:
+    if step.upstream_failed:
         skipped = _blocked(state, step, now)
         if skipped is not None:
             return Record(skipped)

@@ -51,17 +51,17 @@ class ProgramLog:
     programs: dict[str, ProgramRecord] = field(default_factory=dict)
     calls: dict[str, CallRecord] = field(default_factory=dict)
     """Calls that a replay makes again in exactly this way, by their names."""
-    spare: list[tuple[str, CallRecord]] = field(default_factory=list)
+    reusable: list[tuple[str, CallRecord]] = field(default_factory=list)
     """Results from an abandoned replay path, and calls cut off there; the same call reuses them."""
     ends: int = 0
     """Calls that ended so far."""
 
     def forget_failures(self) -> None:
-        """A further attempt makes the calls again that failed, and none that worked, whichever way it goes."""
-        self.leave("")
+        """Let a further attempt repeat the calls that failed, and none that worked, on any path."""
+        self.abandon_path("")
 
-    def leave(self, program: str) -> None:
-        """The way that this program took, with all that it called, is not taken again."""
+    def abandon_path(self, program: str) -> None:
+        """Give up the replay path of this program, with all its calls; keep their results for reuse."""
         prefix = f"{program}." if program else ""
         left = {name: call for name, call in self.calls.items() if name.startswith(prefix)}
         self.calls = {name: call for name, call in self.calls.items() if name not in left}
@@ -69,9 +69,9 @@ class ProgramLog:
             if call.failure is not None and call.failure.kind == CUT_OFF:
                 call.order, call.failure = None, None  # its outcome is unknown
             if call.failure is None and (call.ended or call.effect == Effect.ONCE):
-                self.spare.append((name, call))
+                self.reusable.append((name, call))
 
-    def at_hand(self, name: str, tool: str, input: Any, taken: Collection[int] = ()) -> CallRecord | None:
+    def find_reusable(self, name: str, tool: str, input: Any, taken: Collection[int] = ()) -> CallRecord | None:
         """Find the record of such a call on an abandoned path, preferably from the same place.
 
         `taken` are the ids of records already in use. Programs of an agent do not share records.
@@ -79,15 +79,15 @@ class ProgramLog:
         root, program = _root(name), name.rpartition(".")[0]
         found = [
             (place != name, place.rpartition(".")[0] != program, number)
-            for number, (place, call) in enumerate(self.spare)
+            for number, (place, call) in enumerate(self.reusable)
             if call.tool == tool and call.input == input and _root(place) == root and id(call) not in taken
         ]
-        return self.spare[min(found)[2]][1] if found else None
+        return self.reusable[min(found)[2]][1] if found else None
 
     def begin(self, name: str, call: CallRecord) -> None:
         """Record the start of a call; a reusable record of it is used up."""
-        took = self.at_hand(name, call.tool, call.input)
-        self.spare = [(place, spare) for place, spare in self.spare if spare is not took]
+        took = self.find_reusable(name, call.tool, call.input)
+        self.reusable = [(place, other) for place, other in self.reusable if other is not took]
         self.calls[name] = call
 
     def of(self, program: str) -> dict[int, CallRecord]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.core import events as ev
-from windlass.core.gist import gist
+from windlass.core.call_summary import call_summary
 from windlass.core.program import CallRecord, ProgramLog, ProgramRecord
 from windlass.core.state_data import StateData
 
@@ -24,13 +24,13 @@ def _began(state: StateData, event: ev.ProgramBegan) -> None:
     log = _log(state, event.step)
     before = log.programs.get(event.program)
     if before is not None and before.digest != event.digest:
-        log.leave(event.program)
+        log.abandon_path(event.program)
     log.programs[event.program] = ProgramRecord(event.at, event.digest)
 
 
 def _started(state: StateData, event: ev.CallStarted) -> None:
     _log(state, event.step).begin(event.call, CallRecord(event.tool, event.input, event.effect, event.attempt))
-    state.steps[event.step].last_output = f"{event.tool} {gist(event.input)}".rstrip()
+    state.steps[event.step].last_output = f"{event.tool} {call_summary(event.input)}".rstrip()
 
 
 def _finished(state: StateData, event: ev.CallFinished) -> None:

@@ -137,7 +137,7 @@ def _count_needs(state: StateData, step: StepState) -> None:
     """Count the unmet prerequisites of a step anew."""
     needs = [state.steps[need] for need in state.prepared.graph.needs[step.id]]
     state.count_unmet(step)
-    step.clouded = any(need.status in _REDONE for need in needs)
+    step.upstream_failed = any(need.status in _REDONE for need in needs)
     if step.status is StepStatus.PENDING:
         if state.may_start(step):
             _let_run(state, step)

@@ -53,7 +53,7 @@ def _index_again(state: StateData, step: StepState) -> None:
     if step.parent is None:
         needs = state.prepared.graph.needs[step.id]
         state.count_unmet(step)
-        step.clouded = any(state.steps[need].status in (StepStatus.FAILED, StepStatus.SKIPPED) for need in needs)
+        step.upstream_failed = any(state.steps[n].status in (StepStatus.FAILED, StepStatus.SKIPPED) for n in needs)
         state.completed += step.status is StepStatus.COMPLETED
         began = step.status in (StepStatus.PAUSED, StepStatus.WAITING) and step.waiting_for != "outcome"
         if began and not state.may_start(step):

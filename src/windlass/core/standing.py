@@ -1,6 +1,6 @@
 """Detect that an execution can only go on after a person's answer or a quota's return, and pause it. Pure.
 
-`standing_still` gives the reason, `leave` the event that a driver writes if nobody is there to answer.
+`standing_still` gives the reason, `pause_event` the event that a driver writes if no person can answer.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from windlass.core.decide import Policy
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 
-__all__ = ["leave", "standing_still"]
+__all__ = ["pause_event", "standing_still"]
 
 _DEFAULT = Policy()
 
 
-def leave(state: State, now: float, policy: Policy, *, hold: bool) -> ev.Event | None:
+def pause_event(state: State, now: float, policy: Policy, *, hold: bool) -> ev.Event | None:
     """The event that pauses the execution; None if something can go on, or somebody is there to answer (`hold`)."""
     still = standing_still(state, policy)
     if still is None or (hold and still != "quota") or state.wanted is not None:

@@ -212,7 +212,7 @@ class StateData:
             self.completed += 1
         else:
             for waiting in self.dependents(step):
-                waiting.clouded = True
+                waiting.upstream_failed = True
         graph, unmet = self.prepared.graph, self.unmet
         met = []
         for group in graph.feeds[step.id]:

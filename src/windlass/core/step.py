@@ -51,7 +51,7 @@ class StepState(msgspec.Struct, eq=False):
     id: str
     prepared: PreparedStep
     status: StepStatus = StepStatus.PENDING
-    clouded: bool = False
+    upstream_failed: bool = False
     """A prerequisite settled without completing: `decide` checks if this one may run."""
     attempts: int = 0
     """Attempts ever started, across every restart."""

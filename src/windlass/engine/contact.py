@@ -1,4 +1,4 @@
-"""One attempt's line to its driver: events go in, a person's answer comes back."""
+"""The link between an attempt and its driver: the attempt reports events and gets a person's answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windlass.engine.gates.outflow import MOST_SHOWN, OutputCap
 from windlass.engine.offclock import off_the_clock
 from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox
 
-__all__ = ["AttemptContact", "AttemptOutput", "Listener"]
+__all__ = ["AttemptContext", "AttemptOutput", "Listener"]
 
 
 class Listener(Protocol):
@@ -49,7 +49,7 @@ class Listener(Protocol):
 
 
 _AT_ONCE = (ev.AgentBegan, ev.AgentSession, ev.UsageReported, ev.RuntimeFellBack, ev.BudgetWarned, ev.BudgetWaited)
-"""Events to write at once: they must not be lost, or somebody waits for them. The rest is batched."""
+"""Events to write at once, because they must not be lost or a caller waits for them. The rest is batched."""
 
 
 class AttemptOutput(OutputCap):
@@ -64,7 +64,7 @@ class AttemptOutput(OutputCap):
         self._driver.show(self._started, stream, text)
 
 
-class AttemptContact:
+class AttemptContext:
     """Implements `ports.Contact` for one attempt."""
 
     __slots__ = ("_driver", "_gates", "_one_at_a_time", "limit", "step", "tools")

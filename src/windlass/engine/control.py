@@ -176,7 +176,7 @@ class Control:
             strange = self._agents.validate({"runtime": runtime}) if self._agents is not None else []
             if strange:
                 raise UsageError("; ".join(strange))
-            tools = self._launcher.performer.tools
+            tools = self._launcher.attempt_runner.tools
             changes = check_edits(find_step(state, step), edits or {}, runtime, model, tools)
             body = {"kind": "retry", "edits": changes, "runtime": runtime, "model": model, "by": by}
             return await self._requests.redo(state, step, body)
@@ -204,13 +204,13 @@ class Control:
 
         async def ask() -> list[dict[str, str]]:
             state = await self._observer.state(execution)
-            performer = self._launcher.performer
+            attempt_runner = self._launcher.attempt_runner
             event = await take_back(
                 state,
                 find_step(state, step),
                 driven=self._drivers.driven(state),
-                tools=performer.tools,
-                folder=performer.folder / state.id,
+                tools=attempt_runner.tools,
+                folder=attempt_runner.folder / state.id,
                 now=self._clock.now(),
                 by=by,
             )

@@ -25,12 +25,12 @@ from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide
 from windlass.core.questions import QuestionChanges, changes_of, open_questions
 from windlass.core.resources import Resources
-from windlass.core.standing import leave
+from windlass.core.standing import pause_event
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
-from windlass.engine.contact import AttemptContact, AttemptOutput
+from windlass.engine.contact import AttemptContext, AttemptOutput
 from windlass.engine.inbox import to_event
-from windlass.engine.perform import Outcome, Performer
+from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import OVER_BUDGET, Answer, Head, Journal, Message, Meter
@@ -73,7 +73,7 @@ class Driver:
         self,
         state: State,
         world: World,
-        performer: Performer,
+        attempt_runner: AttemptRunner,
         *,
         hold: bool,
         created: ev.ExecutionCreated | None = None,
@@ -87,7 +87,7 @@ class Driver:
         self.acknowledged: asyncio.Future[None] = self._loop.create_future()
         """Done when the first commit is on disk."""
         self._world = world
-        self._performer = performer
+        self._attempt_runner = attempt_runner
         self._hold = hold
         """Stay while only a person can go on, instead of pausing the execution."""
         self._batch: list[ev.Event] = [created] if created is not None else []
@@ -126,7 +126,7 @@ class Driver:
         """Go on until the execution is finished or paused."""
         for event in opening:
             self._record(event)
-        self._place = self._performer.place(self.state.id, self.state.workdir, self.state.plan.limits.memory)
+        self._place = self._attempt_runner.place(self.state.id, self.state.workdir, self.state.plan.limits.memory)
         try:
             while True:
                 await self._turn()
@@ -150,7 +150,7 @@ class Driver:
         state = self.state
         if state.active and not state.questions:
             return None  # an attempt is at work
-        return leave(state, self._world.clock.now(), self._world.policy, hold=self._hold)
+        return pause_event(state, self._world.clock.now(), self._world.policy, hold=self._hold)
 
     async def _turn(self) -> None:
         """Decide, write down the events, and launch the attempts that start."""
@@ -216,7 +216,7 @@ class Driver:
                 elif isinstance(command, Record):
                     event = command.event
                     if type(event) is ev.ApprovalAsked:
-                        event = self._performer.grounded(event, self.state.steps[event.step], self.state.workdir)
+                        event = self._attempt_runner.grounded(event, self.state.steps[event.step], self.state.workdir)
                     self._record(event)
                     recorded = True  # it may have made something else possible
                 elif command.step.id in self._tasks:
@@ -228,7 +228,7 @@ class Driver:
                     recorded = True
 
     def _started(self, step: StepState, arguments: dict[str, object], now: float) -> ev.AttemptStarted:
-        effect = self._performer.effect(step, arguments)
+        effect = self._attempt_runner.effect(step, arguments)
         reduced = step.failures.get(Category.RESOURCE, 0) if step.failures else 0
         return ev.AttemptStarted(now, step.id, step.attempts + 1, step.prepared.tool, arguments, effect, reduced)
 
@@ -278,12 +278,12 @@ class Driver:
         outcome: Outcome | None = None
         meter = Meter()
         try:
-            outcome = await self._performer.perform(
+            outcome = await self._attempt_runner.perform(
                 started,
                 step,
                 self._place,
                 AttemptOutput(self, started),
-                AttemptContact(self, step, self._performer.tools, self._performer.gates),
+                AttemptContext(self, step, self._attempt_runner.tools, self._attempt_runner.gates),
                 meter,
             )
         except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
@@ -308,7 +308,7 @@ class Driver:
         # A task that is cancelled before its first turn never gets to say that it has ended.
         task.add_done_callback(lambda _task: self._leave_behind(step, attempt))
         task.cancel()
-        self._loop.call_later(self._performer.grace + ABANDON_AFTER, self._leave_behind, step, attempt)
+        self._loop.call_later(self._attempt_runner.grace + ABANDON_AFTER, self._leave_behind, step, attempt)
 
     def _leave_behind(self, step: str, attempt: int) -> None:
         """Count an attempt as ended if its tool ignores the stop: it must not keep the execution from pausing."""
@@ -368,7 +368,7 @@ class Driver:
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:
-            limit = self._performer.grace + ABANDON_AFTER
+            limit = self._attempt_runner.grace + ABANDON_AFTER
             await asyncio.wait(self._tasks.values(), timeout=limit)
 
     # -- waiting ---------------------------------------------------------------------------------

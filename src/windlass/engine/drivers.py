@@ -18,7 +18,7 @@ from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.driver import Driver, World
 from windlass.engine.observer import POLL, Drivers
-from windlass.engine.perform import Performer
+from windlass.engine.perform import AttemptRunner
 from windlass.errors import JournalError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
 from windlass.version import __version__
@@ -174,11 +174,11 @@ class Launcher:
         self,
         drivers: LocalDrivers,
         policy: Policy,
-        performer: Performer,
+        attempt_runner: AttemptRunner,
         agents: AgentTool | None,
         sandbox: Sandbox | None,
     ) -> None:
-        self.performer = performer
+        self.attempt_runner = attempt_runner
         self.policy = policy
         self._drivers = drivers
         self._agents = agents
@@ -196,10 +196,10 @@ class Launcher:
         """Make a driver with `tools` beside those of the engine."""
         if self._agents is not None:
             self._agents.prepare(state)
-        performer = self.performer
+        attempt_runner = self.attempt_runner
         if tools:
-            performer = replace(performer, tools=performer.tools.extended(tools))
-        return Driver(state, self._world, performer, hold=hold, created=created)
+            attempt_runner = replace(attempt_runner, tools=attempt_runner.tools.extended(tools))
+        return Driver(state, self._world, attempt_runner, hold=hold, created=created)
 
     def opening(self, state: State, workdir: str | None = None) -> ev.Event:
         """Make the event that starts a pending execution or resumes another one."""

@@ -21,7 +21,7 @@ from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.execution import Execution
 from windlass.engine.housekeeping import Housekeeping
 from windlass.engine.observer import Observer
-from windlass.engine.perform import Performer
+from windlass.engine.perform import AttemptRunner
 from windlass.engine.plans import PlanReader, Plans
 from windlass.engine.requests import Requests
 from windlass.engine.resuming import Resumer
@@ -63,7 +63,7 @@ class Engine:
     def __init__(
         self,
         drivers: LocalDrivers,
-        performer: Performer,
+        attempt_runner: AttemptRunner,
         *,
         home: Path,
         reader: PlanReader,
@@ -81,7 +81,7 @@ class Engine:
         self.clock = drivers.clock
         self.commits = drivers.commits
         """Tells subscribers of the events that drivers of this process write."""
-        self.performer = performer
+        self.attempt_runner = attempt_runner
         self.ledger = ledger
         self.agents = agents
         self.sandbox = sandbox
@@ -92,7 +92,8 @@ class Engine:
         self.settings = settings or Settings()
         self._drivers = drivers
         self._checkpoints = CheckpointWriter(drivers, archive, self.settings.checkpoints)
-        handle, launcher = partial(Execution, self), Launcher(drivers, policy or Policy(), performer, agents, sandbox)
+        handle = partial(Execution, self)
+        launcher = Launcher(drivers, policy or Policy(), attempt_runner, agents, sandbox)
         self._observer = observer = Observer(drivers)
         self._plans = plans = Plans(reader, launcher, agents, sandbox)
         self._starter = Starter(drivers.journal, drivers.clock, plans, observer, launcher, handle)
@@ -176,10 +177,10 @@ class Engine:
         """
         await self._drivers.close(reason)
         await self._checkpoints.close()
-        closed = (self.agents, self.sandbox, self.built_in, self.performer.tools, self.performer.processes)
+        closed = (self.agents, self.sandbox, self.built_in, self.attempt_runner.tools, self.attempt_runner.processes)
         for part in closed:
             if part is not None:
                 await part.close()
-        self.performer.gates.close()
+        self.attempt_runner.gates.close()
         await self.ledger.close()
         await self.journal.close()

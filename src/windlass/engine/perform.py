@@ -1,7 +1,7 @@
 """One attempt: the single path by which anything with an effect happens.
 
-`Performer.perform` finds the tool, checks the arguments, sets the limits, runs it, and turns every result or error into
-an `Outcome`. It never raises but for cancellation, and never writes to the journal.
+`AttemptRunner.perform` finds the tool, checks the arguments, sets the limits, runs it, and turns every result or error
+into an `Outcome`. It never raises but for cancellation, and never writes to the journal.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from windlass.core.events import ApprovalAsked, AttemptStarted, StepWaiting
 from windlass.core.state import StepState
 from windlass.engine.as_text import nulls_for_text, with_texts
 from windlass.engine.basis import step_hash
-from windlass.engine.contact import AttemptContact, AttemptOutput
+from windlass.engine.contact import AttemptContext, AttemptOutput
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.intake import Admission
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
 from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
-__all__ = ["AttemptFolders", "Held", "Outcome", "Performer", "storable"]
+__all__ = ["AttemptFolders", "AttemptRunner", "Held", "Outcome", "storable"]
 
 MAX_RESULT = 16 * 1024 * 1024
 """Bytes of JSON that one step may give as its output."""
@@ -105,7 +105,7 @@ class AttemptFolders:
 
 
 @dataclass(slots=True)
-class Performer:
+class AttemptRunner:
     tools: Toolbox
     processes: Supervisor
     env: Mapping[str, str]
@@ -143,7 +143,7 @@ class Performer:
         step: StepState,
         place: AttemptFolders,
         output: AttemptOutput,
-        contact: AttemptContact,
+        contact: AttemptContext,
         meter: Meter,
     ) -> Outcome:
         tool = self.tools.get(started.tool)
@@ -206,7 +206,7 @@ class Performer:
             return msgspec.structs.replace(told, cut_off=failure.kind == CUT_OFF)
 
     async def _in_time(
-        self, timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call, contact: AttemptContact
+        self, timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call, contact: AttemptContext
     ) -> Any:
         limit = asyncio.timeout(timeout)
         try:

@@ -117,7 +117,7 @@ class Plans:
             return []
         runners = self._agents.runners if self._agents is not None else {}
         folder = os.path.abspath(workdir or os.getcwd())
-        env, policy = self._launcher.performer.env, self._launcher.policy
+        env, policy = self._launcher.attempt_runner.env, self._launcher.policy
         found = await asyncio.to_thread(find_missing, loaded.plan, folder, env, runners, policy)
         if not found.missing or anyway:
             return [*found.missing, *found.doubtful]

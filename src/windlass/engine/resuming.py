@@ -129,7 +129,7 @@ class Resumer:
             tools = self._plans.tools_of(state.source)
         except UsageError as error:
             unloadable = [error.message]
-        known = self._launcher.performer.tools.extended(tools)
+        known = self._launcher.attempt_runner.tools.extended(tools)
         findings = examine(state, known, workdir, self._launcher.environment)
         findings.tools += unloadable
         if self._agents is not None:

@@ -56,7 +56,7 @@ def plan_of_program(
 
 
 def tool_named(engine: Engine, name: str) -> Tool:
-    box = engine.performer.tools
+    box = engine.attempt_runner.tools
     tool = box.get(name)
     if tool is None:
         near = box.nearest(name)

@@ -21,7 +21,7 @@ import msgspec
 from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide
 from windlass.core.redo import check_retry, check_skip
-from windlass.core.standing import leave
+from windlass.core.standing import pause_event
 from windlass.core.state import fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.errors import Category, Failure
@@ -211,7 +211,7 @@ class Simulation:
                 self.running[started.step] = started
                 self.performed.append(started)
             self.driving = self.state.status is ExecutionStatus.RUNNING
-            left = leave(self.state, self.clock.now(), self.policy, hold=self.hold)
+            left = pause_event(self.state, self.clock.now(), self.policy, hold=self.hold)
             if left is None:
                 return
             self._record(left)

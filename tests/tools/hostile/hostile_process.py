@@ -54,7 +54,7 @@ async def main() -> None:
             elif line[0] == "spans":
                 say("spans", all=spans)
             elif line[0] == "breakers":
-                say("breakers", **open_breakers(engine.performer.gates))
+                say("breakers", **open_breakers(engine.attempt_runner.gates))
 
 
 asyncio.run(main())

@@ -47,7 +47,7 @@ async def test_c4_a_plan_gets_through_a_tool_that_fails_half_the_time_and_the_br
         result = asyncio.ensure_future(running.result())
 
         async def at_rest() -> bool:
-            known = breakers(engine.performer.gates).get("flaky", {})
+            known = breakers(engine.attempt_runner.gates).get("flaky", {})
             state = await engine.state(running.id)
             waits = any(
                 step.waiting_for == "retry" and (step.until or 0) > clock.now() for step in state.steps.values()
@@ -61,13 +61,13 @@ async def test_c4_a_plan_gets_through_a_tool_that_fails_half_the_time_and_the_br
             opened += 1
             used = len(uses)
             (waiting,) = [s for s in (await engine.state(running.id)).steps.values() if s.waiting_for == "retry"]
-            until = max(waiting.until or 0.0, engine.performer.gates.book.breaker("flaky").until)
+            until = max(waiting.until or 0.0, engine.attempt_runner.gates.book.breaker("flaky").until)
             clock.set(until - 0.001)
-            assert open_breakers(engine.performer.gates)["flaky"]["circuit"] == "open"
+            assert open_breakers(engine.attempt_runner.gates)["flaky"]["circuit"] == "open"
             assert len(uses) == used, "what is shown as open is not used"
             clock.set(until)
         assert (await result)["status"] == "completed"
-        assert breakers(engine.performer.gates) == {}, "it is closed after it worked"
+        assert breakers(engine.attempt_runner.gates) == {}, "it is closed after it worked"
     rests = _rests(uses)
     assert len(rests) == opened > 0, "it opened exactly when it had failed that often in a row"
 
@@ -112,7 +112,7 @@ async def test_c4_what_status_and_the_api_call_open_is_not_used_and_the_waiting_
 
         await eventually(waits)
         assert uses == FAILURES
-        book = engine.performer.gates.book
+        book = engine.attempt_runner.gates.book
         opened = book.breaker("flaky")
         book.keep_breaker("flaky", msgspec.structs.replace(opened, until=opened.until + 3600))  # looking takes a while
         plain, listed = windlass("status", running.id).out, windlass("status").out
@@ -125,7 +125,7 @@ async def test_c4_what_status_and_the_api_call_open_is_not_used_and_the_waiting_
         shown = server.api.get(f"/api/executions/{running.id}").json["breakers"]
         assert shown == step["breakers"] == server.api.get("/api/health").json["breakers"]
         assert 'windlass_breaker_open{name="flaky"} 1.0' in server.api.get("/metrics").body.decode()
-        assert shown == open_breakers(engine.performer.gates), "the gate itself sees the same"
+        assert shown == open_breakers(engine.attempt_runner.gates), "the gate itself sees the same"
         assert uses == FAILURES
         await engine.cancel(running.id)
         assert "! flaky" not in windlass("status", running.id).out, "nothing waits for it any more"

@@ -123,7 +123,7 @@ async def test_c8_an_mcp_server_that_floods_is_ended_its_breaker_opens_and_statu
     more: Any = {"retry": ONCE, "importance": "optional", "approve": "never", "effect": "none"}
     first, second = (Step(id=name, tool="mcp.endless.go", **more) for name in ("first", "second"))
     async with library.open(grace=0.2) as engine:
-        engine.performer.gates.book.keep_breaker("mcp.endless", Breaker(FAILURES - 1))
+        engine.attempt_runner.gates.book.keep_breaker("mcp.endless", Breaker(FAILURES - 1))
         running = await engine.start(Plan(steps=[first, second], limits={"parallel": 1}))
         floods, refused = (
             (step["error"]["category"], step["error"]["message"]) for step in (await running.result())["steps"]

@@ -60,7 +60,7 @@ async def gone_on_without(hangs: Any, whose: str, project: Project) -> AsyncIter
         result = await running.result()
         assert "0.05 s" in result["steps"][0]["error"]["message"]
         assert result["steps"][1]["output"]["stdout"] == "on\n"
-        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+        assert breakers(engine.attempt_runner.gates)["hangs"]["failures"] == 1
         yield running.id
 
 
@@ -77,7 +77,7 @@ async def test_h1_a_tool_that_hangs_is_stopped_at_its_own_time_and_its_breaker_c
         assert errors[:-1] == ["hangs took longer than 0.05 s and was stopped"] * FAILURES
         assert "circuit open" in errors[-1]
         assert (hanging.begun, hanging.cancelled) == (FAILURES, FAILURES), "none of them is left"
-        assert open_breakers(engine.performer.gates)["hangs"]["failures"] == FAILURES
+        assert open_breakers(engine.attempt_runner.gates)["hangs"]["failures"] == FAILURES
     assert "! hangs: open" in windlass("status").out
 
 
@@ -89,13 +89,13 @@ async def test_c4_the_time_of_the_step_counts_for_the_breaker_and_a_persons_word
         timed = Step(id="a", tool="hangs", retry=ONCE, timeout=SHORT)
         (step,) = (await (await engine.start(Plan(steps=[timed]))).result())["steps"]
         assert step["error"]["message"] == "took longer than its timeout of 0.05 s and was stopped"
-        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+        assert breakers(engine.attempt_runner.gates)["hangs"]["failures"] == 1
         running = await engine.start(Plan(steps=[Step(id="a", tool="hangs", timeout=3600)]))
         await eventually(lambda: hanging.begun == 2)
         await engine.cancel(running.id)
         await running.wait()
         assert hanging.cancelled == 2
-        assert breakers(engine.performer.gates)["hangs"]["failures"] == 1
+        assert breakers(engine.attempt_runner.gates)["hangs"]["failures"] == 1
 
 
 async def test_h3_the_substitute_takes_the_place_of_one_that_hangs_and_the_log_names_it(project: Project) -> None:

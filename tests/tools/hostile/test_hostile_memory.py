@@ -79,7 +79,7 @@ async def test_c8_a_result_too_large_to_keep_is_a_failure_that_says_what_to_do_a
     async with library.open(tools=[hoard]) as engine:
         running = await engine.start(Plan(steps=[Step(id="a", tool="hoard")]))
         (step,) = (await running.result())["steps"]
-        assert breakers(engine.performer.gates) == {}
+        assert breakers(engine.attempt_runner.gates) == {}
     assert (step["status"], step["attempts"], step["error"]["category"]) == ("failed", 1, "logic")
     assert "write large results to a file and return its path" in step["error"]["advice"]
     assert len(project.everything()) < MAX_RESULT

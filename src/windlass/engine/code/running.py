@@ -184,7 +184,7 @@ class _Running:
         if before is None:
             log = self._contact.step.programs
             name = calls.name(asked.number)
-            found = log.at_hand(name, asked.tool, asked.arguments, self._tree.taken) if log is not None else None
+            found = log.find_reusable(name, asked.tool, asked.arguments, self._tree.taken) if log is not None else None
             if found is not None:
                 self._tree.taken[id(found)] = found
             return found

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["to_its_end"]
+__all__ = ["await_or_abandon"]
 
 LEAVE_AFTER = 5.0
 """Seconds past the grace period: a function in a thread has that to itself."""
 
 
-async def to_its_end(use: Coroutine[Any, Any, Any], grace: float, left_behind: Callable[[], None]) -> Any:
+async def await_or_abandon(use: Coroutine[Any, Any, Any], grace: float, abandoned: Callable[[], None]) -> Any:
     """Await the use. Cancelled, it has the grace period to end, and a result by then is kept."""
     task = asyncio.ensure_future(use)
     try:
@@ -28,12 +28,12 @@ async def to_its_end(use: Coroutine[Any, Any, Any], grace: float, left_behind: C
         if task.done() and not task.cancelled():
             return task.result()
         if not task.done():
-            _let_go_of(task)
-            left_behind()
+            _abandon(task)
+            abandoned()
         raise
 
 
-def _let_go_of(task: asyncio.Task[Any]) -> None:
+def _abandon(task: asyncio.Task[Any]) -> None:
     """Abandon the task: `asyncio.run` does not wait for it either, which else would never end."""
     task.add_done_callback(_heard_out)
     asyncio._unregister_task(task)

@@ -19,7 +19,7 @@ from windlass.clock import Clock, SystemClock
 from windlass.core.breaker import counts
 from windlass.engine.basis import basis_of, compare, definition
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
-from windlass.engine.gates.ending import to_its_end
+from windlass.engine.gates.ending import await_or_abandon
 from windlass.engine.gates.memory import MemoryGateStore
 from windlass.engine.gates.outflow import OutputCap
 from windlass.engine.gates.places import Slots
@@ -189,7 +189,7 @@ async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call) -> An
     """A use that a limit can stop, even if it does not want to."""
     use = tool.execute(arguments, call)
     gone = f"{tool.name} did not stop when cancelled: the engine no longer waits for it, and it may still be running"
-    return await to_its_end(use, call.grace, lambda: _say(call, gone))
+    return await await_or_abandon(use, call.grace, lambda: _say(call, gone))
 
 
 def _say(call: Call, text: str) -> None:

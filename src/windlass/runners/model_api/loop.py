@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.budget import known_part, tokens_of_bytes
-from windlass.core.gist import gist
+from windlass.core.call_summary import call_summary
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Host
@@ -209,7 +209,7 @@ class Loop:
             if effect is Effect.ONCE:
                 self._conversation.begin(call)
                 await self._conversation.keep()
-            self._host.acted(tool, gist(arguments), arguments)
+            self._host.acted(tool, call_summary(arguments), arguments)
 
         returned = await use_tool(self._host, tool, arguments, call.use_id, begin)
         if (adjustment := refused(tool, returned)) is not None:

@@ -106,7 +106,7 @@ async def look(engine: Engine, execution: str) -> ObservedExecution:
     for entry in entries:
         seen.note(entry.event)
     if not seen.state.status.finished:
-        open_ones = list(open_breakers(engine.performer.gates).items())[:MOST_BREAKERS]
+        open_ones = list(open_breakers(engine.attempt_runner.gates).items())[:MOST_BREAKERS]
         seen.warnings += [f"a breaker is not closed: {told_line(name, told)}" for name, told in open_ones]
     return seen
 
@@ -303,7 +303,7 @@ async def overview(engine: Engine) -> OverviewView:
         counts, heads, journal = {}, [], error.message
     async for _state in engine.states(heads):
         """Read for damage alone."""
-    intake = engine.performer.intake.told()
+    intake = engine.attempt_runner.intake.told()
     health = HealthView(
         ok=journal == "ok",
         journal=journal,
@@ -314,7 +314,7 @@ async def overview(engine: Engine) -> OverviewView:
         queued=intake["waiting"],
         held_back=intake["held_back"],
         damaged=[damage.message for damage in engine.damaged.values()],
-        breakers=[told_line(name, told) for name, told in open_breakers(engine.performer.gates).items()],
+        breakers=[told_line(name, told) for name, told in open_breakers(engine.attempt_runner.gates).items()],
     )
     listed = [
         HeadView(

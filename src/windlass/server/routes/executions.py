@@ -89,7 +89,7 @@ def execution_routes(service: Service) -> APIRouter:
         head = await engine.find(execution)
         await service.wait(head.id, wait)
         try:
-            stands = standing(await engine.state(head.id), engine.performer.gates)
+            stands = standing(await engine.state(head.id), engine.attempt_runner.gates)
         except Damaged as damage:
             return answer(damaged_view(head, damage))
         return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})

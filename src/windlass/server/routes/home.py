@@ -39,7 +39,7 @@ def home_routes(service: Service) -> APIRouter:
     @router.get("/tools", responses=problems())
     async def tools() -> Response:
         """The tools that steps can use: kinds, what they take and return, terms, breakers, uses of composed ones."""
-        gates = engine.performer.gates
+        gates = engine.attempt_runner.gates
 
         def told() -> list[dict[str, Any]]:
             return [tool_data(engine, tool) | manner(gates, tool) for tool in every_tool(engine)]
@@ -52,7 +52,7 @@ def home_routes(service: Service) -> APIRouter:
 
         def told() -> dict[str, Any]:
             found = tool_named(engine, name)
-            return whole_data(engine, found) | manner(engine.performer.gates, found)
+            return whole_data(engine, found) | manner(engine.attempt_runner.gates, found)
 
         return answer(await asyncio.to_thread(lambda: clean(told())))
 
@@ -116,8 +116,8 @@ def health_routes(service: Service) -> APIRouter:
                     {"execution": one.execution, "seq": one.seq, "reason": clean(one.reason)}
                     for one in sorted(engine.damaged.values(), key=lambda one: one.execution)
                 ],
-                "breakers": clean(open_breakers(engine.performer.gates)),
-                "intake": engine.performer.intake.told(),
+                "breakers": clean(open_breakers(engine.attempt_runner.gates)),
+                "intake": engine.attempt_runner.intake.told(),
             }
         return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})
 
@@ -127,8 +127,8 @@ def health_routes(service: Service) -> APIRouter:
         page = service.metrics.page(
             counts=await engine.counts(),
             spent=await engine.ledger.spent("runtime"),
-            circuits={name: told["circuit"] for name, told in breakers(engine.performer.gates).items()},
-            waiting=engine.performer.intake.told()["waiting"],
+            circuits={name: told["circuit"] for name, told in breakers(engine.attempt_runner.gates).items()},
+            waiting=engine.attempt_runner.intake.told()["waiting"],
             driven=engine.driving,
             clients=service.feed.clients,
             dropped=service.feed.dropped,

@@ -1,4 +1,4 @@
-"""A use of a tool in one line, for progress displays."""
+"""One line about a tool call, for progress displays."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["gist"]
+__all__ = ["call_summary"]
 
 LONGEST = 120
-_TELLING = ("path", "line", "command", "file", "url", "pattern", "query", "name", "source")
-"""Arguments that say most about a use, the most telling first."""
+_MAIN_ARGUMENTS = ("path", "line", "command", "file", "url", "pattern", "query", "name", "source")
+"""Arguments that identify a call best, the best first."""
 
 
-def gist(arguments: Mapping[str, Any]) -> str:
-    for key in _TELLING:
+def call_summary(arguments: Mapping[str, Any]) -> str:
+    for key in _MAIN_ARGUMENTS:
         if isinstance(value := arguments.get(key), str) and value:
             return _one_line(value)
     return _one_line(json.dumps(arguments, ensure_ascii=False, default=str)) if arguments else ""
