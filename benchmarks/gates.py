@@ -14,7 +14,7 @@ from windlass.journal.gatebook import SqliteGateStore
 from windlass.plan.model import Effect
 from windlass.ports import Call, Rate, Terms
 from windlass.process import Supervisor
-from windlass.tools.registry import Registry
+from windlass.tools.built_in import Registry
 
 __all__ = ["GateCost", "gate_costs"]
 

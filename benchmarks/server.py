@@ -182,8 +182,8 @@ async def serve(folder: Path) -> None:
     import uvicorn
     from fastapi import FastAPI
 
+    from windlass.server.connections import StreamProtocol
     from windlass.server.feed import Feed
-    from windlass.server.protocol import StreamProtocol
     from windlass.server.stream import stream_routes
 
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from windlass.redact import Redactor
-from windlass.redact.names import is_secret_name
+from windlass.redact.redactor import is_secret_name
 
 ENV = {
     "ANTHROPIC_API_KEY": "canary-anthropic-1",

@@ -15,7 +15,7 @@ from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory import MemoryLedger
 from windlass.ports import Journal, Tool
 from windlass.process import Supervisor
-from windlass.tools.registry import Registry
+from windlass.tools.built_in import Registry
 from windlass.trust import Trust
 
 __all__ = ["engine_on"]

@@ -15,8 +15,7 @@ from doc_pages import REPOSITORY, Block, blocks, is_program, pages, play
 
 import windlass
 from windlass import errors
-from windlass.assembly import PlanLoader
-from windlass.assembly.code import programs
+from windlass.assembly import PlanLoader, programs
 from windlass.cli.app import app
 from windlass.cli.session import exit_code
 from windlass.core.decide import Policy

@@ -35,9 +35,9 @@ from windlass.ports import ComposedTool, Head, Journal, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings
 from windlass.testing import MemoryJournal
+from windlass.tools.built_in import Registry
 from windlass.tools.composed import FolderComposedStore
-from windlass.tools.files import file_tools
-from windlass.tools.registry import Registry
+from windlass.tools.files.tools import file_tools
 from windlass.tools.shell import Shell
 from windlass.trust import Trust
 

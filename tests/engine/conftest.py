@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from windlass.assembly.code import cache_folder
+from windlass.assembly import cache_folder
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
 

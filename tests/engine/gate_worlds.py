@@ -15,7 +15,7 @@ from windlass.ports import Call, Terms
 from windlass.process import Supervisor
 from windlass.settings import ToolSettings
 from windlass.testing import FakeClock
-from windlass.tools.registry import Registry
+from windlass.tools.built_in import Registry
 
 __all__ = ["Scripted", "World", "down"]
 

@@ -13,7 +13,7 @@ from windlass.core.state import State, fold
 from windlass.core.view import snapshot
 from windlass.engine import driver
 from windlass.testing import FakeClock, ScriptedRunner, Turn
-from windlass.testing.clock import EPOCH
+from windlass.testing.simulation import EPOCH
 
 if TYPE_CHECKING:
     from conftest import Project

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windlass.engine.code.search import search
-from windlass.tools.files import file_tools
+from windlass.tools.files.tools import file_tools
 from windlass.tools.shell import Shell
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.engine.code.typings import declarations
-from windlass.tools.files import file_tools
+from windlass.tools.files.tools import file_tools
 from windlass.tools.shell import Shell
 
 

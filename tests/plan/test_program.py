@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.plan.javascript import tokens
-from windlass.plan.program import MAX_SOURCE, program_reads, source_problem, steps_read
+from windlass.plan.program import MAX_SOURCE, program_reads, source_problem, steps_read, tokens
 
 READS = {
     "a member": ("return steps.log.output", ["log:1"]),

@@ -275,13 +275,13 @@ def laid_out(top: Path, *levels: tuple[str, str]) -> Path:
 
 def test_c8_the_nearest_cgroup_that_hands_memory_down_is_the_first_place(tmp_path: Path) -> None:
     ours = laid_out(tmp_path, ("cpu memory", "max"), ("memory pids", "max"), ("pids", "max"), ("", "max"))
-    places = cgroups._handing_down(str(tmp_path), str(ours))
+    places = cgroups._handing_down(str(tmp_path), str(ours), "memory")
     assert [place.folder for place in places] == [str(tmp_path / "1"), str(tmp_path)]
 
 
 def test_c8_no_command_is_let_out_of_a_bound_that_someone_else_set(tmp_path: Path) -> None:
     ours = laid_out(tmp_path, ("memory", "max"), ("memory", "1000000000"), ("", "max"))
-    places = cgroups._handing_down(str(tmp_path), str(ours))
+    places = cgroups._handing_down(str(tmp_path), str(ours), "memory")
     assert [place.folder for place in places] == [str(tmp_path / "1")]
 
 

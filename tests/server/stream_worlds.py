@@ -15,8 +15,8 @@ from waiting import PATIENCE, wait_until_async
 from websockets.asyncio.client import ClientConnection, connect
 
 from windlass import Call, Engine, Plan, Step, tool
+from windlass.server.connections import StreamProtocol
 from windlass.server.feed import Feed
-from windlass.server.protocol import StreamProtocol
 from windlass.server.stream import stream_routes
 
 

@@ -24,9 +24,9 @@ from windlass.errors import UsageError
 from windlass.journal.memory import MemoryJournal
 from windlass.redact import Redactor
 from windlass.server import stream
+from windlass.server.connections import GOING_AWAY
 from windlass.server.fanout import ENOUGH, MOST_BYTES, RecentEvents, TooSlow
 from windlass.server.feed import Feed, Subscription, last_position
-from windlass.server.protocol import GOING_AWAY
 from windlass.server.stream_messages import MessageEncoder, StreamMessage, payload, text_frame
 
 if TYPE_CHECKING:

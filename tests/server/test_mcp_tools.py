@@ -9,7 +9,7 @@ import pytest
 from mcp_clients import BOTH_ERAS, Ear, error_of, hosted, shown
 
 from windlass.plan.load import load_plan
-from windlass.server.mcp import waiting
+from windlass.server.mcp import call as waiting
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from windlass import Call, Engine, Plan, Step, ToolError, tool
 from windlass.core import events as ev
 from windlass.core.state import fold
 from windlass.core.view import progress
-from windlass.server.protocol import StreamProtocol
+from windlass.server.connections import StreamProtocol
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass

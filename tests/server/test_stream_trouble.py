@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 import windlass
 from windlass import Call, Engine, Plan, Step, tool
 from windlass.client import Client
-from windlass.server.protocol import StreamProtocol
+from windlass.server.connections import StreamProtocol
 
 if TYPE_CHECKING:
     from conftest import Project

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from windlass.process import Supervisor
-from windlass.settings import Settings
-from windlass.settings.tools import SearchSettings
+from windlass.settings import SearchSettings, Settings
 from windlass.tools.built_in import TABLE, BuiltInTools, ToolSetup
 
 WITHOUT_SEARCH = Settings(search=SearchSettings(providers=[]))

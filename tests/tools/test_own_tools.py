@@ -11,7 +11,7 @@ import windlass
 from windlass import Call, Effect, Plan, Step, Tool, ToolError
 from windlass.errors import Category, UsageError
 from windlass.ports import Estimate, Terms, as_tool
-from windlass.tools.registry import Registry
+from windlass.tools.built_in import Registry
 
 if TYPE_CHECKING:
     from conftest import Project

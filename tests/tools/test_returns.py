@@ -12,7 +12,7 @@ import pytest
 import windlass
 from windlass import Plan, Step, tool
 from windlass.schemas import misfits, unusable
-from windlass.tools.files import file_tools
+from windlass.tools.files.tools import file_tools
 from windlass.tools.function import FunctionTool
 from windlass.tools.shell import Shell
 

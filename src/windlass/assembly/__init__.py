@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass.assembly.agents import agent_tool, policy_of, runtimes
-from windlass.assembly.code import programs
 from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import SystemClock
+from windlass.core.decide import Policy
+from windlass.engine.code.composed import ComposedTools
+from windlass.engine.code.running import ProgramDeps
+from windlass.engine.code.search import CodeSearch
+from windlass.engine.code.tool import CodeTool
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.gates import Gates
@@ -26,13 +30,15 @@ from windlass.journal.gatebook import SqliteGateStore
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryJournal, MemoryLedger
 from windlass.journal.sqlite import SqliteJournal
-from windlass.ports import Runner, Tool, ToolLike, as_tool
+from windlass.ports import ComposedStore, Runner, Sandbox, Tool, ToolLike, as_tool
 from windlass.process import Supervisor
+from windlass.sandbox.programs import WasmSandbox
 from windlass.settings import Settings, load_settings
-from windlass.tools.built_in import TABLE, BuiltInTools, ToolSetup
+from windlass.tools.built_in import TABLE, BuiltInTools, Registry, ToolSetup
+from windlass.tools.composed import FolderComposedStore
 from windlass.trust import Ask, Trust
 
-__all__ = ["PlanLoader", "child_environment", "open_engine"]
+__all__ = ["PlanLoader", "Programs", "cache_folder", "child_environment", "open_engine", "programs"]
 
 _CHILDREN_SEE = [
     "PATH",
@@ -140,3 +146,46 @@ def make_home(folder: Path) -> None:
             f"the home {folder} cannot be created: {error.strerror}",
             advice=("choose another: windlass --home DIR …, or WINDLASS_HOME",),
         ) from error
+
+
+class Programs(NamedTuple):
+    sandbox: Sandbox
+    shelf: ComposedStore
+    registry: Registry
+
+
+def cache_folder() -> Path:
+    """The folder for files that can be made again at any time."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path(os.environ.get("HOME") or Path.home()) / ".cache")
+    return Path(base) / "windlass"
+
+
+def programs(
+    policy: Policy,
+    home: Path,
+    supervisor: Supervisor,
+    built_in: BuiltInTools,
+    tools: Iterable[Tool] = (),
+    enabled: Callable[[str], bool] = lambda name: True,
+) -> Programs:
+    """The registry of all tools: the built-in ones, `tools`, those that run programs, and those that come and go.
+
+    A tool that is not `enabled` is left out. No worker of the sandbox is started before a program needs one."""
+    sandbox = WasmSandbox(supervisor, cache_folder())
+    desk = ProgramDeps(sandbox, SystemClock())
+    fixed: list[Tool] = [*tools, CodeTool(desk, policy), CodeSearch()]
+    folder = "composed-tools"
+    taken = [*TABLE, *(tool.name for tool in fixed), "mcp"]
+    shelf = FolderComposedStore(home / folder, user_folder() / folder, lambda: taken)
+    composed = ComposedTools(shelf, desk, policy)
+
+    def come_and_go() -> list[Tool]:
+        return [tool for tool in (*composed(), *built_in.more()) if enabled(tool.name)]
+
+    def find(name: str) -> Tool | None:
+        if not enabled(name):
+            return None
+        return built_in.find(name) or next((tool for tool in composed() if tool.name == name), None)
+
+    kept = [tool for tool in fixed if enabled(tool.name)]
+    return Programs(sandbox, shelf, Registry(kept, come_and_go, find, built_in))

@@ -15,7 +15,7 @@ from windlass.plan.check import ToolCatalog
 from windlass.plan.load import load_plan, load_text, peek_tools
 from windlass.plan.model import AGENT
 from windlass.ports import Tool
-from windlass.tools.registry import Registry
+from windlass.tools.built_in import Registry
 from windlass.trust import Trust
 
 __all__ = ["PlanLoader"]
@@ -36,7 +36,7 @@ class PlanLoader:
         source = Source(
             path=str(path.resolve()),
             digest=loaded.digest,
-            tools={str(file): _digest(file) for file in files},
+            tools={str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
         )
         return LoadedPlan(loaded.plan, source, tuple(tools), tuple(map(str, loaded.warnings)))
 
@@ -91,7 +91,3 @@ class _Catalog:
 
     def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
         return self._registry.misnamed(name, given)
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

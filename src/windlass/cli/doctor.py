@@ -171,7 +171,7 @@ def _layers() -> list[Finding]:
 
 async def _sandbox() -> Finding:
     """Start a worker for real; compiled code is thrown away unless the cache exists already."""
-    from windlass.assembly.code import cache_folder
+    from windlass.assembly import cache_folder
     from windlass.process import Supervisor
     from windlass.sandbox.programs import WasmSandbox
 

@@ -76,9 +76,8 @@ async def _serve(
     from windlass.assembly import open_engine
     from windlass.redact import Redactor
     from windlass.server.app import create_app
-    from windlass.server.connections import ACCEPTED_AT_ONCE, Connections, limited
+    from windlass.server.connections import ACCEPTED_AT_ONCE, Connections, StreamProtocol, limited
     from windlass.server.logs import log_to
-    from windlass.server.protocol import StreamProtocol
     from windlass.server.service import LABEL, ServerLock, Service
 
     listening = _listen(host, port)

@@ -12,8 +12,7 @@ from typing import Any
 
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
-from windlass.plan.javascript import Token, tokens
-from windlass.plan.program import granted_tools
+from windlass.plan.program import Token, granted_tools, tokens
 from windlass.ports import ComposedTool, ProgramError
 
 __all__ = ["arguments_of", "keep", "listed", "read_object", "read_text"]

@@ -319,7 +319,7 @@ async def _messages(server: _StreamAddress, path: str, after: int | None) -> Asy
     query = "" if after is None else f"?after={after}"
     try:
         connection = await connect(
-            _ws(server.url) + path + query,
+            ("ws" + server.url.removeprefix("http")) + path + query,
             additional_headers={"Authorization": f"Bearer {server.token}"},
             compression=None,
             max_size=None,
@@ -349,10 +349,6 @@ async def _messages(server: _StreamAddress, path: str, after: int | None) -> Asy
     finally:
         # A peer that is gone does not answer a close; nobody waits for it.
         connection.transport.abort()
-
-
-def _ws(url: str) -> str:
-    return "ws" + url.removeprefix("http")
 
 
 def is_loopback(url: str) -> bool:

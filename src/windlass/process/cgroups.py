@@ -153,13 +153,7 @@ def _reached(place: CgroupRoot, folder: str, bound: int) -> bool:
 
 def find() -> CgroupRoot:
     """Find a folder in which cgroups with a bound of memory can be made and entered, else raise NoCgroup."""
-    reasons = []
-    for place in _candidates():
-        if reason := _tried(place):
-            reasons.append(f"{place.folder}: {reason}")
-        else:
-            return place
-    raise NoCgroup(reasons[0] if reasons else "no cgroup above ours hands `memory` down to new ones")
+    return _first("memory")
 
 
 def find_for_cpu(memory: CgroupRoot | None) -> CgroupRoot:
@@ -171,13 +165,17 @@ def find_for_cpu(memory: CgroupRoot | None) -> CgroupRoot:
         if "cpu" not in _read(f"{memory.folder}/cgroup.subtree_control").split():
             raise NoCgroup(f"{memory.folder} does not hand `cpu` down to new cgroups")
         return memory
+    return _first("cpu")
+
+
+def _first(controller: str) -> CgroupRoot:
     reasons = []
-    for place in _candidates("cpu"):
-        if reason := _share_tried(place):
+    for place in _candidates(controller):
+        if reason := _tried(place, controller):
             reasons.append(f"{place.folder}: {reason}")
         else:
             return place
-    raise NoCgroup(reasons[0] if reasons else "no cgroup above ours hands `cpu` down to new ones")
+    raise NoCgroup(reasons[0] if reasons else f"no cgroup above ours hands `{controller}` down to new ones")
 
 
 def sweep(place: CgroupRoot) -> None:
@@ -201,7 +199,7 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)
 
 
-def _candidates(controller: str = "memory") -> Iterator[CgroupRoot]:
+def _candidates(controller: str) -> Iterator[CgroupRoot]:
     """In the order in which they are to be tried."""
     with open("/proc/self/cgroup") as file:
         ours = [line.rstrip("\n").split(":", 2) for line in file]
@@ -233,7 +231,7 @@ def _seen_from(mount: str, root: str, path: str) -> str | None:
     return (mount + path.removeprefix(top)).rstrip("/")
 
 
-def _handing_down(mount: str, folder: str, controller: str = "memory") -> Iterator[CgroupRoot]:
+def _handing_down(mount: str, folder: str, controller: str) -> Iterator[CgroupRoot]:
     """This cgroup and those above it that give their children such bounds, as far as none of them has one."""
     while True:
         with suppress(OSError):
@@ -252,28 +250,15 @@ def _bounded(folder: str) -> bool:
     return False
 
 
-def _tried(place: CgroupRoot) -> str | None:
+def _tried(place: CgroupRoot, controller: str) -> str | None:
     """Try to make and enter a cgroup there; give the reason if that fails."""
+    memory = controller == "memory"
     sweep(place)
     try:
-        cgroup = Cgroup(place, TRIAL)
+        cgroup = Cgroup(place, TRIAL) if memory else Cgroup(place, None, 1.0)
         try:
-            if "oom_kill" not in _counts(f"{place.folder}/{PREFIX}{os.getpid()}/{place.events}"):
+            if memory and "oom_kill" not in _counts(f"{place.folder}/{PREFIX}{os.getpid()}/{place.events}"):
                 return "this kernel does not report which process it killed for memory (Linux 4.13 does)"
-            refused = _entered(cgroup)
-        finally:
-            cgroup.close()
-    except OSError as error:
-        refused = error.errno or errno.EIO
-    return os.strerror(refused).lower() if refused else None
-
-
-def _share_tried(place: CgroupRoot) -> str | None:
-    """The same for a share of the processors."""
-    sweep(place)
-    try:
-        cgroup = Cgroup(place, None, 1.0)
-        try:
             refused = _entered(cgroup)
         finally:
             cgroup.close()

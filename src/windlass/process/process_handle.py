@@ -42,6 +42,10 @@ class Exit:
     used: ResourcesUsed | None = field(default=None, compare=False)
     """Resources that its tree used; None where that is not known (process groups, without a limit)."""
 
+    @property
+    def text(self) -> str:
+        return f"exit code {self.code}" if self.signal is None else f"killed by signal {self.signal}"
+
     @classmethod
     def from_wait_status(
         cls, status: int, *, killed: bool, limit: LimitName | None = None, used: ResourcesUsed | None = None

@@ -6,12 +6,21 @@ reach the worker: the few functions that the interpreter imports return constant
 
 wasmtime's Python classes look up and check the type of a function at each call, and list all 300 exports of an instance
 to find one. Here its C API is called directly, as those classes do.
+
+To compile QuickJS for this processor is a second of work, done once and kept in a folder of the user's own. The cached
+file is machine code that a worker runs, so it is used only if nobody else could have written it: the file and its
+folder must belong to this user and to nobody else's group. Its name says what it was made from.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
+import platform
+import stat
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +28,9 @@ import wasmtime
 from wasmtime import _bindings
 from wasmtime import _ffi as ffi
 
-__all__ = ["Guest", "Machine", "Trapped"]
+from windlass.sandbox import quickjs
+
+__all__ = ["Guest", "Machine", "Trapped", "load"]
 
 STACK: Final = 384 * 1024
 """Bytes that JavaScript may use of the interpreter's own stack: so few that its own error comes before the trap."""
@@ -272,3 +283,43 @@ class Guest:
 def _reason(trap: wasmtime.Trap) -> str:
     code = trap.trap_code
     return code.name.lower() if code is not None else "trap"
+
+
+def load(cache: Path) -> tuple[wasmtime.Engine, wasmtime.Module]:
+    """Load the module from `cache`; if it is not there, compile it and save it there."""
+    engine = configured()
+    file = cache / f"quickjs-{_made_from()}.cwasm"
+    if _ours(cache) and _ours(file):
+        try:
+            return engine, wasmtime.Module.deserialize(engine, file.read_bytes())
+        except wasmtime.WasmtimeError:
+            file.unlink(missing_ok=True)  # of another processor, or damaged: it is made anew
+    module = wasmtime.Module(engine, quickjs.path().read_bytes())
+    _keep(file, bytes(module.serialize()))
+    return engine, module
+
+
+def _made_from() -> str:
+    told = f"{quickjs.SHA256} {version('wasmtime')} {platform.machine()}"
+    settings = Path(__file__).with_name("machine.py").read_bytes()  # what it is compiled with stands there
+    return hashlib.sha256(told.encode() + settings).hexdigest()[:16]
+
+
+def _ours(path: Path) -> bool:
+    try:
+        seen = path.lstat()
+    except OSError:
+        return False
+    return seen.st_uid == os.geteuid() and not seen.st_mode & 0o022 and not stat.S_ISLNK(seen.st_mode)
+
+
+def _keep(file: Path, content: bytes) -> None:
+    """Write the cached file. A folder that cannot be written is no error: it costs a second each time."""
+    draft = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
+            out.write(content)
+        draft.replace(file)
+    except OSError:
+        draft.unlink(missing_ok=True)

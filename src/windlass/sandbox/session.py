@@ -1,18 +1,88 @@
-"""One program in one guest, as its worker sees it: begin it, hand results in, say how far it came or why it ended."""
+"""One program in one guest, as its worker sees it: begin it, hand results in, say how far it came or why it ended.
+
+`CpuMeter` measures a guest's CPU time on the thread's own clock, so that a busy computer takes nothing from it. A
+second thread looks at that clock while a guest runs, and moves the engine's epoch on when the time is used up. That
+ends the guest wherever it is, in the middle of one long native operation, too.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from windlass.ports import Trouble
 from windlass.sandbox.frames import ROOM_FOR_AN_ERROR, Broke, Deliver, OpenRun, Turned
 from windlass.sandbox.machine import Guest, Machine, Trapped
-from windlass.sandbox.meter import CpuMeter
 
-__all__ = ["Ended", "GuestSession", "problem_of"]
+__all__ = ["CpuMeter", "Ended", "GuestSession", "problem_of"]
+
+LOOK = 0.01
+"""Seconds between two looks at a running guest."""
+REST = 1.0
+"""Seconds without a guest after which the thread goes to sleep altogether."""
+
+
+class Epoch(Protocol):
+    def increment_epoch(self) -> None: ...
+
+
+class CpuMeter:
+    """Belongs to the main thread, in which the guests run. Begin and end do not nest."""
+
+    def __init__(self, engine: Epoch) -> None:
+        self._engine = engine
+        main = threading.main_thread().ident
+        assert main is not None
+        # On a platform without clocks for threads, a guest is measured in wall time.
+        self._clock = time.pthread_getcpuclockid(main) if hasattr(time, "pthread_getcpuclockid") else None
+        self._lock = threading.Lock()
+        self._ends: float | None = None
+        self._began = 0.0
+        self._awake = threading.Event()
+        threading.Thread(target=self._watch, name="meter", daemon=True).start()
+
+    def begin(self, guest: Guest, seconds: float) -> None:
+        with self._lock:
+            guest.allow_one_epoch()
+            self._began = self._now()
+            self._ends = self._began + seconds
+        if not self._awake.is_set():
+            self._awake.set()
+
+    def end(self) -> float:
+        """Seconds that the guest computed."""
+        with self._lock:
+            self._ends = None
+            return self._now() - self._began
+
+    def _now(self) -> float:
+        return time.monotonic() if self._clock is None else time.clock_gettime(self._clock)
+
+    def _watch(self) -> None:
+        idle_since = time.monotonic()
+        while True:
+            if self._ends is not None:
+                idle_since = time.monotonic()
+                self._end_what_is_due()
+            elif time.monotonic() - idle_since > REST:
+                self._awake.clear()
+                if self._ends is None:
+                    self._awake.wait()
+                idle_since = time.monotonic()
+            time.sleep(LOOK)
+
+    def _end_what_is_due(self) -> None:
+        # In one piece with `begin`: a guest that has ended must not take the next one with it.
+        with self._lock:
+            if self._ends is not None and self._now() >= self._ends:
+                self._ends = None
+                self._engine.increment_epoch()
+
 
 MOST_AT_ONCE = 16 * 1024 * 1024
 """Bytes of the calls and the log of one turn."""

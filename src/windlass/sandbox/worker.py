@@ -13,11 +13,9 @@ import sys
 from pathlib import Path
 
 from windlass.sandbox import frames
-from windlass.sandbox.compiled import load
 from windlass.sandbox.lockdown import lock_down
-from windlass.sandbox.machine import Machine
-from windlass.sandbox.meter import CpuMeter
-from windlass.sandbox.session import Ended, GuestSession, problem_of
+from windlass.sandbox.machine import Machine, load
+from windlass.sandbox.session import CpuMeter, Ended, GuestSession, problem_of
 
 __all__ = ["main"]
 

@@ -20,8 +20,7 @@ from windlass.server.guard import MAX_BODY, Guard, Peers
 from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import login_routes
 from windlass.server.logs import RequestLog
-from windlass.server.routes.approvals import approval_routes
-from windlass.server.routes.control import answer_routes, control_routes, step_routes
+from windlass.server.routes.control import answer_routes, approval_routes, control_routes, step_routes
 from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes
 from windlass.server.service import Service

@@ -18,9 +18,9 @@ from starlette.websockets import WebSocketDisconnect
 
 from windlass.clock import SystemClock
 from windlass.errors import JournalError, NotFound, UsageError, WindlassError
+from windlass.server.connections import EXTENSION, GOING_AWAY, RawConnection
 from windlass.server.fanout import StreamClient, TooSlow, heartbeat_text
 from windlass.server.feed import Feed, Subscription
-from windlass.server.protocol import EXTENSION, GOING_AWAY, RawConnection
 from windlass.server.stream_messages import text_frame
 
 __all__ = ["stream_routes"]

@@ -16,9 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from windlass.journal.memory import MemoryJournal
-from windlass.testing.clock import FakeClock
 from windlass.testing.simulate import Act, Done, Fail, Hang, Script, simulate
-from windlass.testing.simulation import Simulation
+from windlass.testing.simulation import FakeClock, Simulation
 
 if TYPE_CHECKING:
     from windlass.journal.memory import MemoryLedger

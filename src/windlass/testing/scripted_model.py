@@ -24,8 +24,7 @@ from types import TracebackType
 from windlass.errors import UsageError
 from windlass.testing.scripted.conversation import Aside, ReplyScript, ScriptedConversation, Served, SideQuestions
 from windlass.testing.scripted.http import Serving
-from windlass.testing.scripted.received import Received
-from windlass.testing.scripted.reply import Reply, ToolUse
+from windlass.testing.scripted.reply import Received, Reply, ToolUse
 from windlass.testing.scripted.script_file import read_script
 from windlass.testing.scripted.serve import serve
 

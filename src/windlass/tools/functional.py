@@ -18,7 +18,7 @@ from windlass.plan.model import Effect
 from windlass.ports import Call, Estimate, Health, Terms, Tool
 from windlass.values import complaints
 
-__all__ = ["Arguments", "FunctionalTool"]
+__all__ = ["Act", "Arguments", "FunctionalTool"]
 
 
 class Arguments(BaseModel):
@@ -94,7 +94,8 @@ class FunctionalTool(Tool):
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         if wrong := self.validate(arguments):
-            raise ToolError(f"{self.name}: {'; '.join(wrong)}", category=Category.CONFIGURATION)
+            advice = ("correct the arguments of the step",)
+            raise ToolError(f"{self.name}: {'; '.join(wrong)}", category=Category.CONFIGURATION, advice=advice)
         return await self._act(self._given(arguments), call)
 
     def _given(self, arguments: Mapping[str, Any]) -> Arguments:

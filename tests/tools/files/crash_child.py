@@ -18,7 +18,8 @@ from file_world import TOOLS, World
 
 import windlass.faults
 from windlass.errors import ToolError
-from windlass.tools.files import roll_back, undo_steps
+from windlass.tools.files.undo import roll_back
+from windlass.tools.files.undo_step import undo_steps
 
 __all__ = ["attempt", "in_child", "limited_attempt", "roll_back_there", "undo_there", "unprivileged_attempt"]
 

@@ -13,7 +13,7 @@ import pytest
 from windlass.errors import Failure, ToolError
 from windlass.ports import Call
 from windlass.schemas import misfits
-from windlass.tools.files import file_tools
+from windlass.tools.files.tools import file_tools
 
 __all__ = ["SECRET", "TOOLS", "World", "snapshot"]
 

@@ -12,7 +12,8 @@ from test_file_crash import fill
 from test_file_undo import rich
 
 from windlass.errors import Category
-from windlass.tools.files import file_tools, operations
+from windlass.tools.files import operations
+from windlass.tools.files.tools import file_tools
 
 
 async def test_h2_a_file_is_copied_with_its_mode_and_its_times(world: World) -> None:

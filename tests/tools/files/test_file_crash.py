@@ -20,8 +20,8 @@ from crash_child import attempt, in_child, limited_attempt, roll_back_there, unp
 from file_world import World
 
 from windlass.errors import Category, Failure, ToolError
-from windlass.tools.files import roll_back
 from windlass.tools.files.log import MOST_KEPT
+from windlass.tools.files.undo import roll_back
 
 BIG = 3 << 20  # several chunks
 

@@ -17,7 +17,8 @@ from test_file_crash import STEPS, copy_of, random_change
 from test_file_undo import CHANGES, rich
 
 from windlass.errors import Category, Failure, ToolError
-from windlass.tools.files import log, undo_steps
+from windlass.tools.files import log
+from windlass.tools.files.undo_step import undo_steps
 
 
 def undo(world: World, *steps: str) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from windlass.errors import Category
 from windlass.schemas.patterns import BadPattern, line_pattern
-from windlass.tools.files import search
+from windlass.tools.files import look
 from windlass.tools.files.models import Search
 from windlass.tools.files.safe_path import Root
 
@@ -90,7 +90,7 @@ async def test_h2_binary_large_and_unreadable_files_are_passed_over_and_counted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (world.root / "binary").write_bytes(b"needle\0needle")
-    monkeypatch.setattr(search, "LARGEST", 1000)
+    monkeypatch.setattr(look, "LARGEST", 1000)
     world.write("large", "needle\n" * 1000)
     world.write("latin", "needle")
     (world.root / "latin").write_bytes(b"\xe4 needle \xff\n")
@@ -124,7 +124,7 @@ async def test_h2_every_limit_holds_and_is_named(world: World, monkeypatch: pyte
     assert (told["files"], told["limit"]) == (2, "max_bytes")
     told = await world.do("search", {"pattern": "needle", "max_matches": 40}, reduced=2)
     assert len(told["matches"]) == 10
-    monkeypatch.setattr(search, "MOST_TEXT", 100)
+    monkeypatch.setattr(look, "MOST_TEXT", 100)
     assert (await world.do("search", {"pattern": "needle"}))["limit"] == "text"
 
 
@@ -167,7 +167,7 @@ async def test_h2_a_line_too_long_for_its_pattern_is_passed_over_and_counted(wor
 
 
 async def test_h2_a_search_of_many_lines_is_stopped_between_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MOST_STEPS", 10_000)
+    monkeypatch.setattr(look, "MOST_STEPS", 10_000)
     world.write("many", "ab\n" * 100_000)
     looks = 0
 
@@ -178,7 +178,7 @@ async def test_h2_a_search_of_many_lines_is_stopped_between_them(world: World, m
             raise InterruptedError
 
     with Root(world.root) as root, pytest.raises(InterruptedError):
-        search.search(root, Search(pattern="(a|b){90}c"), stop_soon)
+        look.search(root, Search(pattern="(a|b){90}c"), stop_soon)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -195,10 +195,10 @@ def test_h2_lines_are_the_same_however_many_are_searched_at_once(
     wanted = [(n, line) for n, line in enumerate(lines, 1) if re.search(pattern, line)]
     longest = max(map(len, text.encode().split(b"\n")))
     instructions = line_pattern(pattern, plain=False, ignore_case=False).instructions
-    for most in (search.MOST_STEPS, (longest + steps) * instructions):
+    for most in (look.MOST_STEPS, (longest + steps) * instructions):
         with Root(world.root) as root, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(search, "MOST_STEPS", most)
-            told = search.search(root, Search(pattern=pattern or "(?:)", path="t"), lambda: None)
+            patch.setattr(look, "MOST_STEPS", most)
+            told = look.search(root, Search(pattern=pattern or "(?:)", path="t"), lambda: None)
         assert [(one["line"], one["text"]) for one in told["matches"]] == wanted
 
 

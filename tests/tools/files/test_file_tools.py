@@ -15,7 +15,7 @@ from file_world import TOOLS, World
 from windlass.errors import Category
 from windlass.plan.model import Effect
 from windlass.ports import Tool
-from windlass.tools.files import file_tools
+from windlass.tools.files.tools import file_tools
 
 
 def sha(data: bytes) -> str:

@@ -12,10 +12,10 @@ import pytest
 from file_world import TOOLS, World, snapshot
 
 from windlass.errors import Category, ToolError
-from windlass.tools.files import roll_back, seal, undo_steps
 from windlass.tools.files.log import locked
 from windlass.tools.files.safe_path import Root
-from windlass.tools.files.undo import begin
+from windlass.tools.files.undo import begin, roll_back, seal
+from windlass.tools.files.undo_step import undo_steps
 
 FAILS = {"do": "delete", "path": "no such file"}
 

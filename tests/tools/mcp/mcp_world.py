@@ -15,7 +15,7 @@ from windlass import Plan, Step
 from windlass.clock import SystemClock
 from windlass.ports import Call, Tool
 from windlass.process import Supervisor
-from windlass.settings.tools import McpServerSettings
+from windlass.settings import McpServerSettings
 from windlass.tools.mcp import McpServer, McpTools
 
 __all__ = ["SERVERS", "World", "installed", "odd", "raw", "run", "started", "world"]

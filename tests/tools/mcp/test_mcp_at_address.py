@@ -23,7 +23,7 @@ from windlass.clock import SystemClock
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
-from windlass.settings.tools import McpServerSettings, NetworkSettings
+from windlass.settings import McpServerSettings, NetworkSettings
 from windlass.tools.mcp import McpServer
 from windlass.tools.mcp.described import Described
 from windlass.tools.mcp.toolset import ToolListCache

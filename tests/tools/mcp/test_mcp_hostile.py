@@ -9,7 +9,7 @@ import pytest
 from mcp_world import odd, raw, run, started, world
 
 from windlass.errors import Category, ToolError
-from windlass.settings.tools import McpServerSettings
+from windlass.settings import McpServerSettings
 from windlass.tools.mcp import McpServer
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windlass.settings.tools import McpServerSettings
+from windlass.settings import McpServerSettings
 from windlass.tools.mcp import McpServer, find_servers
 from windlass.tools.mcp.described import distinct, plain
 

@@ -21,7 +21,7 @@ from windlass import Plan, Step
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
 from windlass.process import Supervisor
-from windlass.settings.tools import McpServerSettings
+from windlass.settings import McpServerSettings
 from windlass.tools.mcp import McpServer
 
 if TYPE_CHECKING:

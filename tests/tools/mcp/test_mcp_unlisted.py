@@ -14,7 +14,7 @@ from windlass import Plan, Step
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Tool
-from windlass.settings.tools import McpServerSettings
+from windlass.settings import McpServerSettings
 from windlass.tools.mcp import McpServer
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import windlass
 from windlass import Plan, Step
 from windlass.errors import ToolError
 from windlass.ports import Call, Tool
-from windlass.settings.tools import MessageSettings
+from windlass.settings import MessageSettings
 from windlass.tools.message import message_tools
 
 __all__ = ["MAIL", "plan", "tools"]

@@ -21,7 +21,7 @@ from typing import Any
 
 from windlass.errors import Failure, ToolError
 from windlass.ports import Call, Tool
-from windlass.settings.tools import MessageSettings
+from windlass.settings import MessageSettings
 from windlass.tools.message import message_tools
 
 __all__ = ["Mail", "MailServer", "Request", "WebServer", "World", "certificate"]

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from message_world import World
 
-from windlass.settings.tools import MessageSettings, ServiceSettings
+from windlass.settings import MessageSettings
+from windlass.settings.tools import ServiceSettings
 from windlass.tools.message.arguments import Email, EmailSent, Send, Sent, Webhook, WebhookSent
 
 PAGE = (Path(__file__).parents[3] / "docs" / "messages.md").read_text(encoding="utf-8")

@@ -1,20 +1,248 @@
-"""`ClaudeCodeRunner`: the methods of the port."""
+"""`ClaudeCodeRunner`: the methods of the port; and `ClaudeTurn`, one turn to the end of its last process.
+
+The SDK holds the conversation (`ClaudeSDKClient`) over our wire; the process tree is the supervisor's. `ClaudeTurn.run`
+always ends the tree before it returns or raises, and gives a result for everything but a cancellation.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import shlex
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
-from windlass.errors import Category, Failure
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks, Usage
+from windlass.errors import Category, Failure, classify
+from windlass.ids import new_id
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Meter, Runner, RunnerHooks, Usage
+from windlass.process import Exit, Process, ProcessLimits, ProcessLost, SpawnError
+from windlass.process.pipes import PIPE
 from windlass.runners import RunnerDeps, import_in_background
-from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries
-from windlass.runners.claude.command import account, credentials
-from windlass.runners.claude.turn import ClaudeTurn
+from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries, Binary
+from windlass.runners.claude.command import ClaudeCommand, account, command_for, credentials, for_child, only_within
+from windlass.runners.claude.failures import Verdict, cut_off, of_result, without_result
+from windlass.runners.claude.messages import MessageListener, summarise
+from windlass.runners.claude.spending import TurnSpending
+from windlass.runners.claude.wire import ClaudeWire
 from windlass.runtimes import CLAUDE_CODE
 
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeSDKClient, PermissionResult, ToolPermissionContext, Transport
+
 __all__ = ["ClaudeCodeRunner"]
+
+FAREWELL = 10.0
+"""Seconds to write its session down and end, after its result. It takes a fraction of one where nothing holds it up."""
+HELD_UP = 2.0
+"""The same where something does: commands in the background, or an output that is closed already."""
+LAST_WORDS = 1.0
+"""Seconds between the polite signal and the kill of a turn that is cancelled or does not end."""
+
+
+class ClaudeTurn:
+    def __init__(
+        self,
+        deps: RunnerDeps,
+        binary: Binary,
+        request: AgentRequest,
+        host: Host,
+        *,
+        interrupted: asyncio.Event,
+    ) -> None:
+        """`interrupted` may be set at any time, also before the turn begins."""
+        self._supervisor, self._env, self._now = deps.supervisor, deps.env, deps.now
+        self._binary, self._request, self._host, self._interrupted = binary, request, host, interrupted
+        # Chosen by us, so that it is known before the first byte: a crash at any moment can go on with it.
+        self._session = request.session or new_id()
+        self._spending = TurnSpending(deps.prices, resumed=request.session is not None)
+        self._listener = MessageListener(host, self._spending, self._session)
+        self._wire = ClaudeWire(self._spawn, self._listener.hear)
+        self._command = ClaudeCommand([], ())
+
+    async def run(self) -> AgentResult:
+        begun = self._now()
+        mishap: Failure | None = None
+        ended: Exit | ProcessLost | None = None
+        try:
+            self._command = command_for(self._request, session=self._session)
+            self._host.session(self._session)
+            await self._talk()
+        except asyncio.CancelledError:
+            self._host.note(f"{CLAUDE_CODE.name} was stopped {self._listener.last}")
+            raise
+        except SpawnError as error:
+            mishap = Failure(
+                error.category, f"{CLAUDE_CODE.name}: {error.message}", advice=error.advice, elsewhere=True
+            )
+        except OSError as error:
+            mishap = classify(error)
+        except Exception as error:  # out of the SDK, whatever its version raises: the end of the process says more
+            text = f"{CLAUDE_CODE.name}: the SDK gave up: {type(error).__name__}: {error}"
+            mishap = Failure(Category.TRANSIENT, text, advice=("look at it with: windlass doctor",), elsewhere=True)
+        finally:
+            ended = await self._end()
+            self._measure(ended)
+        return self._result(mishap, ended, self._now() - begun)
+
+    # -- the conversation ------------------------------------------------------------------------------
+
+    async def _talk(self) -> None:
+        # Seconds of work the first time, which nothing else on this event loop should have to wait for.
+        await asyncio.to_thread(importlib.import_module, "claude_agent_sdk")
+        from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
+
+        options = ClaudeAgentOptions(can_use_tool=self._may_use, verbatim_prompts=True)
+        client = ClaudeSDKClient(options, transport=cast("Transport", self._wire))
+        connecting = asyncio.create_task(client.connect(self._request.brief.prompt))
+        try:
+            await _first(self._wire.ended, self._interrupted, connecting)
+            if connecting.done():
+                connecting.result()
+                await _first(self._listener.over, self._wire.ended, self._interrupted)
+                if self._interrupted.is_set() and not self._listener.over.is_set():
+                    await self._stop_turn(client)
+            await self._part()
+        finally:
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
+            await client.disconnect()
+
+    async def _stop_turn(self, client: ClaudeSDKClient) -> None:
+        """End the turn in order, so that the conversation can go on later; not for longer than the grace."""
+        asking = asyncio.create_task(client.interrupt())
+        try:
+            async with asyncio.timeout(self._request.grace):
+                await _first(self._listener.over, self._wire.ended)
+        except TimeoutError:
+            return  # then it is killed
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _part(self) -> None:
+        """After the result: let it end by itself, and hear the rest."""
+        if not self._listener.over.is_set() or self._wire.process is None:
+            return
+        if background := ", ".join(self._listener.background):
+            self._host.note(f"commands in the background end with the step: {background}")
+        self._wire.hang_up()
+        try:
+            async with asyncio.timeout(HELD_UP if background else FAREWELL):
+                await self._wire.ended.wait()
+        except TimeoutError:
+            return  # then it is killed
+
+    async def _end(self) -> Exit | ProcessLost | None:
+        """Leave nothing running. None: nothing ran."""
+        process = self._wire.process
+        if process is None:
+            return None
+        self._wire.hang_up()
+        try:
+            # Its output has ended, and so it is about to end itself; in all other cases it is told to.
+            if self._wire.ended.is_set() and not self._wire.flood:
+                return await _ended(process)
+            return await process.stop(LAST_WORDS)
+        except ProcessLost as error:
+            return error
+        finally:
+            await self._wire.rest()
+
+    def _measure(self, ended: Exit | ProcessLost | None) -> None:
+        """Tell what it took, if the host wants to know: its own tools' processes are in it."""
+        meter: Meter | None = getattr(self._host, "meter", None)
+        if meter is not None and isinstance(ended, Exit) and ended.used is not None:
+            meter.add(cpu=ended.used.cpu, memory=ended.used.memory)
+
+    async def _spawn(self) -> Process:
+        return await self._supervisor.spawn(
+            [self._binary.path, *self._command.arguments],
+            cwd=str(self._request.workdir),
+            env={**for_child(self._env, self._request.env), "PWD": str(self._request.workdir)},
+            stdin=PIPE,
+            limits=ProcessLimits(pool=self._request.pool) if self._request.pool is not None else None,
+        )
+
+    async def _may_use(self, tool: str, input: dict[str, Any], context: ToolPermissionContext) -> PermissionResult:
+        """Decide a use that the runtime may not decide by itself: one that is not read-only and in no list."""
+        from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
+
+        permissions = self._request.permissions
+        allowed, note = permissions.mode == "allow", "this step may not use it"
+        if permissions.tools is not None and tool.startswith("mcp__") and tool not in permissions.tools:
+            allowed, note = False, "this role does not have it"
+        elif permissions.mode == "allow" and (uses := only_within(permissions).get(tool)):
+            allowed, note = False, f"this role has only {uses}"
+        elif permissions.mode == "ask" or (allowed and self._command.unheeded):
+            self._listener.last = f"while it was waiting for permission to use {tool} {summarise(input)}".rstrip()
+            try:
+                allowed, note = await self._host.ask(tool, input)
+            except Exception as error:  # a question that cannot be put is no yes
+                allowed, note = False, f"no person could be asked: {error}"
+        if allowed:
+            return PermissionResultAllow()
+        self._listener.deny(context.tool_use_id or "", tool, input, note)
+        return PermissionResultDeny(message=note or "denied")
+
+    # -- the result ------------------------------------------------------------------------------------
+
+    def _result(self, mishap: Failure | None, ended: Exit | ProcessLost | None, duration: float) -> AgentResult:
+        heard, result = self._listener, self._listener.result
+        verdict, interrupted = self._judge(mishap, ended)
+        text = result.get("result") if result is not None and verdict.failure is None and not interrupted else None
+        facts = {
+            "model": heard.model,
+            "version": heard.version or self._binary.label,
+            "turns": result.get("num_turns") if result is not None else None,
+        }
+        adjustments = [*self._command.adjustments, *heard.adjustments]
+        if self._binary.version < VERBATIM:
+            adjustments.append(f"claude {self._binary.label} expands @paths in prompts: claude update")
+        return AgentResult(
+            output=text if isinstance(text, str) and text else heard.said,
+            failure=verdict.failure,
+            usage=self._spending.final(cut_off=cut_off(result)),
+            session=heard.session or self._session,
+            duration=duration,
+            interrupted=interrupted,
+            adjustments=tuple(adjustments),
+            metadata={**{name: fact for name, fact in facts.items() if fact}, **verdict.metadata},
+        )
+
+    def _judge(self, mishap: Failure | None, ended: Exit | ProcessLost | None) -> tuple[Verdict, bool]:
+        result = self._listener.result
+        failed = result is None or bool(result.get("is_error"))
+        if self._interrupted.is_set() and failed:
+            return Verdict(None), True
+        if result is not None:
+            return of_result(result, self._listener, now=self._now()), False
+        if self._wire.error is not None:
+            return Verdict(classify(self._wire.error)), False
+        if isinstance(ended, ProcessLost):
+            return Verdict(Failure(Category.TRANSIENT, f"{CLAUDE_CODE.name}: {ended.message}", elsewhere=True)), False
+        if ended is not None and (mishap is None or not ended.killed):
+            return Verdict(without_result(self._wire, ended, self._listener)), False
+        return Verdict(mishap), False
+
+
+async def _ended(process: Process) -> Exit:
+    try:
+        async with asyncio.timeout(HELD_UP):
+            return await process.wait()
+    except TimeoutError:
+        return await process.stop(LAST_WORDS)
+
+
+async def _first(*awaited: asyncio.Event | asyncio.Task[None]) -> None:
+    """Wait until one of the events is set or one of the tasks is done. Touches none of the tasks."""
+    waiting = [asyncio.create_task(one.wait()) if isinstance(one, asyncio.Event) else one for one in awaited]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task, one in zip(waiting, awaited, strict=True):
+            if task is not one:
+                task.cancel()
+
 
 OWN_PROMPT = 30_000
 """Tokens of its own instructions and tools, which come before every prompt."""

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from windlass import jsonc
 from windlass.ports import account_name
 
-__all__ = ["NEEDED", "account", "folder_settings", "legacy_environment", "modern_environment"]
+__all__ = [
+    "NEEDED",
+    "PROBE_MARK",
+    "account",
+    "folder_settings",
+    "marked_folder",
+    "modern_environment",
+    "picked_environment",
+]
 
 PREFIXES = ("OPENCODE_", "XDG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "GOOGLE_", "CLOUDFLARE_", "VERTEX_")
 NEEDED = frozenset(
@@ -56,7 +64,7 @@ def modern_environment(
     permission: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """The environment of `opencode serve` and `opencode run`. `config` is merged into OPENCODE_CONFIG_CONTENT."""
-    env = {**_picked(engine, request), **OURS, **({} if trusted else UNTRUSTED)}
+    env = {**picked_environment(engine, request), **OURS, **({} if trusted else UNTRUSTED)}
     settings: dict[str, Any] = {"autoupdate": False, "share": "disabled"}
     if not trusted:
         settings |= {"lsp": False, "formatter": False}
@@ -69,9 +77,15 @@ def modern_environment(
     return env
 
 
-def legacy_environment(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the older program."""
-    return _picked(engine, request)
+PROBE_MARK = "windlass-probe"
+
+
+def marked_folder(home: Path) -> Path:
+    """A folder of ours with settings of its own: a program that leaves a folder's settings out never shows the mark."""
+    folder = home / "probe"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "opencode.json").write_text(f'{{"username": "{PROBE_MARK}"}}\n')
+    return folder
 
 
 def folder_settings(workdir: Path, *, legacy: bool = False) -> list[Path]:
@@ -81,7 +95,8 @@ def folder_settings(workdir: Path, *, legacy: bool = False) -> list[Path]:
     return [place / name for place in places for name in names if (place / name).exists()]
 
 
-def _picked(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:
+def picked_environment(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, str]:
+    """The allow-listed variables: all that the older program gets."""
     picked = {name: value for name, value in engine.items() if name in NEEDED or name.startswith(PREFIXES)}
     # The WINDLASS_ variables differ from run to run, and a server's environment is fixed when it starts.
     asked = {name: value for name, value in request.items() if not name.startswith("WINDLASS_")}
@@ -91,7 +106,7 @@ def _picked(engine: Mapping[str, str], request: Mapping[str, str]) -> dict[str, 
 def _parsed(text: str) -> dict[str, Any]:
     """Parse the user's own JSON, which may have comments; like OpenCode, ignore text that cannot be read."""
     try:
-        found = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE) or "{}")
+        found = jsonc.parse(text or "{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -16,9 +16,9 @@ from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, AgentResult, Host, Usage
 from windlass.process import Process, Supervisor
 from windlass.runners.opencode import failures
-from windlass.runners.opencode.environment import folder_settings, legacy_environment
-from windlass.runners.opencode.lines import LastWords, lines
+from windlass.runners.opencode.environment import folder_settings, picked_environment
 from windlass.runners.opencode.probe import OpenCodeProgram
+from windlass.runners.opencode.reading import LastWords, lines
 from windlass.runtimes import OPEN_CODE
 
 __all__ = ["LegacyTurn"]
@@ -52,7 +52,7 @@ class LegacyTurn:
         if (failure := await self._refused()) is not None:
             return self._result(failure=failure)
         argv = [self._program.path, "-p", self._prompt(), "-f", "json", "-q", "-c", str(self._request.workdir)]
-        env = legacy_environment(self._engine_env, self._request.env)
+        env = picked_environment(self._engine_env, self._request.env)
         self._process = process = await self._supervisor.spawn(argv, cwd=str(self._home), env=env)
         words = LastWords()
         try:
@@ -62,10 +62,9 @@ class LegacyTurn:
             end = await process.wait()
         finally:
             await asyncio.shield(process.stop(0))
-        how = f"exit code {end.code}" if end.signal is None else f"killed by signal {end.signal}"
         if self._interrupted:
             return self._result(out.decode(errors="replace").strip())
-        return self._judged(out, end.code, how, str(words))
+        return self._judged(out, end.code, end.text, str(words))
 
     async def interrupt(self) -> None:
         self._interrupted = True

@@ -18,11 +18,10 @@ from windlass.ports import AgentRequest, AgentResult, Host
 from windlass.prices import Prices
 from windlass.process import Process, Supervisor
 from windlass.runners.opencode import failures
-from windlass.runners.opencode.environment import modern_environment
-from windlass.runners.opencode.lines import LastWords, json_objects, lines
+from windlass.runners.opencode.environment import PROBE_MARK, marked_folder, modern_environment
 from windlass.runners.opencode.permissions import PermissionRule, as_config, rules
 from windlass.runners.opencode.probe import OpenCodeProgram
-from windlass.runners.opencode.reading import Reading
+from windlass.runners.opencode.reading import LastWords, Reading, json_objects, lines
 
 __all__ = ["OneShotTurn", "leaves_project_settings_out"]
 
@@ -35,7 +34,6 @@ EVENT_FOLLOWS = 5.0
 SESSION = re.compile(r"\bsession\.id=(ses_\w+)")
 NO_REASON = "Check server logs"
 FAILED_CALL = 'message="stream error"'
-PROBE_MARK = "windlass-probe"
 
 
 class OneShotTurn:
@@ -90,8 +88,7 @@ class OneShotTurn:
             if self._giving_up is not None:
                 self._giving_up.cancel()
             await asyncio.shield(process.stop(0))
-        how = f"exit code {end.code}" if end.signal is None else f"killed by signal {end.signal}"
-        return self._result(end.code, how, directory)
+        return self._result(end.code, end.text, directory)
 
     async def interrupt(self) -> None:
         self._interrupted = True
@@ -192,31 +189,18 @@ class OneShotTurn:
     # -- the end ---------------------------------------------------------------------------------
 
     def _result(self, code: int | None, how: str, directory: str) -> AgentResult:
-        reading = self._reading
         failure, lost = self._stopped, False
         if failure is None and not self._interrupted:
             failure, lost = self._judged(code, how)
-        if self._interrupted:
-            failure = None
-        adjustments = [f"{tool} was denied" for tool in dict.fromkeys(reading.denied)]
-        if reading.denied and self._request.permissions.mode == "ask":
-            adjustments.append("`opencode run` cannot ask: what needed a question was refused")
-        if self._request.temperature is not None:
-            adjustments.append("OpenCode takes no temperature for one request: its own setting was used")
-        return AgentResult(
-            output=reading.output if failure or self._interrupted else reading.last_output,
-            failure=failure,
-            usage=reading.usage(complete=failure is None and not self._interrupted),
-            session=None if lost else self._session,
+        refused = self._reading.denied and self._request.permissions.mode == "ask"
+        return self._reading.result(
+            self._request,
+            None if self._interrupted else failure,
+            session=self._session,
             interrupted=self._interrupted,
-            adjustments=tuple(adjustments),
-            metadata={
-                "contract": "run",
-                "version": self._program.version,
-                "turns": reading.turns,
-                "directory": directory,
-                **({"session_lost": True} if lost else {}),
-            },
+            lost=lost,
+            adjustments=["`opencode run` cannot ask: what needed a question was refused"] if refused else (),
+            metadata={"contract": "run", "version": self._program.version, "directory": directory},
         )
 
     def _judged(self, code: int | None, how: str) -> tuple[Failure | None, bool]:
@@ -242,10 +226,7 @@ async def leaves_project_settings_out(
     supervisor: Supervisor, program: OpenCodeProgram, env: Mapping[str, str], home: Path
 ) -> bool:
     """Return True if this version can ignore a folder's settings: those of a folder of ours must not show."""
-    folder = home / "probe"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "opencode.json").write_text(f'{{"username": "{PROBE_MARK}"}}\n')
-    said = await _said(supervisor, [program.path, "debug", "config"], folder, env)
+    said = await _said(supervisor, [program.path, "debug", "config"], marked_folder(home), env)
     return "{" in said and PROBE_MARK not in said
 
 

@@ -125,8 +125,6 @@ class ServedTurn:
         if self._request.model is None:
             return None
         found = await find_model(self._server, self._directory, self._request.model)
-        if isinstance(found, Unknown):
-            raise Stopped(found.failure)
         if found.name != self._request.model:
             self._adjustments.append(f"the model {self._request.model} is {found.name} here")
         return {"providerID": found.provider, "modelID": found.model}
@@ -339,31 +337,16 @@ class ServedTurn:
             await self._server.stop(0)
 
     def _result(self, lost: bool) -> AgentResult:
-        failure = self._stopped
-        reading = self._reading
-        if failure is None and not self._interrupted:
-            failure = self._judged()
-        if self._interrupted:
-            failure = None
-        adjustments = [*self._adjustments, *(self._desk.adjustments if self._desk else ())]
-        adjustments += [f"{tool} was denied" for tool in dict.fromkeys(reading.denied)]
-        if self._request.temperature is not None:
-            adjustments.append("OpenCode takes no temperature for one request: its own setting was used")
-        return AgentResult(
-            output=reading.output if failure or self._interrupted else reading.last_output,
-            failure=failure,
-            usage=reading.usage(complete=failure is None and not self._interrupted),
-            session=None if lost else self._session,
+        failure = None if self._interrupted else self._stopped or self._judged()
+        told = {"contract": "serve", "version": self._server.version, "directory": self._directory}
+        return self._reading.result(
+            self._request,
+            failure,
+            session=self._session,
             interrupted=self._interrupted,
-            adjustments=tuple(dict.fromkeys(adjustments)),
-            metadata={
-                "contract": "serve",
-                "version": self._server.version,
-                "turns": reading.turns,
-                "directory": self._directory,
-                **({"model": reading.model} if reading.model else {}),
-                **({"session_lost": True} if lost else {}),
-            },
+            lost=lost,
+            adjustments=[*self._adjustments, *(self._desk.adjustments if self._desk else ())],
+            metadata={**told, **({"model": self._reading.model} if self._reading.model else {})},
         )
 
     def _judged(self) -> Failure | None:
@@ -382,27 +365,19 @@ class Model(NamedTuple):
         return f"{self.provider}/{self.model}"
 
 
-class Unknown(NamedTuple):
-    failure: Failure
-
-
-async def find_model(server: OpenCodeServer, directory: str, asked: str) -> Model | Unknown:
+async def find_model(server: OpenCodeServer, directory: str, asked: str) -> Model:
     """The model of that name; a name without a provider is looked for among the providers that are set up."""
     provider, slash, model = asked.partition("/")
+    wanted = Model(provider, model)
     answer = await server.call("GET", "/config/providers", directory=directory)
-    if answer.status_code != 200:
-        return Model(provider, model) if slash else _unknown(asked, ())
-    providers = answer.json().get("providers") or []
+    if answer.status_code != 200 and slash:
+        return wanted
+    providers = (answer.json().get("providers") or []) if answer.status_code == 200 else []
     known = [Model(str(one.get("id")), str(name)) for one in providers for name in one.get("models") or ()]
-    if slash:
-        return Model(provider, model) if Model(provider, model) in known else _unknown(asked, known)
-    found = [one for one in known if one.model == asked]
-    return found[0] if found else _unknown(asked, known)
-
-
-def _unknown(asked: str, known: tuple[Model, ...] | list[Model]) -> Unknown:
+    found = [one for one in known if (one == wanted if slash else one.model == asked)]
+    if found:
+        return found[0]
     some = ", ".join(one.name for one in known[:5]) or f"none: {LOGIN}"
     advice = (f"models that are set up: {some}", "opencode models lists them all")
-    return Unknown(
-        failure(TurnEnding.NO_MODEL, f"OpenCode has no model {asked!r} here", runtime=OPEN_CODE.name, advice=advice)
-    )
+    message = f"OpenCode has no model {asked!r} here"
+    raise Stopped(failure(TurnEnding.NO_MODEL, message, runtime=OPEN_CODE.name, advice=advice))

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windlass.errors import Category, Failure
 from windlass.process import Process, ProcessLost, SpawnError, Supervisor
 from windlass.runners.opencode import failures
-from windlass.runners.opencode.lines import LastWords, lines
+from windlass.runners.opencode.environment import PROBE_MARK, marked_folder
+from windlass.runners.opencode.reading import LastWords, lines
 from windlass.runtimes import OPEN_CODE
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ STOPPING = 1.0
 SETTLING = 0.5
 """Seconds that processes of a turn get to end after it."""
 LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
-PROBE_MARK = "windlass-probe"
 
 
 class ServerError(Exception):
@@ -144,7 +144,7 @@ class OpenCodeServer:
             await asyncio.sleep(0.01)  # what was aborted just now is on its way out
         if left and self.users <= 1:
             await self.stop(0)
-        elif self.folders.count(folder) <= 1 and any(_within(place, folder) for place in left.values()):
+        elif self.folders.count(folder) <= 1 and any(f"{place}/".startswith(f"{folder}/") for place in left.values()):
             self.retired = True
 
     async def stop(self, grace: float = STOPPING) -> None:
@@ -164,7 +164,7 @@ class OpenCodeServer:
         except ProcessLost as lost:
             return lost.message
         await asyncio.gather(*self._readers)
-        return f"exit code {end.code}" if end.signal is None else f"killed by signal {end.signal}"
+        return end.text
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         """Read all that it writes, so that a full pipe never stops it; keep the last words."""
@@ -237,18 +237,11 @@ class ServerPool:
         """Return True if this version can ignore a folder's settings: those of a folder of ours must not show."""
         import httpx2
 
-        folder = self._home / "probe"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "opencode.json").write_text(f'{{"username": "{PROBE_MARK}"}}\n')
         try:
-            answer = await server.call("GET", "/config", directory=str(folder))
+            answer = await server.call("GET", "/config", directory=str(marked_folder(self._home)))
         except httpx2.HTTPError:
             return False
         return answer.status_code == 200 and PROBE_MARK not in answer.text
-
-
-def _within(place: str, folder: str) -> bool:
-    return place == folder or place.startswith(f"{folder}/")
 
 
 def _usable(task: asyncio.Task[OpenCodeServer]) -> bool:

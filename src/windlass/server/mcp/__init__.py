@@ -1,11 +1,9 @@
 """The engine as tools of an MCP client: Claude Code, OpenCode and others (I2).
 
-- `tools` are the tools about executions, `programs` those about programs and single tools; `serve` makes a server of
-  them, for stdio and for HTTP.
+- `tools` are the tools about executions, programs and single tools; `serve` makes a server of them, for stdio and HTTP.
 - `call` is their common part: a call that starts an execution or looks at one, from its beginning to its answer, with
-  the questions that it passes on to the person at the client.
+  the questions that it passes on to the person at the client; it follows an execution while it waits.
 - `driving` chooses the driver of a new execution: this process, or one that outlives the client.
-- `waiting` follows an execution while a call waits.
 - `models` are the tools' answers; `look` fills them in; `answers` sends errors and progress;
   `clean` hides secrets.
 

@@ -17,8 +17,7 @@ from mcp_types import EmptyResult, SetLevelRequestParams, ToolAnnotations
 from windlass.engine.engine import Engine
 from windlass.server.mcp.call import Engines, ExecutionCalls
 from windlass.server.mcp.driving import Driving, Inside
-from windlass.server.mcp.programs import TOLD_OF_CODE, ProgramTools
-from windlass.server.mcp.tools import Tools
+from windlass.server.mcp.tools import TOLD_OF_CODE, ProgramTools, Tools
 from windlass.version import __version__
 
 __all__ = ["mcp_http_app", "mcp_server"]

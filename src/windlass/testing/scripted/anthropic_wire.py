@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windlass.testing.scripted.received import Received
-from windlass.testing.scripted.reply import Reply, Stream, halves, pieces
+from windlass.testing.scripted.reply import Received, Reply, Stream, halves, pieces
 
 __all__ = ["error", "error_frame", "listing", "message", "model", "stream"]
 

@@ -22,8 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from windlass.testing.scripted.http import Request
-from windlass.testing.scripted.received import Protocol, Received
-from windlass.testing.scripted.reply import Chooser, Reply
+from windlass.testing.scripted.reply import Chooser, Received, Reply, Wire
 
 __all__ = ["Aside", "ReplyScript", "ScriptedConversation", "Served", "SideQuestions"]
 
@@ -120,7 +119,7 @@ class ScriptedConversation:
         self._aside = aside
         self._numbers = 0
 
-    def reply_to(self, wire: Protocol, request: Request, body: dict[str, Any]) -> tuple[Received, Reply]:
+    def reply_to(self, wire: Wire, request: Request, body: dict[str, Any]) -> tuple[Received, Reply]:
         with self.arrived:
             received = self._receive(wire, request, body)
             try:
@@ -131,7 +130,7 @@ class ScriptedConversation:
             finally:
                 self.arrived.notify_all()
 
-    def counted(self, wire: Protocol, request: Request, body: dict[str, Any]) -> int:
+    def counted(self, wire: Wire, request: Request, body: dict[str, Any]) -> int:
         """Four letters a token: nobody's truth, and always the same."""
         with self.arrived:
             received = self._receive(wire, request, body)
@@ -160,7 +159,7 @@ class ScriptedConversation:
         with self.arrived:
             return [*self.errors, *self._chooser.unused()]
 
-    def _receive(self, wire: Protocol, request: Request, body: dict[str, Any]) -> Received:
+    def _receive(self, wire: Wire, request: Request, body: dict[str, Any]) -> Received:
         self._numbers += 1
         return Received(wire, request.target, request.headers, body, self._numbers)
 

@@ -12,9 +12,7 @@ from typing import Any, Protocol
 
 from windlass.testing.scripted import anthropic_wire, openai_wire
 from windlass.testing.scripted.http import BadRequest, Exchange, Request, read_request
-from windlass.testing.scripted.received import Protocol as Wire
-from windlass.testing.scripted.received import Received
-from windlass.testing.scripted.reply import Reply
+from windlass.testing.scripted.reply import Received, Reply, Wire
 
 __all__ = ["ReplySource", "serve"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.errors import Failure, ToolError
+from windlass.errors import ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Tool
 from windlass.process import Supervisor
@@ -23,7 +23,7 @@ from windlass.tools.browser import arguments as told
 from windlass.tools.browser.chromium import BrowserPool
 from windlass.tools.browser.session import Tab
 from windlass.tools.browser.sessions import IDLE, LINGER, Sessions
-from windlass.tools.functional import Arguments, FunctionalTool
+from windlass.tools.functional import Act, Arguments, FunctionalTool
 from windlass.tools.net.guard import AddressGuard, Resolver, system_resolver
 from windlass.tools.net.names import read_address
 
@@ -58,32 +58,10 @@ class BrowserTools:
 
     def tools(self) -> list[Tool]:
         none, again, once = Effect.NONE, Effect.REPEATABLE, Effect.ONCE
-        opening = FunctionalTool(
-            "browser.open",
-            "Open a web page in a browser; the other browser tools then work on it",
-            told.Open,
-            self._open,
-            effect=again,
-            stateful=True,
-            result=told.Opened,
-            health=self.health,
-            close=self.close,
-            circuit=_host,
-        )
-        closing = FunctionalTool(
-            "browser.close",
-            "Close a page, or all pages of this execution",
-            told.Close,
-            self._close,
-            effect=again,
-            stateful=True,
-            result=told.Closed,
-            health=self.health,
-            close=self.close,
-            circuit=_nothing,
-        )
+        opens = "Open a web page in a browser; the other browser tools then work on it"
+        closes = "Close a page, or all pages of this execution"
         return [
-            opening,
+            self._made("open", opens, told.Open, self._open, again, told.Opened, _host),
             self._tool("click", "Click on something in the page", told.Click, acts.click, once),
             self._tool("fill", "Fill a field of the page", told.Fill, acts.fill, again),
             self._tool("select", "Select options of a list in the page", told.Select, acts.select, again),
@@ -104,7 +82,7 @@ class BrowserTools:
                 once,
                 told.Kept,
             ),
-            closing,
+            self._made("close", closes, told.Close, self._close, again, told.Closed),
         ]
 
     async def close(self) -> None:
@@ -134,6 +112,19 @@ class BrowserTools:
                         await asyncio.shield(asyncio.ensure_future(tab.close()))
                     raise
 
+        return self._made(name, description, model, act, effect, result)
+
+    def _made(
+        self,
+        name: str,
+        description: str,
+        model: type[Arguments],
+        act: Act,
+        effect: Effect,
+        result: type[Arguments],
+        circuit: Callable[[Any], str | None] = lambda args: None,
+    ) -> Tool:
+        """Make a tool. A page that is not as expected says nothing about the next one: most have no circuit."""
         return FunctionalTool(
             f"browser.{name}",
             description,
@@ -144,7 +135,7 @@ class BrowserTools:
             result=result,
             health=self.health,
             close=self.close,
-            circuit=_nothing,
+            circuit=circuit,
         )
 
     async def _open(self, args: told.Open, call: Call) -> dict[str, Any]:
@@ -177,22 +168,15 @@ async def _used(tab: Tab, call: Call) -> AsyncIterator[None]:
     except ToolError as error:
         if not tab.session.secrets:
             raise
-        raise ToolError.of(_blanked(error.failure, tab)) from None  # what it came from shows the page as it is
+        # It may tell what the page shows, and that what was filled in; what it came from shows the page as it is.
+        blanked = acts.without(error.failure.message, tab.session.hidden)
+        raise ToolError.of(msgspec.structs.replace(error.failure, message=blanked)) from None
     finally:
         received, sent = tab.session.proxy.traffic()
         call.meter.add(received=received, sent=sent)
-
-
-def _blanked(failure: Failure, tab: Tab) -> Failure:
-    """It may tell what the page shows, and that what was filled in."""
-    return msgspec.structs.replace(failure, message=acts.without(failure.message, tab.session.hidden))
 
 
 def _host(args: told.Open) -> str:
     """A host that is down says nothing about the others."""
     address = read_address(args.url)
     return f"browser:{address.host}:{address.port}"
-
-
-def _nothing(args: Any) -> None:
-    """A page that is not as expected says nothing about the next one."""

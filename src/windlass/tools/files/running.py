@@ -1,6 +1,6 @@
 """Running a file tool: checked arguments, a thread, an undo log, and cancellation.
 
-`Looking` and `Changing` are the two kinds; the tools themselves are in `__init__.py`. A thread cannot be
+`Looking` and `Changing` are the two kinds; the tools themselves are in `tools.py`. A thread cannot be
 cancelled, so a cancelled call asks its thread to stop and waits for it. The thread takes back what it did
 before it ends, and only then does the cancellation go on its way.
 """
@@ -14,13 +14,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextvars import copy_context
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Call, Tool, Toolbox
+from windlass.ports import Call, Toolbox
 from windlass.tools.files.failures import explain, shown
 from windlass.tools.files.log import OPEN, locked, put_away, recorded
 from windlass.tools.files.models import problems
@@ -29,7 +28,7 @@ from windlass.tools.files.preflight import Approved, basis_in, preflight
 from windlass.tools.files.safe_path import Root
 from windlass.tools.files.undo import Undo, begin, roll_back, roll_back_in
 from windlass.tools.files.undo_step import undo_steps
-from windlass.tools.functional import Arguments
+from windlass.tools.functional import Arguments, FunctionalTool
 
 __all__ = ["Changing", "Looking"]
 
@@ -47,32 +46,16 @@ class _Stopped(ToolError):
         super().__init__("stopped before it was finished", category=Category.TRANSIENT)
 
 
-class _FileTool(Tool):
-    def __init__(self, name: str, description: str, model: type[Arguments], result: type[Arguments]) -> None:
-        self.name = name
-        self.description = description
-        self.model = model
-        self.result = result
-
-    @cached_property
-    def schema(self) -> dict[str, Any]:
-        return self.model.model_json_schema()
-
-    @cached_property
-    def returns(self) -> dict[str, Any]:
-        return self.result.model_json_schema()
+class _FileTool(FunctionalTool):
+    def __init__(
+        self, name: str, description: str, model: type[Arguments], result: type[Arguments], effect: Effect
+    ) -> None:
+        super().__init__(name, description, model, self._act, effect=effect, result=result)
 
     def validate(self, arguments: Mapping[str, Any]) -> list[str]:
-        return problems(self.model, arguments)
+        return problems(self._model, arguments)
 
-    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
-        if wrong := self.validate(arguments):
-            raise ToolError(
-                f"{self.name}: " + "; ".join(wrong),
-                category=Category.CONFIGURATION,
-                advice=("correct the arguments of the step",),
-            )
-        given = self.model.model_validate(dict(arguments))
+    async def _act(self, given: Any, call: Call) -> Any:
         stop = call.stopping
 
         def check() -> None:
@@ -123,11 +106,8 @@ class Looking(_FileTool):
     def __init__(
         self, name: str, description: str, model: type[Arguments], look: Look, result: type[Arguments]
     ) -> None:
-        super().__init__(name, description, model, result)
+        super().__init__(name, description, model, result, Effect.NONE)
         self._look = look
-
-    def effect(self, arguments: Mapping[str, Any]) -> Effect:
-        return Effect.NONE
 
     def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
         with Root(call.workdir, call.home) as root:
@@ -148,7 +128,7 @@ class Changing(_FileTool):
         floor: int = 0,
     ) -> None:
         """`floor`: bytes of a file system that stay free in any case."""
-        super().__init__(name, description, model, result)
+        super().__init__(name, description, model, result, Effect.REPEATABLE)
         self._change = change
         self._floor = floor
 
@@ -159,13 +139,10 @@ class Changing(_FileTool):
         if self.validate(arguments):
             return {}
         with Root(workdir) as root:
-            return basis_in(root, self.model.model_validate(dict(arguments)))
+            return basis_in(root, self._given(arguments))
 
     def take_back(self, folder: Path, steps: Collection[str], workdir: Path) -> list[dict[str, str]]:
         return undo_steps(folder, steps, workdir)
-
-    def effect(self, arguments: Mapping[str, Any]) -> Effect:
-        return Effect.REPEATABLE
 
     def _run(self, given: Any, call: Call, check: Callable[[], None]) -> Any:
         identity = json.dumps([self.name, given.model_dump(mode="json")], sort_keys=True)
@@ -194,7 +171,8 @@ class Changing(_FileTool):
         try:
             roll_back_in(root, home, OPEN)
         except (ToolError, OSError) as second:
-            first, then = (_worded(e, self._doing(given)) for e in (error, second))
+            doing = self._doing(given)
+            first, then = (explain(e, doing) if isinstance(e, OSError) else e for e in (error, second))
             raise ToolError(
                 f"{first}; {then}",
                 category=Category.CONFIGURATION,
@@ -210,10 +188,6 @@ class Changing(_FileTool):
             error = undoing.exception()
         if error is not None and not isinstance(error, _Stopped):
             call.output("stderr", f"{self.name} was cancelled: {error}\n")
-
-
-def _worded(error: BaseException, doing: str) -> BaseException:
-    return explain(error, doing) if isinstance(error, OSError) else error
 
 
 def _in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:

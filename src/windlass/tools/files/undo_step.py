@@ -169,7 +169,7 @@ class _Forecast:
         return mark_at(self._root, path) == mark
 
     def take_back(self, one: _FoundChange) -> None:
-        for path in _paths(one.log):
+        for path in [path for _, line in one.log.lines if isinstance(line, Change) for path in _paths_of(line)]:
             for stale in (path, *_ancestors(path)):
                 self._known.pop(stale, None)
             if path in self._above:
@@ -178,10 +178,6 @@ class _Forecast:
             self._above.update(_ancestors(path))
         if not one.begun:
             self._known.update(_before(one))
-
-
-def _paths(log: Log) -> list[str]:
-    return [path for _, line in log.lines if isinstance(line, Change) for path in _paths_of(line)]
 
 
 def _paths_of(line: Change | Note) -> list[str]:

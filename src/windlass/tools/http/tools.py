@@ -11,8 +11,19 @@ from windlass.ports import Call, Tool
 from windlass.settings import NetworkSettings
 from windlass.tools.functional import Act, Arguments, FunctionalTool
 from windlass.tools.http.download import keep
-from windlass.tools.http.requests import Download, Fetch, SendRequest, ask_of, secrets_of
-from windlass.tools.http.results import Downloaded, Response, body_of, failed, head_of, read
+from windlass.tools.http.requests import (
+    Download,
+    Downloaded,
+    Fetch,
+    Response,
+    SendRequest,
+    ask_of,
+    body_of,
+    failed,
+    head_of,
+    read,
+    secrets_of,
+)
 from windlass.tools.net.exchange import exchange
 from windlass.tools.net.failures import in_time
 from windlass.tools.net.guard import AddressGuard, Resolver, system_resolver

@@ -19,9 +19,8 @@ import msgspec
 from windlass.errors import CUT_OFF, Category, Failure, ToolError, WindlassError, classify
 from windlass.redact import Redactor
 from windlass.tools.mcp.described import LenientStream, clean
-from windlass.tools.mcp.over_http import LastRefusal, refusal
 from windlass.tools.mcp.servers import McpServer
-from windlass.tools.mcp.wire import metering
+from windlass.tools.mcp.wire import LastRefusal, metering, refusal
 from windlass.version import __version__
 
 if TYPE_CHECKING:

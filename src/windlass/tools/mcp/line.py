@@ -16,9 +16,8 @@ from windlass.ports import Meter
 from windlass.redact import Redactor
 from windlass.tools.mcp.connection import Connection, Transport, load_library
 from windlass.tools.mcp.described import Described
-from windlass.tools.mcp.over_http import LastRefusal, refusal
 from windlass.tools.mcp.servers import McpServer
-from windlass.tools.mcp.wire import metering
+from windlass.tools.mcp.wire import LastRefusal, metering, refusal
 
 if TYPE_CHECKING:
     from mcp import Client

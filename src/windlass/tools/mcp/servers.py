@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from windlass import jsonc
 from windlass.errors import Category, ToolError
 from windlass.redact import Redactor
-from windlass.settings.tools import McpServerSettings
+from windlass.settings import McpServerSettings
 from windlass.tools.mcp.described import distinct
 
 __all__ = ["McpServer", "Unreadable", "find_servers", "read_json"]

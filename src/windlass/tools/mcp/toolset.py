@@ -26,10 +26,9 @@ from windlass.process.pipes import PIPE
 from windlass.tools.mcp.connection import MOST_TOOLS, Transport
 from windlass.tools.mcp.described import Described, describe, distinct
 from windlass.tools.mcp.line import McpLine
-from windlass.tools.mcp.over_http import HttpClients, OverHttp
 from windlass.tools.mcp.servers import McpServer, Unreadable, read_json
 from windlass.tools.mcp.tool import McpTool, UnlistedTool
-from windlass.tools.mcp.wire import Wire
+from windlass.tools.mcp.wire import HttpClients, OverHttp, Wire
 
 __all__ = ["McpTools", "ToolListCache"]
 

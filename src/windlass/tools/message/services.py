@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from windlass.errors import Category, ToolError
-from windlass.settings.tools import MessageSettings, ServiceSettings
+from windlass.settings import MessageSettings
+from windlass.settings.tools import ServiceSettings
 from windlass.tools.files.failures import nearest
 
 if TYPE_CHECKING:

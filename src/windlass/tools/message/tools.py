@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from windlass.clock import SystemClock
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Health, Terms, Tool
-from windlass.settings.tools import MessageSettings
+from windlass.settings import MessageSettings
 from windlass.tools.functional import FunctionalTool
 from windlass.tools.message import chat, smtp, webhook
 from windlass.tools.message.arguments import Email, EmailSent, Send, Sent, Webhook, WebhookSent
@@ -33,40 +34,34 @@ def message_tools(
     """Make one of each. `env` holds the secrets, which must not leave; `book` is the file that remembers sent messages,
     one for a home."""
     work = _Messages(settings, env, now or SystemClock().now, MessageLog(book))
-    terms = Terms(timeout=TIMEOUT, rate=settings.rate, sensitive=True)
+    made = partial(FunctionalTool, effect=Effect.ONCE, terms=Terms(TIMEOUT, rate=settings.rate, sensitive=True))
     return [
-        FunctionalTool(
+        made(
             "message.email",
             "Send a mail to people whom the settings allow",
             Email,
             work.email,
-            effect=Effect.ONCE,
             result=EmailSent,
-            terms=terms,
             health=lambda: _mail_health(work.services, work.recipients),
             check=work.email_problems,
             circuit=lambda given: work.circuit(given.service, "smtp"),
         ),
-        FunctionalTool(
+        made(
             "message.send",
             "Send a message to a chat or push service of the settings",
             Send,
             work.send,
-            effect=Effect.ONCE,
             result=Sent,
-            terms=terms,
             health=lambda: _chat_health(work.services),
             check=work.send_problems,
             circuit=lambda given: work.circuit(given.service, "url"),
         ),
-        FunctionalTool(
+        made(
             "message.webhook",
             "Post JSON to a webhook of the settings",
             Webhook,
             work.webhook,
-            effect=Effect.ONCE,
             result=WebhookSent,
-            terms=terms,
             health=lambda: _webhook_health(work.services),
             check=work.webhook_problems,
             circuit=lambda given: work.circuit(given.service, "url"),
