@@ -292,6 +292,8 @@ async def test_e1_spending_is_listed_under_every_heading(ledger: AnyLedger) -> N
         Spending("y", 0.0, 0, 0, 0, 1, *held),
     ]
     everything = Spending("2026-11-16", 0.25, 1, 300, 30, 3, *held)
+    headings = ("day", "model", "runtime")
+    assert await ledger.spent_by(headings) == {by: await ledger.spent(by) for by in headings}
     assert await ledger.spent("day") == [everything]
     assert await ledger.spent("month") == [everything._replace(heading="2026-11")]
 

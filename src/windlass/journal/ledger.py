@@ -155,17 +155,23 @@ class SqliteLedger:
         await self._db.writing(write)
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:
-        heading = checked_heading(by)
-        if by in ("day", "month"):
-            heading = f"CAST(began / {_QUARTER} AS INTEGER)"
+        return (await self.spent_by((by,), since))[by]
+
+    async def spent_by(self, headings: Sequence[str], since: float = 0.0) -> dict[str, list[Spending]]:
+        quarter = f"CAST(began / {_QUARTER} AS INTEGER)"
+        columns = ", ".join(quarter if by in ("day", "month") else checked_heading(by) for by in headings)
         sql = (
-            f"SELECT {heading}, total(coalesce(usd, used_usd)), count(*) FILTER (WHERE settled AND usd IS NULL), "
+            f"SELECT {columns}, total(coalesce(usd, used_usd)), count(*) FILTER (WHERE settled AND usd IS NULL), "
             "sum(tokens_in), sum(tokens_out), count(*), total(counts_usd - used_usd) FILTER (WHERE NOT settled), "
             "coalesce(sum(counts_tokens - used_tokens) FILTER (WHERE NOT settled), 0) "
-            f"FROM charges WHERE began >= ? GROUP BY {heading}"
+            f"FROM charges WHERE began >= ? GROUP BY {columns}"
         )
         rows = await self._db.reading(lambda db: db.execute(sql, (since,)).fetchall())
-        return in_order(by, self._by_calendar(by, rows) if by in ("day", "month") else [Spending(*r) for r in rows])
+        figures = len(headings)
+        return {
+            by: in_order(by, self._totals(by, [(row[place], row[figures:]) for row in rows]))
+            for place, by in enumerate(headings)
+        }
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
         """Sum up what counts against each scope now."""
@@ -174,10 +180,11 @@ class SqliteLedger:
     async def close(self) -> None:
         await self._db.aclose()
 
-    def _by_calendar(self, by: str, rows: list[Any]) -> list[Spending]:
+    def _totals(self, by: str, rows: list[tuple[Any, Any]]) -> list[Spending]:
         found: dict[str, Spending] = {}
-        for quarter, *figures in rows:
-            name = (day_of if by == "day" else month_of)(quarter * _QUARTER, self._tz)
+        for name, figures in rows:
+            if by in ("day", "month"):
+                name = (day_of if by == "day" else month_of)(name * _QUARTER, self._tz)
             sofar = found.get(name, Spending(name, 0.0, 0, 0, 0, 0))
             found[name] = Spending(name, *(a + b for a, b in zip(sofar[1:], figures, strict=True)))
         return list(found.values())

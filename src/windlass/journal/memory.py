@@ -204,6 +204,9 @@ class MemoryLedger:
                 found[name] = _added(sofar, row)
         return in_order(by, list(found.values()))
 
+    async def spent_by(self, headings: Sequence[str], since: float = 0.0) -> dict[str, list[Spending]]:
+        return {by: await self.spent(by, since) for by in headings}
+
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
         """Sum up what counts against each scope now."""
         return [self._standing(scope, None) for scope in scopes]

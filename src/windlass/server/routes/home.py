@@ -69,11 +69,8 @@ def home_routes(service: Service) -> APIRouter:
     @router.get("/stats", responses=problems())
     async def stats() -> Response:
         """Executions counted by status, and spending by day, model and runtime."""
-        headings = ("day", "model", "runtime")
-        found = await asyncio.gather(*(engine.ledger.spent(by) for by in headings))
-        spent = {
-            by: [{by: row.heading, **row_json(row)} for row in rows] for by, rows in zip(headings, found, strict=True)
-        }
+        found = await engine.ledger.spent_by(("day", "model", "runtime"))
+        spent = {by: [{by: row.heading, **row_json(row)} for row in rows] for by, rows in found.items()}
         return answer({"executions": await engine.counts(), "spent": spent})
 
     return router
