@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from windlass.cli.command import Argument, Group
-from windlass.cli.session import AsJson, CommandEnd, Home, Yes, out, print_json, say, with_engine
-from windlass.cli.text import duration, plural
-from windlass.engine.engine import Engine
+from windlass.cli.session import AsJson, CommandEnd, Home, Yes, out, print_json, remember_home, say, with_engine
 from windlass.errors import PlanInvalid
+
+if TYPE_CHECKING:
+    from windlass.engine.engine import Engine
+    from windlass.plan.load import Loaded
 
 __all__ = ["register"]
 
@@ -29,10 +32,18 @@ def register(app: Group) -> None:
 def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
     """All problems at once, each with file, line, reason and the nearest known word."""
 
+    def valid(steps: int, warnings: list[str]) -> int:
+        if as_json:
+            print_json({"ok": True, "problems": [], "warnings": warnings})
+        for warning in warnings:
+            say(f"warning: {warning}")
+        say(f"{plan} is valid ({steps} step{'s' if steps != 1 else ''})")
+        return 0
+
     async def work(engine: Engine) -> int:
         try:
-            sourced = engine.read(plan)
-            await engine.check_programs(sourced.plan)
+            loaded = engine.read(plan)
+            await engine.check_programs(loaded.plan)
         except PlanInvalid as invalid:
             if as_json:
                 problems = [msgspec.to_builtins(problem) for problem in invalid.problems]
@@ -42,14 +53,52 @@ def check(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home 
                     say(str(problem))
             say(f"{len(invalid.problems)} problem{'s' if len(invalid.problems) != 1 else ''}")
             return 2
-        if as_json:
-            print_json({"ok": True, "problems": [], "warnings": list(sourced.warnings)})
-        for warning in sourced.warnings:
-            say(f"warning: {warning}")
-        say(f"{plan} is valid ({plural(len(sourced.plan.steps), 'step')})")
-        return 0
+        return valid(len(loaded.plan.steps), list(loaded.warnings))
 
+    if home:
+        remember_home(home)
+    if (commands := _valid_commands(plan, home)) is not None:
+        raise CommandEnd(valid(len(commands.plan.steps), [str(warning) for warning in commands.warnings]))
     raise CommandEnd(with_engine(work, home, yes=yes))
+
+
+def _valid_commands(path: Path, home: str | None) -> Loaded | None:
+    """Check a plan of commands alone, without an engine: opening one takes longer than the check.
+
+    None for a plan that has a problem or uses another tool: the engine, which knows them all, says what is wrong.
+    """
+    from windlass.homes import find_home
+    from windlass.plan.load import load_plan
+    from windlass.settings import load_settings
+
+    if load_settings(find_home(home)).tools:  # they may take the tool away
+        return None
+    try:
+        loaded = load_plan(path, tools=_CommandCatalog())
+    except PlanInvalid:
+        return None
+    return None if loaded.plan.tools else loaded
+
+
+class _CommandCatalog:
+    """The tool `shell`, as a plan's checks ask for it."""
+
+    def names(self) -> list[str]:
+        return ["shell"]
+
+    def knows(self, name: str) -> bool:
+        return name == "shell"
+
+    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        from windlass.tools.shell_arguments import ShellArguments
+        from windlass.values import complaints
+
+        return complaints(ShellArguments, arguments)
+
+    def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
+        from windlass.tools.shell_arguments import ShellArguments
+
+        return [key for key in given if key not in ShellArguments.model_fields]
 
 
 @plan_app.add
@@ -93,6 +142,7 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
     """Estimate how long a plan will take, from earlier runs of its steps in this home."""
 
     async def work(engine: Engine) -> int:
+        from windlass.cli.text import duration
         from windlass.engine.history import estimate as from_history
 
         sourced = engine.read(plan)

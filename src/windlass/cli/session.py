@@ -56,12 +56,14 @@ Home = Annotated[str | None, Option("--home", metavar="DIR", help="State directo
 
 def _said_by_a_person(yes: bool) -> bool:
     """Ignore `--yes` from a step that started this process: only a person can answer."""
+    if not yes:
+        return False
     from windlass.process import attempt_above
 
-    if yes and (source := attempt_above()) is not None:
+    if (source := attempt_above()) is not None:
         say(f"--yes has no effect here: this command runs inside {source}")
         return False
-    return yes
+    return True
 
 
 Yes = Annotated[

@@ -6,19 +6,27 @@ and may hold anything. It is put between `<data from="…">` and `</data>`. The 
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
-
-from jinja2 import Environment, TemplateSyntaxError, nodes
+from functools import cache
+from typing import TYPE_CHECKING
 
 from windlass.plan.template import TemplateProblem, references
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["mark_data", "unmarked"]
 
 _OF_THE_USER = frozenset({"inputs", "execution", "index"})
-_LEXER = Environment(keep_trailing_newline=True, autoescape=False)
-"""It only takes texts apart."""
+
+
+@cache
+def _lexer() -> Environment:
+    """Jinja2, to take texts apart; imported for plans that print something into a prompt."""
+    from jinja2 import Environment
+
+    return Environment(keep_trailing_newline=True, autoescape=False)
 
 
 def mark_data(prompt: str, *, items_of_user: bool) -> str:
@@ -28,6 +36,8 @@ def mark_data(prompt: str, *, items_of_user: bool) -> str:
     """
     if "{{" not in prompt:
         return prompt
+    from jinja2 import TemplateSyntaxError
+
     known = _OF_THE_USER | {"item"} if items_of_user else _OF_THE_USER
     try:
         return "".join(_marked(prompt, known - _assigned(prompt)))
@@ -39,13 +49,15 @@ def _assigned(prompt: str) -> set[str]:
     """Names that loops and the like give to something else."""
     if "{%" not in prompt:
         return set()
-    return {name.name for name in _LEXER.parse(prompt).find_all(nodes.Name) if name.ctx in ("store", "param")}
+    from jinja2 import nodes
+
+    return {name.name for name in _lexer().parse(prompt).find_all(nodes.Name) if name.ctx in ("store", "param")}
 
 
 def _marked(prompt: str, known: frozenset[str]) -> Iterator[str]:
     """The template piece by piece, as its own grammar takes it apart: braces in quotes or in `raw` print nothing."""
     opening, printed = "", ""
-    for _line, kind, text in _LEXER.lex(prompt):
+    for _line, kind, text in _lexer().lex(prompt):
         if kind == "variable_begin":
             opening, printed = text, ""
         elif kind == "variable_end":
@@ -63,6 +75,8 @@ def _as_data(printed: str, known: frozenset[str]) -> str:
     roots = {reference.root for reference in references(expr, expression=True)}
     if roots <= known:
         return printed
+    import html
+
     source = html.escape(" ".join(expr.split())).replace("\\", "\\\\")
     return f" ({expr}) | as_data('{source}') "
 

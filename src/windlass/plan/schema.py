@@ -8,11 +8,7 @@
 
 from __future__ import annotations
 
-import ast
-import difflib
-import inspect
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -88,6 +84,8 @@ class Complaint(NamedTuple):
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant."""
+    import difflib  # for those who made a mistake
+
     found = difflib.get_close_matches(word, list(known), n=1) if len(word) <= _LONGEST_WORD else []
     return found[0] if found else None
 
@@ -294,6 +292,10 @@ def _tidy(schema: dict[str, Any], model: type[CheckedValue] | None) -> dict[str,
 
 def _words_beneath(model: type[CheckedValue]) -> dict[str, str]:
     """Each field's own docstring, which Python itself throws away; those of what it inherits, too."""
+    import ast
+    import inspect
+    import textwrap
+
     words: dict[str, str] = {}
     for base in model.__bases__:
         if issubclass(base, CheckedValue) and base is not CheckedValue:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Literal, TypeAlias
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from jinja2 import Environment, TemplateSyntaxError, nodes
+if TYPE_CHECKING:
+    from jinja2 import Environment, nodes
 
 __all__ = ["ShellCommand", "Value", "Word", "parse_line", "parse_list"]
 
 Form = Literal["bare", "quoted", "number"]
 """Of a printed value: as it is, as one word of the shell (`| quote`), or only digits and the like."""
 
-_ENV = Environment(keep_trailing_newline=True, autoescape=False)
 _NUMBERS = frozenset({"int", "float", "length", "count"})
 _PLAIN_VALUES = re.compile(r"\{\{(?![-+])([^'\"{}]*)(?<![-+])\}\}(?!\})")
 """Values without texts or white space control in them: those of nearly all lines."""
@@ -93,8 +93,10 @@ def _symbols(line: str) -> Iterator[Symbol]:
             else:
                 yield from piece
         return
+    from jinja2 import TemplateSyntaxError
+
     try:
-        tokens = list(_ENV.lex(line))
+        tokens = list(_env().lex(line))
     except (TemplateSyntaxError, RecursionError):
         yield from line  # the check of templates says what is wrong with it
         return
@@ -118,10 +120,20 @@ def _symbols(line: str) -> Iterator[Symbol]:
                 printed += text
 
 
+@cache
+def _env() -> Environment:
+    """Jinja2, imported for plans that print something into a line."""
+    from jinja2 import Environment
+
+    return Environment(keep_trailing_newline=True, autoescape=False)
+
+
 @lru_cache(maxsize=1024)
 def _form(expression: str) -> Form:
+    from jinja2 import TemplateSyntaxError, nodes
+
     try:
-        tree = _ENV.parse("{{ " + expression.strip() + " }}")
+        tree = _env().parse("{{ " + expression.strip() + " }}")
     except (TemplateSyntaxError, RecursionError):
         return "bare"
     output = next(tree.find_all(nodes.Output), None)
@@ -129,6 +141,8 @@ def _form(expression: str) -> Form:
 
 
 def _form_of(node: nodes.Node) -> Form:
+    from jinja2 import nodes
+
     match node:
         case nodes.Filter(name="quote"):
             return "quoted"

@@ -4,6 +4,7 @@
   space or a newline is text.
 - `when` and `foreach` are expressions, with or without the braces.
 - `compile_value` turns any argument structure into a `Compiled`, whose `render(scope)` is pure.
+- Jinja2 itself is in `jinja`, imported for the first template that is more than a path.
 - `references` lists what a template looks at, so that a plan is checked before anything runs.
 """
 
@@ -12,13 +13,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, nodes, pass_context
-from jinja2.exceptions import SecurityError, UndefinedError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = [
     "Compiled",
@@ -32,9 +32,6 @@ __all__ = [
     "syntax_problem",
 ]
 
-MAX_TEXT = 8 * 1024 * 1024
-"""Longest text (or list) that arithmetic inside a template may make."""
-
 # Most templates are a plain path. Jinja2 takes about 0.4 ms to compile one; a walk takes 1 µs.
 _PATH = re.compile(r"\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\Z")
 _SOLE_PATH = re.compile(r"\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\Z")
@@ -42,8 +39,6 @@ _RESERVED = frozenset({"true", "false", "none", "True", "False", "None", "not"})
 _SOLE = re.compile(r"\A(?:\s*\{\{-|\{\{\+?)(?P<expr>(?:(?!\}\}|\{\{).)*?)(?:-\}\}\s*|\+?\}\})\Z", re.DOTALL)
 # `{{ path }}` or `{{ path | filter }}` inside text. An opening brace before it would belong to it.
 _PRINTED_PATH = re.compile(r"(?<!\{)\{\{\s*([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*((?:\|\s*[a-z_]+\s*)*)\}\}")
-# Exceptions by which Jinja2, or Python beneath it, rejects a template.
-_UNREADABLE = (TemplateSyntaxError, SyntaxError, RecursionError, ValueError, OverflowError, MemoryError)
 
 
 class TemplateProblem(Exception):
@@ -63,26 +58,6 @@ class StepOutputs:
         raise NotImplementedError
 
 
-class _Environment(ImmutableSandboxedEnvironment):
-    # `"x" * 10**10` in a template would take the engine's memory before any limit could act.
-    intercepted_binops = frozenset({"*", "**"})
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        # `output.items` means the key "items" of the data, not a method of dict.
-        if isinstance(obj, dict) and attribute in obj:
-            return obj[attribute]
-        return super().getattr(obj, attribute)
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**":
-            raise SecurityError("powers are not available in templates")
-        for sized, count in ((left, right), (right, left)):
-            too_long = isinstance(sized, str | list | tuple) and isinstance(count, int)
-            if too_long and len(sized) * count > MAX_TEXT:
-                raise SecurityError("a template may not repeat text to more than 8 MiB")
-        return super().call_binop(context, operator, left, right)
-
-
 _UNSEEN = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*+"
 """White space and invisible characters, which a model ignores."""
 _DATA_MARK = re.compile(rf"<(?={_UNSEEN}/?{_UNSEEN}data(?![\w-]))", re.IGNORECASE)
@@ -100,7 +75,7 @@ def _quote(value: Any) -> str:
 
 def as_text(value: Any) -> Any:
     """Format a value for use inside text: data as JSON, never in Python's notation."""
-    if isinstance(value, str | Undefined):
+    if isinstance(value, str):
         return value
     if value is None:
         return "null"
@@ -109,36 +84,13 @@ def as_text(value: Any) -> Any:
     return str(value)
 
 
-@pass_context
-def _finalize(_context: Any, value: Any) -> Any:
-    return as_text(value)
+@cache
+def _env() -> Environment:
+    from windlass.plan.jinja import environment
+
+    return environment(as_text, {"quote": _quote, "as_data": as_data})
 
 
-def _environment() -> _Environment:
-    # Unoptimized, and with a finalizer that asks for a context, nothing is computed while a template is only
-    # checked: `{{ "%999999999d" % 1 }}` would use up the memory of the checking process.
-    env = _Environment(
-        undefined=StrictUndefined,
-        autoescape=False,
-        keep_trailing_newline=True,
-        finalize=_finalize,
-        optimized=False,
-    )
-    env.filters["quote"] = _quote
-    env.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
-    env.filters["from_json"] = json.loads
-    env.filters["as_data"] = as_data
-    env.filters["basename"] = lambda value: str(value).rsplit("/", 1)[-1]
-    for impure in ("random", "urlize", "xmlattr", "safe", "escape", "e", "forceescape"):
-        # The same plan must always render the same; and filters for HTML have no place in arguments.
-        env.filters.pop(impure, None)
-    env.filters["tojson"] = env.filters["json"]
-    env.globals.clear()
-    env.globals["range"] = lambda *args: list(range(*args)[:100_000])
-    return env
-
-
-_env = _environment()
 Render = Callable[[Mapping[str, Any]], Any]
 
 
@@ -183,9 +135,11 @@ def _compile_text(text: str) -> Compiled:
         return Compiled(lambda _scope: text, True)
     if sole := _SOLE.match(text):
         return Compiled(compile_expression(sole["expr"]), False)
+    from windlass.plan.jinja import UNREADABLE
+
     try:
-        template = _env.from_string(text)
-    except _UNREADABLE as error:
+        template = _env().from_string(text)
+    except UNREADABLE as error:
         raise _unreadable(error, text) from error
     return Compiled(lambda scope: _guarded(lambda: template.render(scope), text), False)
 
@@ -196,9 +150,11 @@ def compile_expression(text: str) -> Render:
     bare = _bare(text)
     if (path := _plain_path(_PATH, bare)) is not None:
         return _path_walk(path)
+    from windlass.plan.jinja import UNREADABLE, Undefined
+
     try:
-        expression = _env.compile_expression(bare, undefined_to_none=False)
-    except _UNREADABLE as error:
+        expression = _env().compile_expression(bare, undefined_to_none=False)
+    except UNREADABLE as error:
         raise _unreadable(error, text) from error
 
     def render(scope: Mapping[str, Any]) -> Any:
@@ -259,6 +215,8 @@ def _walk_from(value: Any, parts: list[str], start: int) -> Any:
 
 
 def _guarded(render: Callable[[], Any], text: str) -> Any:
+    from windlass.plan.jinja import UndefinedError
+
     try:
         return render()
     except UndefinedError as error:
@@ -285,13 +243,13 @@ def references(text: str, *, expression: bool = False) -> set[Reference]:
     """Everything under `steps`, `inputs` and other roots that the template looks at."""
     if (paths := _printed_paths(text, expression)) is not None:
         return {_reference(path) for path in paths}
+    from windlass.plan.jinja import UNREADABLE, names_in
+
     try:
-        tree = _env.parse(_printed(text) if expression else text)
-        found = set(_walk(tree))
-    except _UNREADABLE as error:
+        found = names_in(_env().parse(_printed(text) if expression else text))
+    except UNREADABLE as error:
         raise _unreadable(error, text) from error
-    assigned = {n.name for n in tree.find_all(nodes.Name) if n.ctx in ("store", "param")}
-    return {reference for reference in found if reference.root not in assigned}
+    return {_reference(path) for path in found}
 
 
 def _printed(expression: str) -> str:
@@ -311,39 +269,12 @@ def _printed_paths(text: str, expression: bool) -> list[list[str]] | None:
     if "{{" in rest or "{%" in rest or "{#" in rest:
         return None
     found = _PRINTED_PATH.findall(text)
-    if not all(name in _env.filters for _, filters in found for name in filters.replace("|", " ").split()):
+    if not all(name in _env().filters for _, filters in found for name in filters.replace("|", " ").split()):
         return None
     paths = [path.split(".") for path, _ in found]
     return None if any(path[0] in _RESERVED for path in paths) else paths
 
 
-def _reference(path: list[str]) -> Reference:
+def _reference(path: Sequence[str]) -> Reference:
     root, *rest = path
     return Reference(root, rest[0] if rest else None, rest[1] if len(rest) > 1 else None)
-
-
-def _walk(node: nodes.Node) -> Iterator[Reference]:
-    chain = _chain(node)
-    if chain is not None:
-        yield _reference(chain)
-        return
-    if isinstance(node, nodes.Name) and node.ctx == "load":
-        yield Reference(node.name, None, None)
-    for child in node.iter_child_nodes():
-        yield from _walk(child)
-
-
-def _chain(node: nodes.Node) -> list[str] | None:
-    """`steps.a.output` and `steps["a"].output` as ["steps", "a", "output"]."""
-    path: list[str] = []
-    while True:
-        if isinstance(node, nodes.Getattr):
-            path.append(node.attr)
-            node = node.node
-        elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
-            path.append(node.arg.value)
-            node = node.node
-        elif isinstance(node, nodes.Name) and node.ctx == "load" and path:
-            return [node.name, *reversed(path)]
-        else:
-            return None

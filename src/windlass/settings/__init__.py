@@ -8,17 +8,15 @@ or its default: see `settings.project`.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from windlass.errors import UsageError
 from windlass.homes import user_folder
-from windlass.plan.model import Duration
+from windlass.plan.quantities import Duration
 from windlass.runtimes import RuntimeName
 from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
@@ -138,13 +136,19 @@ def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems
 
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         problems.append(f"{path}: {error}")
         return {}
-    return found
+    import tomllib  # most homes have no file
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{path}: {error}")
+        return {}
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
@@ -169,6 +173,8 @@ def _table(value: str) -> Any:
 def _plain(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
+        import difflib
+
         near = difflib.get_close_matches(key, Settings.model_fields, 1)
         hint = f"did you mean `{near[0]}`?" if near else "known: " + ", ".join(Settings.model_fields)
         return f"`{key}` is not a setting; {hint}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from windlass.plan.model import Duration
-from windlass.plan.quantities import Size
-from windlass.ports.terms import Rate
+from windlass.plan.quantities import Duration, Size
+from windlass.rate import Rate
 from windlass.values import Before, CheckedValue, field
 
 __all__ = [

@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import json
 import os
 import signal
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
-from windlass.plan.quantities import MB, CommandLimits
+from windlass.plan.quantities import MB
 from windlass.ports import Call, Tool
 from windlass.process import (
     Exit,
-    Isolation,
     MemoryPool,
     ProcessLimits,
     SpawnError,
@@ -38,53 +36,14 @@ from windlass.process import (
     refusal,
 )
 from windlass.tools.built_in import ToolSetup
-from windlass.values import Before, CheckedValue, complaints, field
+from windlass.tools.shell_arguments import ShellArguments
+from windlass.values import CheckedValue, complaints
 
 __all__ = ["MOST_LOGGED", "Shell", "build_tools"]
 
 EX_TEMPFAIL = 75
 _NEAR = 0.9
 """The share of a limit from which on the user is warned."""
-
-
-def _spelled(value: Any) -> Any:
-    """`{{ inputs.count }}` standing alone is a number: as a word it is what it would be inside a text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-Word = Annotated[str, Before(_spelled)]
-
-
-class ShellArguments(CheckedValue):
-    line: str | None = field(default=None, min_length=1)
-    """A line for the shell."""
-    argv: list[Word] | None = field(default=None, min_length=1)
-    """A program and its arguments, with no shell in between."""
-    shell: str = "sh"
-    """The shell that reads the line: sh, bash, zsh …"""
-    cwd: str = "."
-    """The folder that it runs in, relative to the working directory."""
-    env: dict[str, Word] = {}
-    """Added to the allow-listed environment."""
-    stdin: str | None = None
-    max_output: int = field(default=1024 * 1024, ge=0, le=64 * 1024 * 1024)
-    """Bytes kept of each of stdout and stderr: of more, the beginning and the end. The whole is then in a log file."""
-    ok: list[int] = [0]
-    """Exit codes that mean success."""
-    limits: CommandLimits | None = None
-    """Limits. The command is killed when it passes one of them."""
-    isolate: Isolation = "none"
-    """files: it can write in the working directory and its own TMPDIR alone; network: there is none; all: both."""
-
-    def _after(self) -> ShellArguments:
-        if (self.line is None) == (self.argv is None):
-            raise ValueError("give exactly one of `line` and `argv`")
-        texts = [self.line or "", self.cwd, *(self.argv or ()), *self.env, *self.env.values()]
-        if any("\0" in text for text in texts):
-            raise ValueError("a command cannot hold a NUL character")
-        if any(not name or "=" in name for name in self.env):
-            raise ValueError("the name of an environment variable is not empty and has no `=`")
-        return self
 
 
 class ShellResult(CheckedValue):

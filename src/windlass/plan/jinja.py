@@ -1,0 +1,105 @@
+"""Jinja2 as templates use it: sandboxed, strict, and without anything that renders differently from time to time.
+
+Importing it takes longer than most commands take, and most plans print plain paths alone, which `template` walks
+itself: it imports this module for the first template that is more than that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, TemplateSyntaxError, Undefined, nodes, pass_context
+from jinja2.exceptions import SecurityError, UndefinedError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+__all__ = ["UNREADABLE", "Undefined", "UndefinedError", "environment", "names_in"]
+
+MAX_TEXT = 8 * 1024 * 1024
+"""Longest text (or list) that arithmetic inside a template may make."""
+
+UNREADABLE = (TemplateSyntaxError, SyntaxError, RecursionError, ValueError, OverflowError, MemoryError)
+"""Exceptions by which Jinja2, or Python beneath it, rejects a template."""
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    # `"x" * 10**10` in a template would take the engine's memory before any limit could act.
+    intercepted_binops = frozenset({"*", "**"})
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        # `output.items` means the key "items" of the data, not a method of dict.
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            raise SecurityError("powers are not available in templates")
+        for sized, count in ((left, right), (right, left)):
+            too_long = isinstance(sized, str | list | tuple) and isinstance(count, int)
+            if too_long and len(sized) * count > MAX_TEXT:
+                raise SecurityError("a template may not repeat text to more than 8 MiB")
+        return super().call_binop(context, operator, left, right)
+
+
+def environment(as_text: Callable[[Any], Any], filters: dict[str, Callable[..., Any]]) -> Environment:
+    """The environment of all templates: `as_text` formats what they print, `filters` are those of plans."""
+
+    @pass_context
+    def finalize(_context: Any, value: Any) -> Any:
+        return value if isinstance(value, Undefined) else as_text(value)
+
+    # Unoptimized, and with a finalizer that asks for a context, nothing is computed while a template is only
+    # checked: `{{ "%999999999d" % 1 }}` would use up the memory of the checking process.
+    env = _Environment(
+        undefined=StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+        finalize=finalize,
+        optimized=False,
+    )
+    env.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+    env.filters["from_json"] = json.loads
+    env.filters["basename"] = lambda value: str(value).rsplit("/", 1)[-1]
+    for impure in ("random", "urlize", "xmlattr", "safe", "escape", "e", "forceescape"):
+        # The same plan must always render the same; and filters for HTML have no place in arguments.
+        env.filters.pop(impure, None)
+    env.filters["tojson"] = env.filters["json"]
+    env.filters |= filters
+    env.globals.clear()
+    env.globals["range"] = lambda *args: list(range(*args)[:100_000])
+    return env
+
+
+def names_in(tree: nodes.Template) -> set[tuple[str, ...]]:
+    """The paths that a template looks at, but for the names that it gives to something itself."""
+    assigned = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
+    return {path for path in _walk(tree) if path[0] not in assigned}
+
+
+def _walk(node: nodes.Node) -> Iterator[tuple[str, ...]]:
+    chain = _chain(node)
+    if chain is not None:
+        yield chain
+        return
+    if isinstance(node, nodes.Name) and node.ctx == "load":
+        yield (node.name,)
+    for child in node.iter_child_nodes():
+        yield from _walk(child)
+
+
+def _chain(node: nodes.Node) -> tuple[str, ...] | None:
+    """`steps.a.output` and `steps["a"].output` as ("steps", "a", "output")."""
+    path: list[str] = []
+    while True:
+        if isinstance(node, nodes.Getattr):
+            path.append(node.attr)
+            node = node.node
+        elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+            path.append(node.arg.value)
+            node = node.node
+        elif isinstance(node, nodes.Name) and node.ctx == "load" and path:
+            return (node.name, *reversed(path))
+        else:
+            return None
