@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from windlass.engine.gates import Gates
 from windlass.journal.gatebook import SqliteGateStore
 from windlass.plan.model import Effect
-from windlass.ports import Call, Rate, Terms
+from windlass.ports import Call, Rate, Terms, Tool
 from windlass.process import Supervisor
 from windlass.tools.built_in import Registry
 
@@ -27,10 +27,10 @@ class GateCost(NamedTuple):
     """What is added to one use."""
 
 
-class _Nothing:
+class _Nothing(Tool):
     """A tool that does nothing, on the terms under test."""
 
-    name, description, schema = "nothing", "", {"type": "object"}
+    name, description = "nothing", ""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms

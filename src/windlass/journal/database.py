@@ -93,10 +93,11 @@ class Database:
         if not self._reading.acquire(blocking=wait):
             raise Busy
         try:
-            with translate(self._path):
-                db = self.open()
-                self._file.check()
-                return fetch(db)
+            db = self._connection or self.open()
+            self._file.check()
+            return fetch(db)
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise meaning(error, self._path) from error
         finally:
             self._reading.release()
 

@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS rate (name TEXT PRIMARY KEY, due REAL NOT NULL) WITHO
 CREATE TABLE IF NOT EXISTS breaker (name TEXT PRIMARY KEY, state BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS known (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
+_COUNT = "UPDATE rate SET due = ? WHERE name = ? AND due = ?"
 T = TypeVar("T")
 _CLOSED = Breaker()
 _encode = msgspec.json.Encoder().encode
@@ -56,19 +57,33 @@ class SqliteGateStore:
         self._seen: dict[str, Breaker] = {}
         self._seen_at = float("-inf")
         self._learned = 0
+        self._due: dict[str, float] = {}
+        """The rates as this process has written them last."""
 
     def take(self, name: str, rate: Rate, now: float) -> float:
-        def count(db: sqlite3.Connection) -> float:
+        try:
+            return self._use(lambda: self._take(name, rate, now))
+        except JournalError as error:
+            raise JournalError(f"cannot count the uses of {name}: {error.message}", advice=error.advice) from error
+
+    def _take(self, name: str, rate: Rate, now: float) -> float:
+        """Count a use: with one statement if no other process has counted one since, else in a transaction."""
+        last = self._due.get(name)
+        if last is not None:
+            due, wait = rate.next(last, now)
+            if not wait and self._db.read(lambda db: db.execute(_COUNT, (due, name, last)).rowcount):
+                self._due[name] = due
+                return 0.0
+
+        def count(db: sqlite3.Connection) -> tuple[float, float]:
             row = db.execute("SELECT due FROM rate WHERE name = ?", (name,)).fetchone()
             due, wait = rate.next(row[0] if row else now, now)
             if not wait:
                 db.execute("INSERT OR REPLACE INTO rate VALUES (?, ?)", (name, due))
-            return wait
+            return due, wait
 
-        try:
-            return self._use(lambda: self._db.transact(count))
-        except JournalError as error:
-            raise JournalError(f"cannot count the uses of {name}: {error.message}", advice=error.advice) from error
+        self._due[name], wait = self._db.transact(count)
+        return wait
 
     def breaker(self, name: str) -> Breaker:
         if time.monotonic() - self._seen_at > FRESH:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Coroutine, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,17 @@ class Gates:
     def close(self) -> None:
         self.book.close()
 
-    async def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Any:
+    def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Coroutine[Any, Any, Any]:
         """The result of the tool, or of its substitute."""
         if not isinstance(call.output, OutputCap):
             call.output = OutputCap(call.output)
         if self.terms.of(tool) is PLAIN and call.approved is None and getattr(call.contact, "limit", None) is None:
             name = tool.circuit(arguments)
             if name is None or not self.book.breaker(name).until:
-                return await self._use_directly(tool, arguments, call, name)
+                return self._use_directly(tool, arguments, call, name)
+        return self._use_on_terms(tool, arguments, call, tools)
+
+    async def _use_on_terms(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Any:
         tried: list[str] = []
         while True:
             try:
@@ -111,10 +114,13 @@ class Gates:
         if key is not None and (known := self.book.known(key, self.clock.now())) is not None:
             return known[0]
         began = self.clock.now()
-        if terms.fallback is None:
-            await circuit.probed()
-        circuit.look()  # a use that would be refused waits for no turn and takes none from others
-        async with self._turn(tool, terms):
+        if not circuit.closed:
+            if terms.fallback is None:
+                await circuit.probed()
+            circuit.look()  # a use that would be refused waits for no turn and takes none from others
+        if terms.rate is not None:
+            await self._wait_for_turn(tool.name, terms.rate)
+        async with nullcontext() if terms.concurrent is None else self._places.one_of(tool.name, terms.concurrent):
             self._check_approval(tool, arguments, call, tools)
             circuit.enter()
             call.meter.queued += self.clock.now() - began
@@ -124,16 +130,6 @@ class Gates:
         if key is not None and terms.cache is not None:
             self.book.learn(key, value, self.clock.now() + terms.cache)
         return value
-
-    @asynccontextmanager
-    async def _turn(self, tool: Tool, terms: Terms) -> AsyncIterator[None]:
-        if terms.rate is not None:
-            await self._wait_for_turn(tool.name, terms.rate)
-        if terms.concurrent is None:
-            yield
-            return
-        async with self._places.one_of(tool.name, terms.concurrent):
-            yield
 
     async def _wait_for_turn(self, name: str, rate: Rate) -> None:
         while (wait := self.book.take(name, rate, self.clock.now())) > 0:

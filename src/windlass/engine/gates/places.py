@@ -9,13 +9,13 @@ import asyncio
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = ["Slots", "take_place", "wait_for_place"]
 
 LOOK_AGAIN = 0.05
+_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
 
 
 class Slots:
@@ -24,20 +24,35 @@ class Slots:
         self._folder = folder
         self._queues: dict[tuple[str, int], asyncio.Semaphore] = {}
 
-    @asynccontextmanager
-    async def one_of(self, name: str, count: int) -> AsyncIterator[None]:
+    def one_of(self, name: str, count: int) -> _Slot:
         """Within this, one of `count` places of that name is ours."""
+        queue = self._queues.get((name, count))
+        if queue is None:
+            queue = self._queues[name, count] = asyncio.Semaphore(count)
+        return _Slot(self._folder, name, count, queue)
+
+
+class _Slot:
+    __slots__ = ("_count", "_descriptor", "_folder", "_name", "_queue")
+
+    def __init__(self, folder: Path | None, name: str, count: int, queue: asyncio.Semaphore) -> None:
+        self._folder, self._name, self._count, self._queue = folder, name, count, queue
+        self._descriptor: int | None = None
+
+    async def __aenter__(self) -> None:
         # In this process one after the other, so that only one of them looks for a file at a time.
-        queue = self._queues.setdefault((name, count), asyncio.Semaphore(count))
-        async with queue:
-            if self._folder is None:
-                yield
-                return
-            descriptor = await wait_for_place(self._folder, name, count)
+        await self._queue.acquire()
+        if self._folder is not None:
             try:
-                yield
-            finally:
-                os.close(descriptor)
+                self._descriptor = await wait_for_place(self._folder, self._name, self._count)
+            except BaseException:
+                self._queue.release()
+                raise
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._queue.release()
 
 
 async def wait_for_place(folder: Path, name: str, count: int) -> int:
@@ -51,10 +66,13 @@ async def wait_for_place(folder: Path, name: str, count: int) -> int:
 
 def take_place(folder: Path, name: str, count: int) -> int | None:
     """A descriptor that holds one of `count` places of that name until it is closed; None if all are taken."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    stem = hashlib.sha256(name.encode()).hexdigest()[:24]
+    stem = f"{folder}/{_stem(name)}"
     for index in range(count):
-        descriptor = os.open(folder / f"{stem}.{index}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(f"{stem}.{index}", _FLAGS, 0o600)
+        except FileNotFoundError:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(f"{stem}.{index}", _FLAGS, 0o600)
         try:
             # `flock`, not `lockf`: two descriptors of one process then exclude each other, too.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,3 +81,9 @@ def take_place(folder: Path, name: str, count: int) -> int | None:
             continue
         return descriptor
     return None
+
+
+@lru_cache(maxsize=256)
+def _stem(name: str) -> str:
+    """The name of a place's files, whatever characters the tool's name has."""
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
