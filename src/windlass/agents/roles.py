@@ -77,7 +77,8 @@ class Role:
         if self.tools is not None:
             offered = to_offer(self.tools, runtime)
             tools = offered if tools is None else tuple(name for name in offered if name in tools)
-        deny = tuple(dict.fromkeys((*permissions.deny, *to_deny(self.disallowed, runtime))))
+        denied = (*permissions.deny, *to_deny(_foreign(permissions.deny, runtime), runtime))
+        deny = tuple(dict.fromkeys((*denied, *to_deny(self.disallowed, runtime))))
         return replace(permissions, mode=mode, deny=deny, tools=tools)
 
 
@@ -320,6 +321,15 @@ def to_deny(names: Iterable[str], runtime: str) -> tuple[str, ...]:
                 tools = f"{row.tools.get(kind, '')} {row.also_does.get(kind, '')}".split()
                 found |= dict.fromkeys(tool + pattern for tool in tools)
     return tuple(found)
+
+
+def _foreign(names: Iterable[str], runtime: str) -> tuple[str, ...]:
+    """The names of these that are not the runtime's own, but another's for tools that it has, too."""
+    row = RUNTIMES.get(runtime)
+    if row is None:
+        return ()
+    own = {tool for tools in (*row.tools.values(), *row.also_does.values()) for tool in tools.split()}
+    return tuple(name for name in names if (word := _parts(name)[0]) not in own and _kinds(word))
 
 
 def _parts(name: str) -> tuple[str, str]:

@@ -94,6 +94,8 @@ class ToolSpec(NamedTuple):
     name: str
     description: str
     schema: Mapping[str, Any]
+    program: bool = False
+    """It runs a program that calls other tools: `code`, or a composed tool."""
 
 
 class ToolReturn(NamedTuple):

@@ -77,15 +77,16 @@ class ModelTools:
         """The tools by the names that the model is told."""
         self.tokens = tokens_of(json.dumps([(tool.name, tool.description, dict(tool.schema)) for tool in self.specs]))
         """Tokens that they take in each request, or nearly."""
-        self._known = {wire: name for name, wire in self._names.items()}
+        self.known = {wire: name for name, wire in self._names.items()}
+        """The engine's names by those that the model is told."""
         self._schemas = {spec.name: spec.schema for spec in self.specs}
 
     def read(self, call: ModelCall) -> tuple[str, dict[str, Any]] | BadCall:
         """The tool and the arguments that a call means."""
-        name = self._known.get(call.name)
+        name = self.known.get(call.name)
         if name is None:
-            near = difflib.get_close_matches(call.name, self._known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(self._known)) or 'no tools'}"
+            near = difflib.get_close_matches(call.name, self.known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(self.known)) or 'no tools'}"
             return BadCall(f"there is no tool {call.name!r}; {hint}")
         try:
             raw = json.dumps(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments

@@ -54,6 +54,9 @@ class RuntimeSettings(CheckedValue):
     """The model, where a step and its role name none."""
     base_url: str | None = None
     """For `cli`: the OpenAI-compatible server to speak to."""
+    engine_tools: Literal["code", "all", "none"] = "code"
+    """For `claude-code` and `open-code`: the engine's tools that agents are told of. `code`: programs, which can call
+    all of them, and composed tools; `all`: each of them by itself, too; `none`: none."""
 
 
 class PriceSettings(CheckedValue):

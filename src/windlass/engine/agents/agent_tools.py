@@ -30,13 +30,21 @@ class AgentTools:
 
     def specs(self) -> list[ToolSpec]:
         found = ((name, self._tools.get(name)) for name in self._known)
-        return [ToolSpec(name, self._described(tool), tool.schema) for name, tool in found if tool is not None]
+        return [
+            ToolSpec(name, self._described(tool), tool.schema, tool.is_program)
+            for name, tool in found
+            if tool is not None
+        ]
 
     def _described(self, tool: Tool) -> str:
         """Describe a tool for the model; the description of `code` lists the tools that a program can call."""
         if not isinstance(tool, CodeTool):
             return tool.description
         return tool.briefed(found for name in self.names() if (found := self._tools.get(name)) is not None)
+
+    def verdict(self, name: str, input: Any) -> bool | None:
+        """Allowed, denied, or None: a person is to be asked."""
+        return verdict(self._permissions, name, input)
 
     def names(self) -> list[str]:
         return callable_names(self._known)

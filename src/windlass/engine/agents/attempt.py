@@ -35,7 +35,7 @@ from windlass.ports import (
     Runner,
     hooks_of,
 )
-from windlass.runtimes import RUNTIMES
+from windlass.runtimes import CLI, RUNTIMES
 
 __all__ = ["AgentAttempt"]
 
@@ -184,8 +184,8 @@ class AgentAttempt:
     ) -> tuple[AgentResult, EngineHost]:
         call, deps = self._call, self._deps
         brief = await self._brief(runner.name, session)
-        permissions = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))
-        permissions = role.narrow(permissions, runner.name)
+        given = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))
+        permissions = role.narrow(given, runner.name)
         host = EngineHost(
             call=call,
             contact=self._contact,
@@ -194,7 +194,7 @@ class AgentAttempt:
             role=role.name,
             permissions=permissions,
             reservation=reservation,
-            tools=AgentTools(self._contact.tools, call, self._contact, permissions),
+            tools=AgentTools(self._contact.tools, call, self._contact, role.narrow(given, CLI.name)),
             stop=lambda: runner.interrupt(self._id),
         )
         began = False

@@ -162,7 +162,8 @@ class EngineHost:
         return ev.UsageReported(now, call.step, call.attempt, self.used, self._runtime, self._role)
 
     async def ask(self, tool: str, input: Any) -> Answer:
-        allowed = verdict(self._permissions, tool, input)
+        ours = self._tools.tool(tool) is not None
+        allowed = self._tools.verdict(tool, input) if ours else verdict(self._permissions, tool, input)
         if allowed is not None:
             return Answer(allowed, "" if allowed else "denied by its role or the settings")
         answer = await self._contact.ask(tool, input)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from windlass.ports import AgentRequest, Permissions, account_name
+from windlass.runners.tool_server import SERVER
 
 __all__ = ["ClaudeCommand", "account", "command_for", "credentials", "for_child", "only_within", "probing"]
 
@@ -30,6 +31,13 @@ _ELSEWHERE = ("AskUserQuestion", "CronCreate", "ScheduleWakeup")
 to ask a person."""
 
 
+LONGEST_USE = 2**31 - 1
+"""Milliseconds that a use of the engine's tools may take: the longest that its timers can count, 24 days."""
+_SERVED = json.dumps(
+    {"mcpServers": {SERVER: {"type": "sdk", "name": SERVER, "alwaysLoad": True, "timeout": LONGEST_USE}}}
+)
+
+
 class ClaudeCommand(NamedTuple):
     arguments: list[str]
     adjustments: tuple[str, ...]
@@ -37,8 +45,11 @@ class ClaudeCommand(NamedTuple):
     """Some denials cannot be given to the runtime: the host, which knows them, is then asked about each use."""
 
 
-def command_for(request: AgentRequest, *, session: str) -> ClaudeCommand:
-    """Return the arguments and the parts of the request left out. Writes the system part to the scratch folder."""
+def command_for(request: AgentRequest, *, session: str, served: bool = False) -> ClaudeCommand:
+    """Return the arguments and the parts of the request left out. Writes the system part to the scratch folder.
+
+    `served`: the engine's tools are there, as a server. The runtime is to ask nobody about them: the engine does.
+    """
     limited = only_within(request.permissions)  # is stronger than a rule that allows all of such a tool
     allowed = (rule for rule in request.permissions.allow if rule not in limited)
     allow, strange = _rules((*allowed, *_within(request.permissions)))
@@ -54,6 +65,9 @@ def command_for(request: AgentRequest, *, session: str) -> ClaudeCommand:
         f"--resume={request.session}" if request.session else f"--session-id={session}",
         f"--disallowedTools={','.join((*_ELSEWHERE, *deny))}",
     ]
+    if served:
+        allow.append(f"mcp__{SERVER}")
+        arguments.append(f"--mcp-config={_SERVED}")
     if allow:
         arguments.append(f"--allowedTools={','.join(allow)}")
     if request.permissions.tools is not None:

@@ -7,7 +7,7 @@ of another type are skipped, because a newer runtime may send messages that are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.ports import Host
@@ -42,9 +42,11 @@ def summarise(input: Any) -> str:
 
 
 class MessageListener:
-    def __init__(self, host: Host, spending: TurnSpending, session: str) -> None:
-        """`session` is the id that the host knows already."""
-        self._host, self._spending, self._told = host, spending, session
+    def __init__(
+        self, host: Host, spending: TurnSpending, session: str, named: Callable[[str], str] = lambda tool: tool
+    ) -> None:
+        """`session` is the id that the host knows already; `named` gives the engine's names of its own tools."""
+        self._host, self._spending, self._told, self._named = host, spending, session, named
         self.over = asyncio.Event()
         """The runtime has given its result, and no further turn is to come."""
         self.result: dict[str, Any] | None = None
@@ -160,7 +162,7 @@ class MessageListener:
         self._used(call, model, _table(said.get("usage")))
         for block in map(_table, _list(said.get("content"))):
             if block.get("type") == "tool_use":
-                name, input = _text(block.get("name")), block.get("input")
+                name, input = self._named(_text(block.get("name"))), block.get("input")
                 line = summarise(input)
                 self.last = f"while it was using {name} {line}".rstrip()
                 self._host.acted(name, line, input)

@@ -24,6 +24,7 @@ from windlass.runners.claude.failures import Verdict, cut_off, of_result, withou
 from windlass.runners.claude.messages import MessageListener, summarise
 from windlass.runners.claude.spending import TurnSpending
 from windlass.runners.claude.wire import ClaudeWire
+from windlass.runners.tool_server import SERVER, tool_server
 from windlass.runtimes import CLAUDE_CODE
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ class ClaudeTurn:
         # Chosen by us, so that it is known before the first byte: a crash at any moment can go on with it.
         self._session = request.session or new_id()
         self._spending = TurnSpending(deps.prices, resumed=request.session is not None)
-        self._listener = MessageListener(host, self._spending, self._session)
-        self._wire = ClaudeWire(self._spawn, self._listener.hear)
+        self._tools = tool_server(host, request, deps.settings, CLAUDE_CODE)
+        if self._tools is not None:
+            self._request = self._tools.request()
+        self._listener = MessageListener(host, self._spending, self._session, self._named)
+        self._wire = ClaudeWire(self._spawn, self._listener.hear, self._tools.answer if self._tools else None)
         self._command = ClaudeCommand([], ())
 
     async def run(self) -> AgentResult:
@@ -64,7 +68,7 @@ class ClaudeTurn:
         mishap: Failure | None = None
         ended: Exit | ProcessLost | None = None
         try:
-            self._command = command_for(self._request, session=self._session)
+            self._command = command_for(self._request, session=self._session, served=self._tools is not None)
             self._host.session(self._session)
             await self._talk()
         except asyncio.CancelledError:
@@ -81,6 +85,8 @@ class ClaudeTurn:
             mishap = Failure(Category.TRANSIENT, text, advice=("look at it with: windlass doctor",), elsewhere=True)
         finally:
             ended = await self._end()
+            if self._tools is not None:
+                await self._tools.close()
             self._measure(ended)
         return self._result(mishap, ended, self._now() - begun)
 
@@ -154,6 +160,9 @@ class ClaudeTurn:
         if meter is not None and isinstance(ended, Exit) and ended.used is not None:
             meter.add(cpu=ended.used.cpu, memory=ended.used.memory)
 
+    def _named(self, tool: str) -> str:
+        return self._tools.name(tool, f"mcp__{SERVER}__") if self._tools is not None else tool
+
     async def _spawn(self) -> Process:
         return await self._supervisor.spawn(
             [self._binary.path, *self._command.arguments],
@@ -196,6 +205,7 @@ class ClaudeTurn:
             "turns": result.get("num_turns") if result is not None else None,
         }
         adjustments = [*self._command.adjustments, *heard.adjustments]
+        adjustments += self._tools.adjustments if self._tools is not None else ()
         if self._binary.version < VERBATIM:
             adjustments.append(f"claude {self._binary.label} expands @paths in prompts: claude update")
         return AgentResult(

@@ -3,6 +3,10 @@
 The SDK speaks the control protocol (permissions, interrupt) over it and starts nothing itself. All other messages go,
 as they came, to `hear`: the SDK's own message classes lack the figures for billing. The limit of a line is beyond any
 JSON of an agent; output that is no JSON, or never ends, is counted and ends the wire.
+
+The engine's tools are a server that the runtime reaches over the same protocol (`mcp_message`): no port is opened, no
+token is needed, and it ends with the wire. The SDK would serve it with the `mcp` package, which takes seconds to import
+and has no progress here, so these messages are answered by `serve`.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from windlass.process import Process, SpawnError
 
@@ -26,6 +31,10 @@ MOST = 8 << 30
 """Bytes in all. An agent that works for days stays far below."""
 
 _CONTROL = ("control_request", "control_response", "control_cancel_request")
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Serve = Callable[[dict[str, Any], Send], Awaitable[dict[str, Any] | None]]
+"""Gives the reply to a message for the engine's tools; the second argument sends a notification."""
 
 
 class Tail:
@@ -45,8 +54,15 @@ class Tail:
 class ClaudeWire:
     """Satisfies `claude_agent_sdk.Transport`, which it cannot inherit from without importing the SDK."""
 
-    def __init__(self, spawn: Callable[[], Awaitable[Process]], hear: Callable[[dict[str, Any]], None]) -> None:
-        self._spawn, self._hear = spawn, hear
+    def __init__(
+        self,
+        spawn: Callable[[], Awaitable[Process]],
+        hear: Callable[[dict[str, Any]], None],
+        serve: Serve | None = None,
+    ) -> None:
+        self._spawn, self._hear, self._serve = spawn, hear, serve
+        self._serving: dict[str, asyncio.Task[None]] = {}
+        """Messages for the engine's tools that are being answered, by the ids of their control requests."""
         self.process: Process | None = None
         self.ended = asyncio.Event()
         """Nothing more will be heard."""
@@ -90,7 +106,8 @@ class ClaudeWire:
                 if message is None:
                     continue
                 if message.get("type") in _CONTROL:
-                    yield message
+                    if not self._is_served(message):
+                        yield message
                 else:
                     self._hear(message)
         except Exception as error:  # ours, out of `hear`: `ClaudeTurn` tells it; the SDK would only log it
@@ -115,8 +132,43 @@ class ClaudeWire:
 
     async def rest(self) -> None:
         """After its end: have all of stderr."""
+        for task in self._serving.values():
+            task.cancel()
+        await asyncio.gather(*self._serving.values(), return_exceptions=True)
         if self._draining is not None:
             await self._draining
+
+    # -- the engine's tools ------------------------------------------------------------------------
+
+    def _is_served(self, message: dict[str, Any]) -> bool:
+        """Answer the message if it is one for the engine's tools, or calls one of them off."""
+        id = str(message.get("request_id"))
+        request = message.get("request")
+        if message["type"] == "control_cancel_request" and id in self._serving:
+            self._serving[id].cancel()
+            return True
+        if self._serve is None or not isinstance(request, dict) or request.get("subtype") != "mcp_message":
+            return False
+        task = self._serving[id] = asyncio.create_task(self._reply(self._serve, id, request))
+        task.add_done_callback(lambda _: self._serving.pop(id, None))
+        return True
+
+    async def _reply(self, serve: Serve, id: str, request: dict[str, Any]) -> None:
+        server, asked = request.get("server_name"), request.get("message")
+
+        async def send(notification: dict[str, Any]) -> None:
+            told = {"subtype": "mcp_message", "server_name": server, "message": notification}
+            await self._say({"type": "control_request", "request_id": f"windlass-{uuid4()}", "request": told})
+
+        reply = await serve(asked if isinstance(asked, dict) else {}, send)
+        # A notification has no reply, but the request that brought it does.
+        given = {"mcp_response": reply or {"jsonrpc": "2.0", "result": {}}}
+        response = {"subtype": "success", "request_id": id, "response": given}
+        await self._say({"type": "control_response", "response": response})
+
+    async def _say(self, message: dict[str, Any]) -> None:
+        """Write a whole line, even if the writer is cancelled meanwhile."""
+        await asyncio.shield(asyncio.ensure_future(self.write(json.dumps(message) + "\n")))
 
     # -- lines -------------------------------------------------------------------------------------
 

@@ -18,10 +18,13 @@ from windlass.ports import AgentRequest, AgentResult, Host
 from windlass.prices import Prices
 from windlass.process import Process, Supervisor
 from windlass.runners.opencode import failures
+from windlass.runners.opencode.engine_tools import connection
 from windlass.runners.opencode.environment import PROBE_MARK, marked_folder, modern_environment
 from windlass.runners.opencode.permissions import PermissionRule, as_config, rules
 from windlass.runners.opencode.probe import OpenCodeProgram
 from windlass.runners.opencode.reading import LastWords, Reading, json_objects, lines
+from windlass.runners.opencode.tool_listener import Access
+from windlass.runners.tool_server import SERVER, ToolServer
 
 __all__ = ["OneShotTurn", "leaves_project_settings_out"]
 
@@ -51,10 +54,14 @@ class OneShotTurn:
         now: Callable[[], float],
         prices: Prices | None,
         retries: int,
+        tools: ToolServer | None = None,
+        access: Access | None = None,
     ) -> None:
+        """`access` is the way to `tools`, the engine's own."""
         self._supervisor, self._program, self._request, self._host = supervisor, program, request, host
         self._engine_env, self._home, self._now, self._retries = engine_env, home, now, retries
-        self._reading = Reading(host, prices, request.model or "")
+        self._tools, self._access = tools, access
+        self._reading = Reading(host, prices, request.model or "", self._named)
         self._session = request.session
         self._error: Mapping[str, Any] | None = None
         self._overflows = 0
@@ -114,14 +121,16 @@ class OneShotTurn:
     def _environment(self) -> tuple[dict[str, str], bool]:
         """Return the environment, and True if OpenCode may allow uses that its rules leave open."""
         wanted = self._request.permissions
-        policy = rules(wanted)
+        policy = rules(wanted, served=SERVER if self._access is not None else None)
         auto = wanted.mode == "allow" and wanted.tools is None
         if auto:
             # The denials of the user's own settings hold: only ours are added to them.
-            policy = [rule for rule in policy if rule.action == "deny"]
+            policy = [rule for rule in policy if rule.action == "deny" or rule.permission.startswith(SERVER)]
         if not auto or wanted.deny:
             policy.append(PermissionRule("task", "*", "deny"))  # a subagent would not have these rules
         config: dict[str, Any] = {"agent": {"build": {"permission": as_config(policy)}}}
+        if self._access is not None:
+            config["mcp"] = {SERVER: connection(self._access)}
         if self._request.brief.system:
             scratch = self._request.scratch
             scratch.mkdir(parents=True, exist_ok=True)
@@ -129,6 +138,9 @@ class OneShotTurn:
             config["instructions"] = [str(scratch / "opencode-system.md")]
         trusted = self._request.trusted
         return modern_environment(self._engine_env, self._request.env, trusted=trusted, config=config), auto
+
+    def _named(self, tool: str) -> str:
+        return self._tools.name(tool, f"{SERVER}_") if self._tools is not None else tool
 
     # -- while it runs ---------------------------------------------------------------------------
 
@@ -192,14 +204,16 @@ class OneShotTurn:
         failure, lost = self._stopped, False
         if failure is None and not self._interrupted:
             failure, lost = self._judged(code, how)
-        refused = self._reading.denied and self._request.permissions.mode == "ask"
+        adjustments = list(self._tools.adjustments) if self._tools is not None else []
+        if self._reading.denied and self._request.permissions.mode == "ask":
+            adjustments.append("`opencode run` cannot ask: what needed a question was refused")
         return self._reading.result(
             self._request,
             None if self._interrupted else failure,
             session=self._session,
             interrupted=self._interrupted,
             lost=lost,
-            adjustments=["`opencode run` cannot ask: what needed a question was refused"] if refused else (),
+            adjustments=adjustments,
             metadata={"contract": "run", "version": self._program.version, "directory": directory},
         )
 

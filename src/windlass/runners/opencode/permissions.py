@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from windlass.ports import Host, Permissions
 from windlass.runners.opencode.server import OpenCodeServer
+from windlass.runners.tool_server import SERVER
 
 __all__ = ["Action", "PermissionRule", "Questions", "as_config", "decide", "rules"]
 
@@ -42,8 +43,14 @@ class PermissionRule(NamedTuple):
         return self._asdict()
 
 
-def rules(wanted: Permissions, own: Mapping[str, Any] | str | None = None) -> list[PermissionRule]:
-    """Return the policy as rules. `own` is the permission section of the user's settings, whose denials stay."""
+def rules(
+    wanted: Permissions, own: Mapping[str, Any] | str | None = None, served: str | None = None
+) -> list[PermissionRule]:
+    """Return the policy as rules. `own` is the permission section of the user's settings, whose denials stay.
+
+    `served` is the server with the engine's tools for this attempt. OpenCode is to ask nobody about them, as the engine
+    does; those of other attempts in the same folder do not exist for this one.
+    """
     found = [PermissionRule("*", "*", wanted.mode if wanted.tools is None else "deny")]
     only = None if wanted.tools is None else list(_parsed(wanted.tools))
     for name, pattern in only or ():
@@ -62,7 +69,9 @@ def rules(wanted: Permissions, own: Mapping[str, Any] | str | None = None) -> li
             found.append(PermissionRule(name, pattern, "allow"))
     found += _denied_by_user(own, wanted.mode)
     found += [PermissionRule(name, pattern, "deny") for name, pattern in _parsed(wanted.deny)]
-    found += [PermissionRule(name, "*", "deny") for name in NOBODY_ANSWERS]
+    found += [PermissionRule(name, "*", "deny") for name in (*NOBODY_ANSWERS, f"{SERVER}*")]
+    if served is not None:
+        found.append(PermissionRule(f"{served}_*", "*", "allow"))
     return found
 
 

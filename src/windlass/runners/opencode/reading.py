@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -31,8 +31,15 @@ WIDTH = 200
 class Reading:
     """Collects the text, usage and denials of one run."""
 
-    def __init__(self, host: Host, prices: Prices | None = None, model: str = "") -> None:
-        self._host, self._prices = host, prices
+    def __init__(
+        self,
+        host: Host,
+        prices: Prices | None = None,
+        model: str = "",
+        named: Callable[[str], str] = lambda tool: tool,
+    ) -> None:
+        """`named` gives the engine's names of its own tools."""
+        self._host, self._prices, self._named = host, prices, named
         self._texts: dict[str, dict[str, str]] = {}
         """By message, then by part, in the order they came."""
         self._told: dict[str, int] = {}
@@ -156,7 +163,7 @@ class Reading:
             self._host.text(text[known:])
 
     def _tool(self, part: Mapping[str, Any]) -> None:
-        key, tool = str(part.get("id")), str(part.get("tool"))
+        key, tool = str(part.get("id")), self._named(str(part.get("tool")))
         state = part.get("state")
         state = state if isinstance(state, Mapping) else {}
         if state.get("status") in ("running", "completed", "error") and key not in self._acted:

@@ -12,12 +12,15 @@ from windlass.errors import Category, Failure, WindlassError, classify
 from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks
 from windlass.runners import RunnerDeps
 from windlass.runners.opencode import failures
+from windlass.runners.opencode.engine_tools import EngineTools
 from windlass.runners.opencode.environment import account, folder_settings, modern_environment
 from windlass.runners.opencode.legacy import LegacyTurn
 from windlass.runners.opencode.oneshot import OneShotTurn, leaves_project_settings_out
 from windlass.runners.opencode.probe import Contract, OpenCodeProgram, Probe
 from windlass.runners.opencode.serve import ServedTurn
 from windlass.runners.opencode.server import OpenCodeServer, ServerError, ServerPool
+from windlass.runners.opencode.tool_listener import ToolListener
+from windlass.runners.tool_server import tool_server
 from windlass.runtimes import OPEN_CODE
 
 __all__ = ["OpenCodeRunner"]
@@ -47,6 +50,8 @@ class OpenCodeRunner(RunnerHooks, Runner):
         own = modern_environment(deps.env, {}, trusted=False)
         self._probe = Probe(deps.supervisor, deps.settings.path, own, deps.home, contract)
         self._pool = ServerPool(deps.supervisor, deps.home)
+        self._settings = deps.settings
+        self._listener = ToolListener()
         self._turns: dict[str, _Turn | None] = {}
         """By request; None while the turn is being prepared."""
         self._interrupts: dict[str, asyncio.Event] = {}
@@ -102,6 +107,7 @@ class OpenCodeRunner(RunnerHooks, Runner):
 
     async def close(self) -> None:
         await self._pool.close()
+        await self._listener.close()
 
     async def _run(self, request: AgentRequest, host: Host) -> AgentResult:
         self._home.mkdir(parents=True, exist_ok=True)
@@ -127,7 +133,16 @@ class OpenCodeRunner(RunnerHooks, Runner):
         try:
             if (failure := self._distrusted(server, request)) is not None:
                 return AgentResult(failure=failure, session=request.session)
-            turn = ServedTurn(server, request, host, now=self._now, prices=self._prices, retries=self._retries)
+            tools = tool_server(host, request, self._settings, OPEN_CODE)
+            turn = ServedTurn(
+                server,
+                tools.request() if tools is not None else request,
+                host,
+                now=self._now,
+                prices=self._prices,
+                retries=self._retries,
+                tools=EngineTools(server, tools, self._listener) if tools is not None else None,
+            )
             return await self._follow(request, turn)
         finally:
             self._pool.give_back(server, str(request.workdir))
@@ -161,18 +176,27 @@ class OpenCodeRunner(RunnerHooks, Runner):
             if not await leaves_project_settings_out(self._supervisor, program, env, self._home):
                 failure = failures.untrusted_settings(str(found[0]), program.version)
                 return AgentResult(failure=failure, session=request.session)
+        tools = tool_server(host, request, self._settings, OPEN_CODE)
+        access = await self._listener.open(tools) if tools is not None else None
         turn = OneShotTurn(
             self._supervisor,
             program,
-            request,
+            tools.request() if tools is not None else request,
             host,
             engine_env=self._env,
             home=self._home,
             now=self._now,
             prices=self._prices,
             retries=self._retries,
+            tools=tools,
+            access=access,
         )
-        return await self._follow(request, turn)
+        try:
+            return await self._follow(request, turn)
+        finally:
+            if tools is not None and access is not None:
+                self._listener.shut(access)
+                await tools.close()
 
     async def _follow(self, request: AgentRequest, turn: _Turn) -> AgentResult:
         if self._interrupts[request.id].is_set():

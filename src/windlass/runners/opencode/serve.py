@@ -17,6 +17,7 @@ from windlass.ports import AgentRequest, AgentResult, Host
 from windlass.prices import Prices
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.opencode import failures
+from windlass.runners.opencode.engine_tools import EngineTools
 from windlass.runners.opencode.failures import LOGIN
 from windlass.runners.opencode.permissions import Questions, rules
 from windlass.runners.opencode.reading import Reading
@@ -48,12 +49,14 @@ class ServedTurn:
         now: Callable[[], float],
         prices: Prices | None,
         retries: int,
+        tools: EngineTools | None = None,
     ) -> None:
         self._server, self._request, self._host = server, request, host
-        self._now, self._retries = now, retries
+        self._now, self._retries, self._tools = now, retries, tools
         self._directory = str(request.workdir)
         self._session = request.session
-        self._reading = Reading(host, prices, request.model or "")
+        named = {"named": tools.engine_name} if tools is not None else {}
+        self._reading = Reading(host, prices, request.model or "", **named)
         self._desk: Questions | None = None
         self._family: set[str] = set()
         """The session and those of its subagents."""
@@ -100,6 +103,8 @@ class ServedTurn:
     async def _work(self) -> None:
         model = await self._model()
         await self._open()
+        if self._tools is not None:
+            await self._tools.connect()
         listening = asyncio.create_task(self._listen())
         dying = asyncio.create_task(self._mourn())
         over = asyncio.create_task(self._idle.wait())
@@ -140,7 +145,8 @@ class ServedTurn:
                 raise Stopped(failures.session_lost(self._session), session_lost=True)
             self._directory = str(answered(answer).get("directory") or self._directory)
         own = answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
-        policy = rules(request.permissions, own)
+        served = self._tools.choose_name(self._directory) if self._tools is not None else None
+        policy = rules(request.permissions, own, served)
         body: dict[str, Any] = {"permission": [rule.plain() for rule in policy]}
         if self._session is None:
             body["title"] = f"windlass {request.id}"
@@ -313,6 +319,8 @@ class ServedTurn:
 
     async def _clean_up(self) -> None:
         """Leave nothing of this session running."""
+        if self._tools is not None:
+            await self._tools.close()
         if self._prompted and not self._at_rest and self._server.alive:
             await self._abort()
         await self._server.clear(self._directory)
@@ -338,6 +346,8 @@ class ServedTurn:
 
     def _result(self, lost: bool) -> AgentResult:
         failure = None if self._interrupted else self._stopped or self._judged()
+        adjustments = [*self._adjustments, *(self._desk.adjustments if self._desk else ())]
+        adjustments += self._tools.adjustments if self._tools is not None else ()
         told = {"contract": "serve", "version": self._server.version, "directory": self._directory}
         return self._reading.result(
             self._request,
@@ -345,7 +355,7 @@ class ServedTurn:
             session=self._session,
             interrupted=self._interrupted,
             lost=lost,
-            adjustments=[*self._adjustments, *(self._desk.adjustments if self._desk else ())],
+            adjustments=adjustments,
             metadata={**told, **({"model": self._reading.model} if self._reading.model else {})},
         )
 

@@ -64,6 +64,8 @@ class OpenCodeServer:
         self.version = version
         self.folders: list[str] = []
         """Working directories of its runs, one entry for each."""
+        self.offered: set[tuple[str, str]] = set()
+        """Servers with the engine's tools that it is connected to, by working directory and name."""
         self.retired = False
         """It gets no new runs, and is ended with its last one."""
         self.leaves_project_settings_out = True
