@@ -126,7 +126,7 @@ def test_k6_an_approval_may_come_later_and_elsewhere_and_the_agent_goes_on(
     assert not (project.path / "other.txt").exists()
     assert len(told(project, ev.ApprovalAsked)) == 1
     assert "request to use files.write was allowed" in model.requests[1].last_user_text
-    assert "deny it" in model.requests[3].tool_results[-1]
+    assert "denied by" in model.requests[3].tool_results[-1]
     assert "files.write was refused" in ran.err
     windlass("undo", project.ids()[0], "work")
     assert not (project.path / "made.txt").exists()

@@ -16,7 +16,7 @@ from hosts import FakeHost, Used
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Answer, Brief, Permissions, ToolReturn, ToolSpec
-from windlass.runners.opencode.tool_listener import LONGEST_BODY, Access, ToolListener
+from windlass.runners.opencode.tool_listener import LONGEST_BODY, ToolAccess, ToolListener
 from windlass.runners.tool_server import ToolServer, offered
 from windlass.runners.toolbox import DATA_RULE, UNKNOWN_OUTCOME
 from windlass.runners.use_log import FILE
@@ -251,7 +251,7 @@ async def test_k6_waiting_for_an_approval_is_not_begun(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def listening(*all_tools: ToolServer) -> AsyncIterator[tuple[ToolListener, httpx2.AsyncClient, list[Access]]]:
+async def listening(*all_tools: ToolServer) -> AsyncIterator[tuple[ToolListener, httpx2.AsyncClient, list[ToolAccess]]]:
     listener = ToolListener()
     ways = [await listener.open(tools) for tools in all_tools]
     try:
@@ -261,7 +261,7 @@ async def listening(*all_tools: ToolServer) -> AsyncIterator[tuple[ToolListener,
         await listener.close()
 
 
-def bearing(way: Access, **more: str) -> dict[str, str]:
+def bearing(way: ToolAccess, **more: str) -> dict[str, str]:
     return {"authorization": f"Bearer {way.token}", **more}
 
 

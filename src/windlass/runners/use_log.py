@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windlass.core.gist import gist
+from windlass.core.call_summary import call_summary
 from windlass.plan.model import Effect
 from windlass.runners.toolbox import UNKNOWN_OUTCOME
 
-__all__ = ["CutOff", "UseLog"]
+__all__ = ["InterruptedUse", "UseLog"]
 
 FILE = "tool-uses.jsonl"
 
 
-class CutOff(NamedTuple):
+class InterruptedUse(NamedTuple):
     """A use that was begun and whose end nobody saw."""
 
     use: str
@@ -59,7 +59,7 @@ class UseLog:
 
     async def begin(self, use: str, tool: str, arguments: Mapping[str, Any], effect: Effect) -> None:
         digest, once = _digest(tool, arguments), effect is Effect.ONCE
-        await self._add({"begun": use, "tool": tool, "line": gist(arguments), "once": once, "digest": digest})
+        await self._add({"begun": use, "tool": tool, "line": call_summary(arguments), "once": once, "digest": digest})
 
     async def end(self, use: str) -> None:
         await self._add({"ended": use})
@@ -79,18 +79,18 @@ def _digest(tool: str, arguments: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps([tool, arguments], sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path) -> list[CutOff]:
+def _read(path: Path) -> list[InterruptedUse]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
         return []
-    found: dict[str, CutOff] = {}
+    found: dict[str, InterruptedUse] = {}
     for line in lines:
         try:
             record = json.loads(line)
             if "begun" in record:
                 use, tool, gisted = (str(record[key]) for key in ("begun", "tool", "line"))
-                found[use] = CutOff(use, tool, gisted, bool(record["once"]), str(record["digest"]))
+                found[use] = InterruptedUse(use, tool, gisted, bool(record["once"]), str(record["digest"]))
             elif "told" in record:
                 found[record["told"]] = found[record["told"]]._replace(told=True)
             else:

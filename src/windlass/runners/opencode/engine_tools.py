@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.server import OpenCodeServer, Stopped, answered
-from windlass.runners.opencode.tool_listener import Access, ToolListener
+from windlass.runners.opencode.tool_listener import ToolAccess, ToolListener
 from windlass.runners.tool_server import SERVER, ToolServer
 
 __all__ = ["EngineTools", "connection"]
@@ -18,7 +18,7 @@ LONGEST_USE = 2**31 - 1
 """Milliseconds that a use of the engine's tools may take: the longest that its timers can count, 24 days."""
 
 
-def connection(access: Access) -> dict[str, Any]:
+def connection(access: ToolAccess) -> dict[str, Any]:
     """The settings by which OpenCode reaches the engine's tools."""
     headers = {"Authorization": f"Bearer {access.token}"}
     return {"type": "remote", "url": access.url, "headers": headers, "oauth": False, "timeout": LONGEST_USE}
@@ -34,7 +34,7 @@ class EngineTools:
     def __init__(self, server: OpenCodeServer, tools: ToolServer, listener: ToolListener) -> None:
         self._server, self._tools, self._listener = server, tools, listener
         self._name = self._directory = ""
-        self._access: Access | None = None
+        self._access: ToolAccess | None = None
 
     @property
     def adjustments(self) -> list[str]:

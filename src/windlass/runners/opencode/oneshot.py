@@ -23,7 +23,7 @@ from windlass.runners.opencode.environment import PROBE_MARK, marked_folder, mod
 from windlass.runners.opencode.permissions import PermissionRule, as_config, rules
 from windlass.runners.opencode.probe import OpenCodeProgram
 from windlass.runners.opencode.reading import LastWords, Reading, json_objects, lines
-from windlass.runners.opencode.tool_listener import Access
+from windlass.runners.opencode.tool_listener import ToolAccess
 from windlass.runners.tool_server import SERVER, ToolServer
 
 __all__ = ["OneShotTurn", "leaves_project_settings_out"]
@@ -55,7 +55,7 @@ class OneShotTurn:
         prices: Prices | None,
         retries: int,
         tools: ToolServer | None = None,
-        access: Access | None = None,
+        access: ToolAccess | None = None,
     ) -> None:
         """`access` is the way to `tools`, the engine's own."""
         self._supervisor, self._program, self._request, self._host = supervisor, program, request, host

@@ -21,7 +21,7 @@ from windlass.runners.tool_server import ToolServer
 if TYPE_CHECKING:
     import h11
 
-__all__ = ["Access", "ToolListener"]
+__all__ = ["ToolAccess", "ToolListener"]
 
 LONGEST_BODY = 16 << 20
 CHUNK = 64 * 1024
@@ -30,14 +30,14 @@ MOST_ENDED = 10_000
 """Ended attempts that are remembered, so that their clients are told why nothing is done."""
 
 
-class Access(NamedTuple):
+class ToolAccess(NamedTuple):
     """The way to the tools of one attempt."""
 
     url: str
     token: str
 
 
-class _Request(NamedTuple):
+class _HttpRequest(NamedTuple):
     method: str
     headers: Mapping[str, str]
     body: bytes
@@ -58,16 +58,16 @@ class ToolListener:
         self._connections: set[asyncio.Task[None]] = set()
         self._port = 0
 
-    async def open(self, tools: ToolServer) -> Access:
+    async def open(self, tools: ToolServer) -> ToolAccess:
         """Let the holder of a new token use these tools."""
         if self._server is None:
             self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
             self._port = self._server.sockets[0].getsockname()[1]
         token = secrets.token_urlsafe(32)
         self._tools[_digest(token)] = tools
-        return Access(f"http://127.0.0.1:{self._port}/mcp", token)
+        return ToolAccess(f"http://127.0.0.1:{self._port}/mcp", token)
 
-    def shut(self, access: Access) -> None:
+    def shut(self, access: ToolAccess) -> None:
         """End a token."""
         digest = _digest(access.token)
         self._tools.pop(digest, None)
@@ -93,7 +93,7 @@ class ToolListener:
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         try:
-            await self._converse(_Line(reader, writer))
+            await self._converse(_HttpConnection(reader, writer))
         except OSError:
             return  # the client has gone
         finally:
@@ -101,7 +101,7 @@ class ToolListener:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _converse(self, line: _Line) -> None:
+    async def _converse(self, line: _HttpConnection) -> None:
         try:
             while (request := await line.request()) is not None:
                 await self._answer(line, request)
@@ -110,7 +110,7 @@ class ToolListener:
         except _Refused as refused:
             await line.say(refused.status, {"error": str(refused)})
 
-    async def _answer(self, line: _Line, request: _Request) -> None:
+    async def _answer(self, line: _HttpConnection, request: _HttpRequest) -> None:
         try:
             tools, message = self._admitted(request), _message(request)
         except _Refused as refused:
@@ -124,7 +124,7 @@ class ToolListener:
         else:
             await line.say(200, reply, session=message.get("method") == "initialize")
 
-    async def _stream(self, line: _Line, tools: ToolServer, message: dict[str, Any], session: str) -> None:
+    async def _stream(self, line: _HttpConnection, tools: ToolServer, message: dict[str, Any], session: str) -> None:
         await line.begin_events()
         use = asyncio.ensure_future(tools.answer(message, line.event, session))
         watching = [asyncio.ensure_future(line.gone()), asyncio.ensure_future(line.keep_alive())]
@@ -139,7 +139,7 @@ class ToolListener:
             await line.event(reply)
         await line.end_events()
 
-    def _admitted(self, request: _Request) -> ToolServer:
+    def _admitted(self, request: _HttpRequest) -> ToolServer:
         """Return the tools that the request's token is for, or refuse it."""
         headers = request.headers
         if headers.get("host") != f"127.0.0.1:{self._port}" or "origin" in headers:
@@ -160,7 +160,7 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def _message(request: _Request) -> dict[str, Any]:
+def _message(request: _HttpRequest) -> dict[str, Any]:
     try:
         message = json.loads(request.body)
     except (ValueError, RecursionError):
@@ -170,7 +170,7 @@ def _message(request: _Request) -> dict[str, Any]:
     return message
 
 
-class _Line:
+class _HttpConnection:
     """HTTP/1.1 on one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -181,7 +181,7 @@ class _Line:
         self._state = h11.Connection(h11.SERVER)
         self._writing = asyncio.Lock()
 
-    async def request(self) -> _Request | None:
+    async def request(self) -> _HttpRequest | None:
         """The next request; None when the client has gone."""
         h11, head, body = self._h11, None, bytearray()
         while True:
@@ -199,7 +199,7 @@ class _Line:
                     raise _Refused(413, f"a message may have {LONGEST_BODY} bytes")
             elif isinstance(event, h11.EndOfMessage) and head is not None:
                 headers = {name.decode().lower(): value.decode("latin-1") for name, value in head.headers}
-                return _Request(head.method.decode(), headers, bytes(body))
+                return _HttpRequest(head.method.decode(), headers, bytes(body))
             else:
                 return None
 
