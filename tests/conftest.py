@@ -7,7 +7,6 @@ in the background, or in a terminal. `until` and `eventually` wait for something
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
@@ -16,7 +15,6 @@ import select
 import signal
 import sqlite3
 import subprocess
-import termios
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -202,25 +200,13 @@ class Background:
 class Terminal:
     """A command on a terminal of its own. What it writes to stdout goes to a file, so that it can be told apart."""
 
-    def __init__(self, argv: list[str], env: dict[str, str], cwd: Path, output: Path) -> None:
+    def __init__(self, zygote: Zygote, argv: list[str], env: dict[str, str], cwd: Path, output: Path) -> None:
         self._ours, theirs = pty.openpty()
         self._out = output.with_suffix(".out")
         self._shown = b""
-
-        def take_terminal() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-        with self._out.open("wb") as out:
-            self.process = subprocess.Popen(
-                argv,
-                env={**env, "TERM": "xterm"},
-                cwd=cwd,
-                stdin=theirs,
-                stdout=out,
-                stderr=theirs,
-                start_new_session=True,
-                preexec_fn=take_terminal,
-            )
+        tty = Path(os.ttyname(theirs))
+        told = {**env, "TERM": "xterm"}
+        self.process = zygote.start(argv[1:], told, cwd, output, stdin=tty, stderr=tty, session=True)
         os.close(theirs)
 
     @property
@@ -304,7 +290,7 @@ class Windlass:
         return self._keep(Background(self._zygote.start(argv[1:], told, folder, output, session=True), output))
 
     def terminal(self, *arguments: str | Path, **env: str) -> Terminal:
-        return self._keep(Terminal(*self._how(arguments, env)))
+        return self._keep(Terminal(self._zygote, *self._how(arguments, env)))
 
     def detached(self, *arguments: str | Path, **env: str) -> str:
         """`run --detach`, until its driver has begun. Gives the id."""

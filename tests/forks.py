@@ -1,7 +1,7 @@
 """The command line in processes that are forked from one that has imported it already: `zygote.py` is that one.
 
 Such a process costs a tenth of one that starts from nothing, and is otherwise the same: its own environment, folder,
-files and session. What tests the start itself (encodings, terminals, imports) starts from nothing.
+files, session and terminal. What tests the start itself (encodings, imports) starts from nothing.
 """
 
 from __future__ import annotations
@@ -79,17 +79,18 @@ class Zygote:
         output: Path,
         *,
         stdin: Path = Path(os.devnull),
+        stderr: Path | None = None,
         session: bool = False,
         largest_file: int = 0,
     ) -> Forked:
-        """Start `windlass ARGUMENTS`; it writes to `OUTPUT.out` and `OUTPUT.err`."""
+        """Start `windlass ARGUMENTS`; it writes to `OUTPUT.out` and, unless told otherwise, `OUTPUT.err`."""
         request = {
             "argv": [PROGRAM, *arguments],
             "env": dict(env),
             "cwd": str(cwd),
             "in": str(stdin),
             "out": f"{output}.out",
-            "err": f"{output}.err",
+            "err": str(stderr or f"{output}.err"),
             "session": session,
             "largest_file": largest_file,
         }

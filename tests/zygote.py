@@ -23,7 +23,15 @@ from typing import Any
 import windlass.faults
 from windlass.cli.entry import main as windlass_command
 
-PRELOADED = ("cli", "assembly", "engine", "journal", "server", "tools")
+PRELOADED = ("cli", "assembly", "engine", "journal", "server", "tools", "runners")
+CLIENTS = (
+    "pydantic_ai.direct",
+    "pydantic_ai.models.anthropic",
+    "pydantic_ai.models.openai",
+    "claude_agent_sdk",
+    "wasmtime",
+)
+"""Packages that commands import when they first need them; those of a model take three seconds."""
 
 
 def preload() -> None:
@@ -32,6 +40,8 @@ def preload() -> None:
         importlib.import_module(f"windlass.{package}")
         for found in pkgutil.walk_packages(path, f"windlass.{package}."):
             importlib.import_module(found.name)
+    for client in CLIENTS:
+        importlib.import_module(client)
     gc.freeze()
 
 
@@ -44,8 +54,11 @@ def run(request: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["session"]:
         os.setsid()
-    for number, path in enumerate((request["in"], request["out"], request["err"])):
+    for number, path in enumerate((request["in"], request["out"], request["err"])):  # a terminal is the session's own
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), number)
+    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     if request["largest_file"]:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"], resource.RLIM_INFINITY))
