@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk
 import pytest
-from opencode_fixtures import needs_opencode, opencode_binary, settings
+from opencode_fixtures import needs_opencode, opencode_binary, prepare_user, settings
 from waiting import wait_until
 
 from windlass.core import events as ev
@@ -80,8 +80,8 @@ def serving(
 
 def prepare(project: Project, claude: ScriptedModel, opencode: ScriptedModel, **told: Any) -> None:
     """Let the project's user have both runtimes."""
-    for name in ("config", ".config/opencode", ".local/share", ".local/state", ".cache", "tmp"):
-        (project.user / name).mkdir(parents=True, exist_ok=True)
+    prepare_user(project.user)
+    (project.user / "config").mkdir(exist_ok=True)
     costs = {"cost": {"input": PRICE[0], "output": PRICE[1]}}
     known = settings(opencode.openai_url)
     known["provider"]["scripted"]["models"]["scripted"].update(costs)

@@ -31,6 +31,7 @@ __all__ = [
     "free_port",
     "needs_opencode",
     "opencode_binary",
+    "prepare_user",
     "settings",
     "user_environment",
 ]
@@ -75,6 +76,15 @@ def settings(base_url: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def prepare_user(user: Path) -> None:
+    """Make the folders of a user. OpenCode's package of plugins seems to be there: else every start asks npm for it."""
+    for name in (".config/opencode/node_modules", ".local/share", ".local/state", ".cache", "tmp"):
+        (user / name).mkdir(parents=True, exist_ok=True)
+    needs = {"dependencies": {"@opencode-ai/plugin": "*"}}
+    (user / ".config/opencode/package.json").write_text(json.dumps(needs))
+    (user / ".config/opencode/package-lock.json").write_text(json.dumps({"packages": {"": needs}}))
+
+
 def user_environment(user: Path) -> dict[str, str]:
     """The environment of a user who has nothing but a home, and is not asked for any download."""
     return {
@@ -101,8 +111,7 @@ class Bench:
         self.base = base
         self.user = base / "user"
         self.port = free_port()
-        for name in (".config/opencode", ".local/share", ".local/state", ".cache", "tmp"):
-            (self.user / name).mkdir(parents=True)
+        prepare_user(self.user)
         self.configure()
         self.supervisor = supervisor or Supervisor()
         self._how = {"path": binary or opencode_binary(), **how}
