@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from windlass.agents import Briefing, Catalogue
+from windlass.agents import Briefing
+from windlass.agents.catalogue import Catalogue
 
 
 class Tree:

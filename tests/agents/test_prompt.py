@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from windlass.agents import Role, Skill, compose, continuation
 from windlass.agents.context import Context, ContextFile
-from windlass.agents.prompt import GROUND_RULES, MAX_ALL_HANDOFF, MAX_HANDOFF, WORDS
+from windlass.agents.prompt import GROUND_RULES, MAX_ALL_HANDOFF, MAX_HANDOFF, WORDS, compose, continuation
+from windlass.agents.roles import Role
 from windlass.agents.rules import Rules, RulesFile
+from windlass.agents.skills import Skill
 from windlass.errors import Category, ToolError
 from windlass.ports import Handoff
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from windlass.agents import Role
 from windlass.agents.rolefiles import MAX_ROLE
+from windlass.agents.roles import Role
 from windlass.errors import UsageError
 from windlass.ports import Permissions
 

@@ -11,9 +11,5 @@ agent may do.
 from __future__ import annotations
 
 from windlass.agents.briefing import Briefing
-from windlass.agents.catalogue import Catalogue
-from windlass.agents.prompt import compose, continuation
-from windlass.agents.roles import Role
-from windlass.agents.skills import Skill
 
-__all__ = ["Briefing", "Catalogue", "Role", "Skill", "compose", "continuation"]
+__all__ = ["Briefing"]

@@ -1,7 +1,8 @@
 """Role, skills and prompt of an agent, looked up for the engine before the agent begins.
 
 Every call looks at the disk as it is now, because earlier steps may have changed it; skills are looked for only where
-some are wanted. Something missing is a `ToolError` of the kind that a person must correct.
+some are wanted. Every engine has a `Briefing`, and most plans have no agents: what it needs is imported when it is
+used. Something missing is a `ToolError` of the kind that a person must correct.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from windlass.agents.catalogue import Catalogue
-from windlass.agents.context import gather
-from windlass.agents.prompt import compose, continuation
-from windlass.agents.roles import Role
-from windlass.agents.rules import Rules
-from windlass.agents.skills import Skill
 from windlass.errors import Category, ToolError, UsageError
-from windlass.ports import Brief, Handoff
+
+if TYPE_CHECKING:
+    from windlass.agents.catalogue import Catalogue
+    from windlass.agents.roles import Role
+    from windlass.agents.skills import Skill
+    from windlass.ports import Brief, Handoff
 
 __all__ = ["Briefing"]
 
@@ -38,6 +38,8 @@ class Briefing:
         self._env = env
 
     def catalogue(self, workdir: Path) -> Catalogue:
+        from windlass.agents.catalogue import Catalogue
+
         return Catalogue(workdir, self._env)
 
     def role(self, name: str, workdir: Path) -> Role:
@@ -62,6 +64,10 @@ class Briefing:
         `reads_rules_itself`: the runtime reads the project's rules, so they are left out, with a note.
         `allow_absolute`: the entries of `files` are as the user wrote them, not the results of other steps.
         """
+        from windlass.agents.context import gather
+        from windlass.agents.prompt import compose
+        from windlass.agents.rules import Rules
+
         catalogue = self.catalogue(workdir)
         chosen = _found(catalogue.role, role) if role else None
         notes: list[str] = []
@@ -85,6 +91,8 @@ class Briefing:
 
     def go_on(self, *, role: str, workdir: Path, reason: str = "", answer: str = "") -> Brief:
         """Put together the next prompt of a conversation that broke off."""
+        from windlass.agents.prompt import continuation
+
         return continuation(role=self.role(role, workdir) if role else None, reason=reason, answer=answer)
 
     def problems(self, workdir: Path, role: str, skills: Sequence[str]) -> list[str]:

@@ -15,7 +15,6 @@ from windlass.clock import Clock
 from windlass.core.decide import Policy
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.core.state import State
-from windlass.engine.agents.attempt import AgentAttempt
 from windlass.engine.agents.deps import BriefingSource
 from windlass.engine.agents.runtimes import choose
 from windlass.errors import Category, ToolError
@@ -150,6 +149,8 @@ class AgentTool(Tool):
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
         if call.contact is None:
             raise ToolError("an agent runs only inside an execution", category=Category.LOGIC)
+        from windlass.engine.agents.attempt import AgentAttempt  # most plans have no agents
+
         return await AgentAttempt(self, arguments, call, call.contact).perform()
 
 

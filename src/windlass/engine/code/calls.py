@@ -24,7 +24,6 @@ from windlass.engine.perform import storable
 from windlass.errors import ApprovalOutdated, Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import Call, Contact, Delivery, GuestCall, GuestError, Meter, ProgramRun, Tool
-from windlass.schemas import checker
 
 __all__ = ["Calls"]
 
@@ -161,6 +160,8 @@ class Calls:
         """The checker of results against the tool's schema."""
         if tool.name not in self.promises:
             returns = tool.returns
+            from windlass.schemas import checker  # takes a while to import
+
             self.promises[tool.name] = checker(returns) if returns else lambda value: []
         return self.promises[tool.name]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from windlass.errors import UsageError
 from windlass.ports.composed import ComposedTool
-from windlass.schemas import unusable
 
 __all__ = [
     "MOST_RECORD",
@@ -50,6 +49,8 @@ class DamagedRecord(Exception):
 
 def faults(tool: ComposedTool) -> list[str]:
     """Everything that keeps a tool from being kept or used, its name aside."""
+    from windlass.schemas import unusable  # takes a while to import, and most homes have no composed tools
+
     found = [*_source_faults(tool.source), *_description_faults(tool.description), *_grant_faults(tool.grants)]
     found += [f"its schema: {reason}" for reason in unusable(tool.schema)]
     if tool.returns is not None:
