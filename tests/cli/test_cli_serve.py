@@ -152,7 +152,7 @@ def test_i3_a_person_is_told_the_address_and_a_login_link_that_works_once(
 
 def test_i3_the_login_link_is_shown_on_a_terminal(windlass: Windlass) -> None:
     terminal = windlass.terminal("serve", "--port", "0")
-    terminal.expect("Ctrl-C stops it")
+    terminal.expect("press Ctrl-C to stop")
     assert "/login?code=" in terminal.shown
     terminal.type("\x03")
     assert terminal.ended().code == 0

@@ -226,7 +226,7 @@ def next_commands(state: State, driven: bool = False) -> list[str]:
     if state.status in (ExecutionStatus.PAUSED, ExecutionStatus.RUNNING, ExecutionStatus.PENDING):
         lines = []
         asked = [step for step in state.questions.values() if step.waiting_for == "budget"]
-        lines += [f"windlass resume {name} {flag}   # what may be spent in all" for flag in _raised(asked)]
+        lines += [f"windlass resume {name} {flag}   # new total limit" for flag in _raised(asked)]
         for step in state.questions.values():
             word = shlex.quote(step.id)
             if step.waiting_for == "approval":
