@@ -125,7 +125,7 @@ def test_i3_a_person_is_told_the_address_and_a_login_link_that_works_once(
     project: Project, windlass: Windlass, until: Any
 ) -> None:
     running = windlass.background("serve", "--port", "0")
-    until(lambda: "Ctrl-C stops it" in running.err)
+    until(lambda: "press Ctrl-C to stop" in running.err)
     # Its stderr is a file that others can read, so the link is in one that they cannot.
     kept = project.home / "server.login"
     assert str(kept) in running.err
