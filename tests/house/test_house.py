@@ -86,3 +86,17 @@ def test_the_map_in_contributing_names_every_package_and_module() -> None:
     modules = {path.stem for path in SOURCE.glob("*.py") if not path.stem.startswith("__")}
     named = {word for line in lines for word in line.strip().partition("  ")[0].split()}
     assert sorted(modules - named) == []
+
+
+def test_no_test_sleeps_for_a_time() -> None:
+    """A pause of under a minute is meant to pass; one for ever is what a test ends, or waits beside."""
+    pauses = {
+        f"{path.relative_to(REPOSITORY)}: {line.strip()}"
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        for line in path.read_text().splitlines()
+        for seconds in re.findall(r"\bsleep\(([\d.]+)", line)
+        if 0 < float(seconds) < 60
+    }
+    hostile = "tests/tools/http/test_http_hostile.py: await asyncio.sleep(0.02)"  # a server that is slow
+    polls = "tests/tools/test_shell.py: time.sleep(0.01)"  # a command that waits for a file
+    assert pauses == {hostile, polls}, "wait for a signal, or with tests/waiting.py"
