@@ -254,7 +254,7 @@ def test_every_filter_in_the_plan_reference_exists() -> None:
     ]
     filters = [word for word in named if word not in ("item", "index", "range")]
     assert {"quote", "json", "from_json", "basename"} <= set(filters)
-    assert not [word for word in filters if word not in _env.filters]
+    assert not [word for word in filters if word not in _env().filters]
 
 
 @pytest.mark.parametrize(
