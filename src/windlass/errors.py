@@ -21,6 +21,8 @@ import msgspec
 
 __all__ = [
     "CUT_OFF",
+    "MODEL_API",
+    "REFUSED_CONTENT",
     "UNAVAILABLE",
     "Ambiguous",
     "ApprovalOutdated",
@@ -60,6 +62,12 @@ class Category(StrEnum):
 CUT_OFF = "cut_off"
 """The `kind` of a failure with unknown effect: a step that must not be repeated asks a person."""
 
+
+MODEL_API = "model_api"
+"""The `kind` of a failure of the model API itself, which passes: an agent step waits for it with patience."""
+
+REFUSED_CONTENT = "refused_content"
+"""The `kind` of a failure of an agent's conversation: the model does not take it, so that no attempt goes on in it."""
 
 UNAVAILABLE = "unavailable"
 """The `kind` of a failure of a runtime that could not be begun: it is missing, broken or too old."""

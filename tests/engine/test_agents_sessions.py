@@ -8,7 +8,7 @@ import pytest
 from agent_worlds import AgentWorld, agent, done, occurred, plan
 
 from windlass.core import events as ev
-from windlass.errors import CannotResume, Category, Failure
+from windlass.errors import MODEL_API, REFUSED_CONTENT, CannotResume, Category, Failure
 from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
 from windlass.testing import ScriptedRunner, Turn
 
@@ -111,22 +111,21 @@ async def test_a_failure_that_is_not_about_the_words_keeps_the_conversation(proj
 
 
 @pytest.mark.parametrize("category", ["logic", "configuration"])
-async def test_a_failure_in_the_matter_forgets_the_conversation(project: Project, category: str) -> None:
-    """What led nowhere would lead there again."""
+async def test_k1_a_failure_of_any_category_keeps_the_conversation(project: Project, category: str) -> None:
     runner = cli(Turn(session="s1").fail("confused", category=category), done())
     world = AgentWorld(project, runner)
     state = await world.run(plan(agent(retry={"max": 1, "delay": "1ms", "on": [category]})))
     assert state.status == "completed"
-    assert runner.requests[1].session is None
-    assert TASK in runner.requests[1].brief.prompt
+    assert runner.requests[1].session == "s1"
 
 
-async def test_a_runtime_may_say_that_the_conversation_is_good_all_the_same(project: Project) -> None:
-    kept = AgentResult(failure=Failure(Category.LOGIC, "too many turns"), session="s1", metadata={"session_kept": True})
-    runner = cli(kept, done())
+async def test_k1_a_conversation_that_the_model_refuses_is_dropped(project: Project) -> None:
+    refused = AgentResult(failure=Failure(Category.LOGIC, "prompt is too long", kind=REFUSED_CONTENT), session="s1")
+    runner = cli(refused, done())
     world = AgentWorld(project, runner)
     assert (await world.run(plan(agent(retry=1)))).status == "completed"
-    assert runner.requests[1].session == "s1"
+    assert runner.requests[1].session is None
+    assert TASK in runner.requests[1].brief.prompt
 
 
 async def test_a_lost_conversation_begins_anew_with_everything_in_the_same_attempt(project: Project) -> None:
@@ -161,14 +160,80 @@ async def test_each_step_and_each_item_has_a_conversation_of_its_own(project: Pr
     assert len(sessions) == len(set(sessions.values())) == 4
 
 
-async def test_d8_a_fork_begins_conversations_of_its_own(project: Project) -> None:
-    runner = cli(done())
+async def test_k1_a_retry_by_hand_goes_on_and_a_fresh_one_begins_anew(project: Project) -> None:
+    runner = cli(Turn(session="s1").fail("stuck", category="logic"), Turn(session="s1").fail("stuck"), done())
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(retry={"max": 0})))
+    assert state.status == "failed"
+    async with world.engine() as engine:
+        for fresh in (False, True):
+            await engine.retry(state.id, "work", fresh=fresh)
+            state = await (await engine.resume(state.id)).wait()
+    assert state.status == "completed"
+    assert [request.session for request in runner.requests] == [None, "s1", None]
+    assert runner.requests[1].brief.nudge
+    assert TASK in runner.requests[2].brief.prompt
+
+
+async def test_k1_a_changed_task_is_said_whole_in_the_same_conversation(project: Project) -> None:
+    runner = cli(Turn(session="s1").fail("stuck", category="logic"), done())
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(retry={"max": 0})))
+    async with world.engine() as engine:
+        await engine.retry(state.id, "work", edits={"prompt": "do something else"})
+        state = await (await engine.resume(state.id)).wait()
+    assert state.status == "completed"
+    assert runner.requests[1].session == "s1"
+    assert "do something else" in runner.requests[1].brief.prompt
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_k1_a_fork_goes_on_in_a_copy_of_the_conversation(project: Project, fresh: bool) -> None:
+    runner = cli(Turn(session="s1").fail("stuck", category="logic"), done(), done())
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(retry={"max": 0})))
+    async with world.engine() as engine:
+        forked = await engine.fork(state.id, from_step="work", fresh=fresh)
+        assert (await (await engine.resume(forked)).wait()).status == "completed"
+        again = await engine.fork(forked, from_step="work", fresh=fresh)
+        assert (await (await engine.resume(again)).wait()).status == "completed"
+    first, second = runner.requests[1:]
+    if fresh:
+        assert (first.session, second.session) == (None, None)
+        assert (first.inherited, second.inherited) == (None, None)
+        return
+    assert first.session == "s1"
+    assert first.inherited is not None
+    assert first.inherited.parts[-3:] == (state.id, "steps", "work")
+    assert first.brief.nudge, "it failed, and goes on"
+    assert second.inherited is not None
+    assert second.inherited.parts[-3:] == (forked, "steps", "work")
+    assert TASK in second.brief.prompt, "it was done: the task is asked again"
+
+
+async def test_k1_a_fork_on_another_runtime_begins_a_conversation(project: Project) -> None:
+    runner = cli(Turn(session="s1").fail("stuck", category="logic"))
+    world = AgentWorld(project, runner, ScriptedRunner([done()], name="claude-code"))
+    state = await world.run(plan(agent(retry={"max": 0})))
+    async with world.engine() as engine:
+        await engine.retry(state.id, "work", runtime="claude-code")
+        assert (await (await engine.resume(state.id)).wait()).status == "completed"
+    assert world.runners["claude-code"].requests[0].session is None
+
+
+async def test_k1_an_outage_is_waited_out_in_the_same_conversation(project: Project) -> None:
+    busy = Failure(Category.TRANSIENT, "cli: the model API answered 529: busy", kind=MODEL_API)
+    runner = cli(*[AgentResult(failure=busy, session="s1")] * 20, done())
     world = AgentWorld(project, runner)
     state = await world.run(plan())
-    async with world.engine() as engine:
-        forked = await engine.fork(state.id, from_step="work")
-        assert (await (await engine.resume(forked)).wait()).status == "completed"
-    assert [request.session for request in runner.requests] == [None, None]
+    assert state.status == "completed"
+    events = await world.events(state.id)
+    assert sum(isinstance(event, ev.AttemptFailed) for event in events) == 20
+    waits = [event for event in events if isinstance(event, ev.StepWaiting)]
+    assert {wait.question for wait in waits} == {"waiting for the model API: answered 529: busy"}
+    assert len({wait.gives_up_at for wait in waits}) == 1
+    assert {request.session for request in runner.requests[1:]} == {"s1"}
+    assert all(request.brief.nudge for request in runner.requests[1:])
 
 
 async def test_a_changed_plan_keeps_what_was_spent(project: Project) -> None:

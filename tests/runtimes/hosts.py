@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windlass.core.events import AgentTold
+from windlass.core.events import AgentTold, Event
 from windlass.plan.model import Effect
 from windlass.ports import Answer, Host, ToolReturn, ToolSpec, Usage
 from windlass.prices import Prices
@@ -112,6 +112,8 @@ class FakeHost:
         self.heard_ids: list[tuple[tuple[str, ...], str]] = []
         self.events: list[tuple[str, Any]] = []
         """Everything above in the order it was told: ("text", …), ("acted", Acted(…)), …"""
+        self.journal: list[Event] = []
+        """What `history` gives."""
         self._answer, self._tools, self._tool = answer, list(tools), tool
         self._effects = dict(effects or {})
         self._told = asyncio.Event()
@@ -146,6 +148,9 @@ class FakeHost:
 
     def summarised(self, **about: Any) -> None:
         self._keep("summarised", self.summaries, about)
+
+    async def history(self) -> list[Event]:
+        return list(self.journal)
 
     def told(self) -> list[AgentTold]:
         return list(self.messages)

@@ -12,7 +12,7 @@ from claude_fixtures import SPEAKS, claude_world, program
 from hosts import FakeHost
 
 from windlass.core.budget import Amount
-from windlass.errors import Category, Failure
+from windlass.errors import REFUSED_CONTENT, Category, Failure
 from windlass.ports import AgentResult
 from windlass.process import MemoryPool, containment
 from windlass.testing.scripted_model import Reply
@@ -66,7 +66,7 @@ async def test_a7_an_error_of_the_api_is_judged_by_its_status_and_keeps_what_the
     assert (result.output, host.said) == ("I look at it.", "I look at it.\n")
     assert (result.usage.tokens_in, result.usage.tokens_out) == (200, 20)
     assert result.usage.usd == pytest.approx((200 * 3 + 20 * 15) / 1e6)
-    assert result.metadata.get("session_kept", False) == (status == 404)  # with another model it can go on
+    assert (failure.kind == REFUSED_CONTENT) == (status in (400, 413)), "every other failure keeps the conversation"
     retried = [note for note in host.notes if f"after {status}" in note]
     assert bool(retried) == (status in (401, 429, 500, 529))
 
@@ -138,7 +138,7 @@ async def test_a2_too_many_turns_is_a_failure_that_names_the_setting(tmp_path: P
     failure = failure_of(result)
     assert (failure.category, failure.elsewhere) == (Category.LOGIC, False)
     assert "max_turns" in failure.advice[0]
-    assert result.metadata["session_kept"] is True
+    assert failure.kind != REFUSED_CONTENT
     assert result.output == "more"
     assert len(world.model.requests) == 1
 

@@ -22,7 +22,7 @@ from model_api_world import (
     scripted,
 )
 
-from windlass.errors import Category
+from windlass.errors import MODEL_API, REFUSED_CONTENT, Category
 from windlass.ports import ToolReturn
 from windlass.testing import Reply
 
@@ -66,7 +66,8 @@ async def test_c3_every_status_has_its_category_and_is_told_at_once(
     assert len(model.requests) == 1, "whether to try again is the engine's decision"
     assert (result.usage.tokens_in, result.usage.usd) == (0, 0.0), "a refused request costs nothing"
     assert result.session is not None
-    assert result.metadata["session_kept"] is (category is not Category.LOGIC)
+    assert (failure.kind == REFUSED_CONTENT) is (category is Category.LOGIC)
+    assert (failure.kind == MODEL_API) is (category is Category.TRANSIENT)
 
 
 @both

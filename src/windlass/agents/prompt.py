@@ -198,7 +198,7 @@ def continuation(
     for note in notes:
         parts.append(Part("note", "", neutral(note.strip())))
         blocks.append(block("note", neutral(note.strip())))
-    return Brief(system_prompt(role), "\n\n".join(blocks), tuple(parts), tuple(remarks))
+    return Brief(system_prompt(role), "\n\n".join(blocks), tuple(parts), tuple(remarks), nudge=len(blocks) == 1)
 
 
 def _handed_over(left: Handoff, limit: int, notes: list[str]) -> tuple[str, int]:

@@ -34,6 +34,7 @@ def policy_of(settings: Settings, by_nature: Callable[[str], bool] = no_tool) ->
         settings.wait_for_quota,
         settings.approvals.always,
         settings.approvals.sensitive,
+        settings.patience,
         by_nature,
     )
 

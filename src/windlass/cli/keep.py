@@ -87,13 +87,17 @@ def fork(
     ] = None,
     inputs: Annotated[list[str] | None, Option("--input", "-i", metavar="KEY=VALUE", help="Change an input")] = None,
     plan: Annotated[Path | None, Option("--plan", metavar="PLAN", help="Use an edited plan file")] = None,
+    fresh: Annotated[bool, Option("--fresh", help="Begin a new conversation with the agent of STEP")] = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
     yes: Yes = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Start a new execution from a step of an earlier one, keeping the results before it."""
+    """Start a new execution from a step of an earlier one, keeping the results before it.
+
+    An agent at STEP goes on in a copy of its conversation.
+    """
     from windlass.plan.load import bind_inputs, parse_input
 
     async def work(engine: Engine) -> int:
@@ -102,7 +106,7 @@ def fork(
         given = dict(parse_input(text) for text in inputs or ())
         chosen = sourced.plan if sourced is not None else origin.plan
         edited = {key: value for key, value in bind_inputs(chosen, given).items() if key in given}
-        new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced)
+        new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced, fresh=fresh)
         if detach:
             return await send_off(engine, new, as_json, yes=yes)
         started = await engine.resume(new, hold=yes or attended(), keep_plan=True)

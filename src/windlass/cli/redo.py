@@ -60,6 +60,7 @@ def retry(
         str | None, Option("--runtime", metavar="NAME", help="Use another runtime for its agent")
     ] = None,
     model: Annotated[str | None, Option("--model", metavar="NAME", help="Use another model for its agent")] = None,
+    fresh: Annotated[bool, Option("--fresh", help="Begin a new conversation with its agent")] = False,
     keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
     detach: Detach = False,
     progress: ProgressOption = Progress.AUTO,
@@ -69,13 +70,14 @@ def retry(
 ) -> None:
     """Run a failed step again, in the same execution.
 
-    An execution that has ended is reopened. Of a foreach, only the failed items run.
+    An execution that has ended is reopened. Of a foreach, only the failed items run. An agent goes on in its
+    conversation, unless it is to run on another runtime.
     """
 
     async def ask(engine: Engine) -> State:
         found = find_step(await engine.state(execution), step)
         edits = {**_from_file(given_file), **_typed(found, given or [])}
-        return await engine.retry(execution, step, edits=edits, runtime=runtime, model=model, by=who())
+        return await engine.retry(execution, step, edits=edits, runtime=runtime, model=model, fresh=fresh, by=who())
 
     _redo(ask, f"{step} will run again", home, progress, keep_plan=keep_plan, detach=detach, yes=yes, as_json=as_json)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import time
 from typing import Any
 
 from windlass.clock import iso
@@ -55,6 +56,11 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def at_time(at: float) -> str:
+    """The time of day here: `15:32`."""
+    return time.strftime("%H:%M", time.localtime(at))
 
 
 def plural(count: int, noun: str) -> str:
@@ -138,7 +144,8 @@ def _by(event: ev.StepRetried | ev.StepSkipRequested) -> str:
 def _changed(event: ev.StepRetried) -> str:
     changes = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in event.edits.items()]
     changes += [f"{name} {value}" for name, value in (("runtime", event.runtime), ("model", event.model)) if value]
-    return f" with {', '.join(changes)}" if changes else ""
+    anew = ", in a new conversation" if event.fresh else ""
+    return f" with {', '.join(changes)}{anew}" if changes else anew
 
 
 def _waiting(event: ev.StepWaiting) -> str:
@@ -146,6 +153,8 @@ def _waiting(event: ev.StepWaiting) -> str:
         return f"? {event.step}: {event.question}"
     wait = duration(max(0.0, event.until - event.at))
     if event.reason == "retry":
+        if event.gives_up_at is not None:
+            return f"… {event.step} {event.question}, next try in {wait}, gives up at {at_time(event.gives_up_at)}"
         return f"… {event.step} retries in {wait}"
     until = f" until {iso(event.until)}" if event.reason == "quota" else ""
     return f"… {event.step} waits{until} ({wait}): {event.question}"

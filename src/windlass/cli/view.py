@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from windlass.cli.terminal import as_message, coloured, write_output
-from windlass.cli.text import MARKS, cost_text, describe, duration, items_text
+from windlass.cli.text import MARKS, at_time, cost_text, describe, duration, items_text
 from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
@@ -243,8 +243,11 @@ def _line(step: StepState, width: int) -> Text:
 def _remark(step: StepState) -> str:
     match step.status:
         case StepStatus.WAITING if step.waiting_for == "retry" and step.until is not None:
+            wait = duration(max(0.0, step.until - time.time()))
+            if step.gives_up_at is not None:
+                return f"{step.question}, next try in {wait}, gives up at {at_time(step.gives_up_at)}"
             reason = step.error.message if step.error else ""
-            return f"retries in {duration(max(0.0, step.until - time.time()))}: {reason}"
+            return f"retries in {wait}: {reason}"
         case StepStatus.WAITING if step.until is not None and step.waiting_for != "approval":
             return f"waiting {duration(max(0.0, step.until - time.time()))} for {step.waiting_for}: {step.question}"
         case StepStatus.WAITING:

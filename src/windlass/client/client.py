@@ -164,9 +164,13 @@ class Client:
         edits: Mapping[str, Any] | None = None,
         runtime: str | None = None,
         model: str | None = None,
+        fresh: bool = False,
     ) -> dict[str, Any]:
-        """Try a failed step again, also after the end: with other arguments, on another runtime or model."""
-        body = {"with": dict(edits or {}), "runtime": runtime, "model": model}
+        """Try a failed step again, also after the end: with other arguments, on another runtime or model.
+
+        Its agent goes on in its conversation; `fresh` begins a new one.
+        """
+        body = {"with": dict(edits or {}), "runtime": runtime, "model": model, "fresh": fresh}
         return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/retry", body)
 
     async def skip(self, execution: str, step: str) -> dict[str, Any]:
@@ -174,7 +178,7 @@ class Client:
         return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/skip", {})
 
     async def fork(self, execution: str, *, from_step: str | None = None, **how: Any) -> dict[str, Any]:
-        """A new execution that keeps what this one completed before `from_step`: `inputs`, `plan`, `start` …"""
+        """A new execution that keeps what this one completed before `from_step`: `inputs`, `plan`, `fresh` …"""
         return await self._post(f"{_path(execution)}/fork", {**how, "from_step": from_step})
 
     async def checkpoint(self, execution: str) -> str:

@@ -40,6 +40,14 @@ class AgentState:
     """The last attempt that was given to a runtime."""
     cut_off: int = 0
     """Attempts that died with their engine: their usage after the last report is unknown."""
+    api_failures: int = 0
+    """Failures of the model API in a row."""
+    failing_since: float | None = None
+    """The time of the first of them."""
+    unheard: bool = False
+    """The task changed since the conversation was given it: the next attempt says it whole."""
+    session_origin: str = ""
+    """The execution that the conversation belongs to, in a fork that has no copy of it yet."""
     waits: tuple[int, str] = (0, "")
     """The attempt that waits for budget reserved by others, and its message."""
     prompt: int = 0
@@ -50,6 +58,14 @@ class AgentState:
     """Messages of people that the agent has not been given yet, oldest first."""
     summaries: list[AgentSummarised] = field(default_factory=list)
     """Summaries of the conversation, each replacing the older part of what was there before."""
+
+    def api_failed(self, at: float) -> None:
+        self.api_failures += 1
+        self.failing_since = at if self.failing_since is None else self.failing_since
+
+    def progressed(self) -> None:
+        """The model API answered."""
+        self.api_failures, self.failing_since = 0, None
 
     @property
     def cost(self) -> Cost:

@@ -49,6 +49,10 @@ class AgentSession(EventBase, frozen=True, tag="agent.session"):
     attempt: int
     runtime: str
     session: str | None
+    origin: str = ""
+    """The execution that it belongs to, in a fork: the next attempt goes on in a copy."""
+    unheard: bool = False
+    """It has not been given the step's task as it is now."""
 
 
 class AgentActed(EventBase, frozen=True, tag="agent.acted"):

@@ -26,6 +26,7 @@ def _began(state: StateData, event: ev.AgentBegan) -> None:
     agent.version = event.version
     agent.attempt = event.attempt
     agent.waits = (0, "")
+    agent.unheard = False
 
 
 def _session(state: StateData, event: ev.AgentSession) -> None:
@@ -33,15 +34,19 @@ def _session(state: StateData, event: ev.AgentSession) -> None:
     if event.session != agent.session:
         agent.summaries = []
     agent.session, agent.session_runtime = event.session, event.runtime
+    agent.session_origin, agent.unheard = event.origin, event.unheard
     agent.session_version = agent.version if event.runtime == agent.runtime else ""
 
 
 def _acted(state: StateData, event: ev.AgentActed) -> None:
-    state.steps[event.step].last_output = f"{event.tool} {event.summary}"[:500]
+    step = state.steps[event.step]
+    step.last_output = f"{event.tool} {event.summary}"[:500]
+    _agent(step).progressed()
 
 
 def _spoke(state: StateData, event: ev.AgentSpoke | ev.AgentReturned) -> None:
-    """Part of the transcript, which is read from the journal: the state needs none of it."""
+    """Part of the transcript, which is read from the journal. The state only needs to know that there is progress."""
+    _agent(state.steps[event.step]).progressed()
 
 
 def _told(state: StateData, event: ev.AgentTold) -> None:
@@ -78,6 +83,7 @@ def _fell_back(state: StateData, event: ev.RuntimeFellBack) -> None:
         agent.session = None
     if step.id in state.to_judge:
         step.failures = None  # the new one has its own retries
+        agent.progressed()
         state.requeue(step)
 
 

@@ -18,11 +18,11 @@ from windlass.core import events as ev
 from windlass.core.approval import answer_for, asked_again, digest_of
 from windlass.core.delegate import DEFAULT_RUNTIME, handoff_of, last_word, runtime_of, successor
 from windlass.core.edit import edited
-from windlass.core.retry import retry_at
+from windlass.core.retry import outlast, patience_of, retry_at
 from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
-from windlass.errors import Category, Failure
+from windlass.errors import MODEL_API, Category, Failure
 from windlass.plan.marking import unmarked
 from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance
 from windlass.plan.prepare import PreparedStep
@@ -59,6 +59,8 @@ class Policy:
     """Tools that every step asks for, even with `approve: never`; patterns like `message.*`."""
     sensitive: tuple[str, ...] = ()
     """Tools that a step with `approve: sensitive` asks for."""
+    patience: float = 1800.0
+    """Seconds that an agent waits for a model API that fails, unless its step says otherwise."""
     by_nature: Callable[[str], bool] = no_tool
     """True for a tool that is sensitive by itself: it is asked for unless a plan says `never`."""
 
@@ -156,16 +158,26 @@ def _judge(state: State, now: float, policy: Policy) -> Iterator[Command]:
             continue
         failure = step.error or Failure(Category.LOGIC, "failed without a message")
         seed = f"{state.id}:{step.id}"
-        again = retry_at(failure, step.failures or {}, step.spec.retry, now, seed)
+        agent = step.agent if failure.kind == MODEL_API else None
+        failures = {failure.category: agent.api_failures} if agent is not None else step.failures or {}
+        again = retry_at(failure, failures, step.spec.retry, now, seed)
         cancelled = _ending(state, now) == "cancel"
         instead = successor(state, step, failure, policy) if again is None and not cancelled else None
         if instead is not None and step.agent is not None:
             because = failure.message
             yield Record(ev.RuntimeFellBack(now, step.id, step.agent.runtime, instead, because, failure=failure))
-        elif again is None or cancelled:
+            continue
+        gives_up_at, question = None, ""
+        patience = patience_of(step.spec.retry, policy.patience) if agent is not None and not cancelled else 0.0
+        if agent is not None and patience:
+            gives_up_at = (agent.failing_since or now) + patience
+            again = again or outlast(failure, agent.api_failures, step.spec.retry, now, gives_up_at, seed)
+            said = failure.message.removeprefix(f"{agent.runtime}: ").removeprefix("the model API ")
+            question = f"waiting for the model API: {said}"
+        if again is None or cancelled:
             yield Record(ev.StepFailed(now, step.id, last_word(step, failure).located(step.id)))
         else:
-            yield Record(ev.StepWaiting(now, step.id, "retry", again))
+            yield Record(ev.StepWaiting(now, step.id, "retry", again, question, gives_up_at=gives_up_at))
 
 
 # -- ending ------------------------------------------------------------------------------------

@@ -226,6 +226,8 @@ class StepWaiting(EventBase, frozen=True, tag="step.waiting"):
     unit: Literal["usd", "tokens"] = "usd"
     account: str = ""
     """Provider and account with the used-up quota, if known."""
+    gives_up_at: float | None = None
+    """The end of the wait for a model API that fails."""
 
 
 class StepCompleted(EventBase, frozen=True, tag="step.completed"):

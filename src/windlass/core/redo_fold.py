@@ -39,8 +39,11 @@ def _retried(state: StateData, event: ev.StepRetried) -> None:
         one.failures, one.skip_by = None, ""
         one.answers = {digest: answer for digest, answer in (one.answers or {}).items() if answer.allow} or None
         _forget_fallbacks(state, one)
-        if event.fresh and one.agent is not None:
-            one.agent.session, one.agent.summaries = None, []
+        if one.agent is not None:
+            one.agent.progressed()
+            one.agent.unheard = one.agent.unheard or bool(event.edits)
+            if event.fresh:
+                one.agent.session, one.agent.summaries = None, []
     _put_back(state, step, event.at)
 
 

@@ -7,6 +7,7 @@
 | resource | 2, each with reduced usage |
 | configuration, logic | none, unless the step's `retry.on` names them: then as transient |
 
+After these, an agent waits for a model API that fails until its patience ends (`outlast`).
 A failure that is `final` would be the same again: it is not retried in any category.
 """
 
@@ -17,10 +18,12 @@ import hashlib
 from windlass.errors import Category, Failure
 from windlass.plan.model import Retry
 
-__all__ = ["allowed", "backoff", "retry_at"]
+__all__ = ["allowed", "backoff", "outlast", "patience_of", "retry_at"]
 
 RESOURCE_RETRIES = 2
 PERMISSION_RETRIES = 1
+LONGEST_API_WAIT = 60.0
+"""Seconds between two tries of a model API that fails."""
 
 
 def retry_at(failure: Failure, failures: dict[Category, int], policy: Retry, now: float, seed: str) -> float | None:
@@ -30,6 +33,21 @@ def retry_at(failure: Failure, failures: dict[Category, int], policy: Retry, now
         return None
     delay = backoff(policy, count, seed)
     return now + max(delay, failure.retry_after or 0.0)
+
+
+def patience_of(policy: Retry, usual: float) -> float:
+    """Seconds that an agent waits for a model API that fails, from the first failure in a row."""
+    if Category.TRANSIENT not in policy.on:
+        return 0.0
+    return policy.patience if policy.patience is not None else usual if policy.max else 0.0
+
+
+def outlast(failure: Failure, count: int, policy: Retry, now: float, gives_up_at: float, seed: str) -> float | None:
+    """The time of the next try of a model API that failed `count` times in a row; the last try is at the end."""
+    if now >= gives_up_at:
+        return None
+    delay = min(backoff(policy, count, seed), LONGEST_API_WAIT)
+    return min(now + max(delay, failure.retry_after or 0.0), gives_up_at)
 
 
 def allowed(category: Category, policy: Retry) -> int:

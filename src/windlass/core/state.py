@@ -19,7 +19,7 @@ from windlass.core.replan import replan
 from windlass.core.state_data import StateData
 from windlass.core.step import Approval, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
-from windlass.errors import Category, Failure
+from windlass.errors import MODEL_API, Category, Failure
 from windlass.plan.model import Effect, Plan
 from windlass.plan.prepare import prepare
 
@@ -126,8 +126,11 @@ class State(StateData):
         step.output = event.output
         step.ended(event.at, event.used, event.queued)
         step.waiting_for = step.until = None
-        step.failures = dict(step.failures or {})
-        step.failures[event.failure.category] = step.failures.get(event.failure.category, 0) + 1
+        if event.failure.kind == MODEL_API and step.agent is not None:
+            step.agent.api_failed(event.at)
+        else:
+            step.failures = dict(step.failures or {})
+            step.failures[event.failure.category] = step.failures.get(event.failure.category, 0) + 1
         if step.programs is not None:
             step.programs.forget_failures()
         self.to_judge[step.id] = step
@@ -154,6 +157,7 @@ class State(StateData):
         self.wait(step, event.at, event.reason, event.until, event.question)
         step.doubtful = step.doubtful or event.reason == "outcome"
         step.scope, step.unit, step.needed = event.scope, event.unit, event.needed
+        step.gives_up_at = event.gives_up_at
         if event.reason == "quota" and event.until is not None:
             self.quotas[event.account or event.runtime] = event.until
 

@@ -72,6 +72,8 @@ class StepState(msgspec.Struct, eq=False):
     waiting_since: float | None = None
     until: float | None = None
     question: str = ""
+    gives_up_at: float | None = None
+    """The end of its wait for a model API that fails."""
     scope: str = ""
     """The limit without room, while it waits for budget."""
     unit: str = "usd"

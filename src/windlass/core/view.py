@@ -90,7 +90,12 @@ def step_view(state: State, step: StepState) -> dict[str, Any]:
         "resources": _resources(summed((step.used, *(child.used for child in step.children or ())))),
         **({"items": items_of(step), "errors": errors_of(step)} if step.children is not None else {}),
         **({"undone": True} if step.undone else {}),
+        **({"gives_up_at": iso(step.gives_up_at)} if _waits_for_api(step) else {}),
     }
+
+
+def _waits_for_api(step: StepState) -> bool:
+    return step.status is StepStatus.WAITING and step.waiting_for == "retry" and step.gives_up_at is not None
 
 
 def _seconds(step: StepState, name: str) -> float:

@@ -39,6 +39,10 @@ class Listener(Protocol):
         """The answer, when it comes."""
         ...
 
+    async def history(self) -> list[ev.Event]:
+        """The execution's journal so far."""
+        ...
+
     def message(self, step: str) -> asyncio.Future[None]:
         """Done when the next message of a person to this step's agent is on disk."""
         ...
@@ -91,6 +95,9 @@ class AttemptContext:
     async def record(self, event: ev.Event) -> None:
         self._driver.hear(event)
         await self._driver.written()
+
+    async def history(self) -> list[ev.Event]:
+        return [event for event in await self._driver.history() if getattr(event, "step", None) == self.step.id]
 
     async def message(self) -> None:
         await asyncio.shield(self._driver.message(self.step.id))

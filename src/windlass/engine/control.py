@@ -163,10 +163,12 @@ class Control:
         edits: Mapping[str, Any] | None = None,
         runtime: str | None = None,
         model: str | None = None,
+        fresh: bool = False,
         by: str = "",
     ) -> State:
         """Have a failed step, or the failed items of a foreach, tried again: with other arguments, on another runtime.
 
+        Its agent goes on in its conversation, unless `fresh`, or on another runtime: then it begins a new one.
         Returns when the request is on disk. One that ended failed or partial is reopened, and paused until `resume`.
         """
 
@@ -178,7 +180,7 @@ class Control:
                 raise UsageError("; ".join(strange))
             tools = self._launcher.attempt_runner.tools
             changes = check_edits(find_step(state, step), edits or {}, runtime, model, tools)
-            body = {"kind": "retry", "edits": changes, "runtime": runtime, "model": model, "by": by}
+            body = {"kind": "retry", "edits": changes, "runtime": runtime, "model": model, "fresh": fresh, "by": by}
             return await self._requests.redo(state, step, body)
 
         return await persist(ask)

@@ -348,6 +348,10 @@ class Driver:
         self._answers[step, digest] = answer
         return answer
 
+    async def history(self) -> list[ev.Event]:
+        await self.written()
+        return [entry.event for entry in await self._world.journal.read(self.state.id)]
+
     def message(self, step: str) -> asyncio.Future[None]:
         """Done when the next message of a person to this step's agent is on disk."""
         if step not in self._listening:

@@ -35,6 +35,7 @@ class _Engine(Protocol):
         edits: Mapping[str, Any] | None = None,
         runtime: str | None = None,
         model: str | None = None,
+        fresh: bool = False,
         by: str = "",
     ) -> State: ...
 
@@ -90,10 +91,14 @@ class Execution:
         edits: Mapping[str, Any] | None = None,
         runtime: str | None = None,
         model: str | None = None,
+        fresh: bool = False,
     ) -> None:
-        """Try a failed step again and go on, also after the end: with other arguments, on another runtime or model."""
+        """Try a failed step again and go on, also after the end: with other arguments, on another runtime or model.
+
+        Its agent goes on in its conversation; `fresh` begins a new one.
+        """
         await self._go_on(
-            await self._engine.retry(self.id, step, edits=edits, runtime=runtime, model=model, by="python")
+            await self._engine.retry(self.id, step, edits=edits, runtime=runtime, model=model, fresh=fresh, by="python")
         )
 
     async def skip(self, step: str) -> None:

@@ -63,7 +63,7 @@ def _redo(state: State, now: float, by: str, body: dict[str, Any]) -> ev.Event |
     except UsageError:
         return None
     edits, runtime, model = body.get("edits") or {}, str(body.get("runtime") or ""), str(body.get("model") or "")
-    return ev.StepRetried(now, step.id, by, edits, runtime, model)
+    return ev.StepRetried(now, step.id, by, edits, runtime, model, bool(body.get("fresh")))
 
 
 def _budget_answer(now: float, by: str, body: dict[str, Any]) -> ev.BudgetAnswered | None:

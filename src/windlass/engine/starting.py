@@ -94,9 +94,13 @@ class Starter:
         from_step: str | None = None,
         inputs: Mapping[str, Any] | None = None,
         plan: Plan | LoadedPlan | None = None,
+        fresh: bool = False,
         id: str | None = None,
     ) -> str:
-        """Make a new execution that keeps this one's steps completed before `from_step`. `id` is as for `start`."""
+        """Make a new execution that keeps this one's steps completed before `from_step`. `id` is as for `start`.
+
+        An agent at `from_step` goes on in a copy of its conversation, unless `fresh`.
+        """
         origin = await self._observer.state(execution)
         loaded = LoadedPlan(origin.plan, origin.source) if plan is None else LoadedPlan.of(plan)
         chosen = loaded.plan
@@ -112,6 +116,7 @@ class Starter:
             inputs=bind_inputs(chosen, {**known, **(inputs or {})}),
             workdir=origin.workdir,
             from_step=from_step,
+            fresh=fresh,
         )
         state = fold(events, chosen)
         await self._journal.append(state.id, 0, events, head=head_of(state))
@@ -166,6 +171,7 @@ def fork_events(
     inputs: Mapping[str, Any],
     workdir: str,
     from_step: str | None,
+    fresh: bool = False,
 ) -> list[ev.Event]:
     """The journal that the fork begins with.
 
@@ -204,7 +210,28 @@ def fork_events(
         for event in more:
             fork.apply(event)
         events += more
+    if from_step is not None and not fresh:
+        events += _conversation(origin, fork, from_step, now)
     return events
+
+
+def _conversation(origin: State, fork: State, step_id: str, now: float) -> list[ev.Event]:
+    """The conversation that the agent of this step goes on in: the next attempt makes a copy of the original's."""
+    before, step = origin.steps.get(step_id), fork.steps[step_id]
+    agent = before.agent if before is not None else None
+    if before is None or agent is None or agent.session is None or not step.spec.is_agent or step.spec.foreach:
+        return []
+    owner = agent.session_origin or origin.id
+    unheard = _done(before) or not _same_arguments(fork, step, before)
+    return [ev.AgentSession(now, step_id, 0, agent.session_runtime, agent.session, owner, unheard)]
+
+
+def _same_arguments(fork: State, step: StepState, before: StepState) -> bool:
+    try:
+        arguments = step.prepared.arguments.render(scope_of(fork, step))
+    except TemplateProblem:
+        return False
+    return all((before.input or {}).get(name) == value for name, value in arguments.items())
 
 
 def _done(step: StepState) -> bool:

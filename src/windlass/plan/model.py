@@ -105,6 +105,8 @@ class Retry(CheckedValue):
     """Each further wait is this many times longer."""
     max_delay: Duration = 300.0
     """The longest wait that backoff may reach."""
+    patience: Literal[0] | Duration | None = None
+    """Of an agent: how long it waits for a model API that fails; unset, as the settings say, and 0 with `max: 0`."""
     on: tuple[Category, ...] = (Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE)
     """Categories that are tried again at all. A bare `retry: 3` adds `logic`: any failed run."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from windlass.core.budget import Amount
-from windlass.core.events import AgentTold, Usage
+from windlass.core.events import AgentTold, Event, Usage
 from windlass.errors import Failure
 from windlass.ports.tool import Answer, Health
 
@@ -63,6 +63,8 @@ class Brief:
     parts: tuple[Part, ...] = ()
     notes: tuple[str, ...] = ()
     """Parts left out or cut short, each with the reason: shown to the user."""
+    nudge: bool = False
+    """The prompt says nothing but to go on: a conversation whose last message has no reply yet needs none."""
 
 
 class Handoff(NamedTuple):
@@ -128,6 +130,8 @@ class AgentRequest:
     """Limit of spending, as far as the runtime can hold itself to it. The engine watches too."""
     session: str | None = None
     """Go on with this conversation; `brief.prompt` is then the next message in it."""
+    inherited: Path | None = None
+    """The conversation belongs to another execution, and this is its `scratch`: go on in a copy, under another name."""
     permissions: Permissions = field(default_factory=Permissions)
     max_turns: int | None = None
     temperature: float | None = None
@@ -199,6 +203,10 @@ class Host(Protocol):
         usage: Usage | None = None,
     ) -> None:
         """The older part of the conversation was replaced by a summary."""
+        ...
+
+    async def history(self) -> list[Event]:
+        """What the journal has of this step, from the beginning, with texts that it keeps in files."""
         ...
 
     def told(self) -> list[AgentTold]:

@@ -92,6 +92,10 @@ class Contact(Protocol):
         """The same, and returns when it is on disk."""
         ...
 
+    async def history(self) -> list[Event]:
+        """The events of this step in the journal, from the beginning."""
+        ...
+
     async def message(self) -> None:
         """Wait for the next message of a person to the agent of this step."""
         ...

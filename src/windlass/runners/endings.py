@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from windlass.core.agent import next_in_family
-from windlass.errors import Category, Failure
+from windlass.errors import MODEL_API, REFUSED_CONTENT, Category, Failure
 
 __all__ = ["ENDINGS", "QUOTA_AFTER", "UNREADABLE", "TurnEnding", "failure", "of_status", "temporary"]
 
@@ -90,6 +90,17 @@ ENDINGS: Mapping[TurnEnding, Meaning] = {
 }
 
 
+_KINDS = {
+    TurnEnding.GARBAGE: MODEL_API,
+    TurnEnding.CUT: MODEL_API,
+    TurnEnding.OVERLOADED: MODEL_API,
+    TurnEnding.RATE: MODEL_API,
+    TurnEnding.REFUSAL: REFUSED_CONTENT,
+    TurnEnding.TOO_LONG: REFUSED_CONTENT,
+    TurnEnding.REFUSED: REFUSED_CONTENT,
+}
+
+
 def failure(
     ending: TurnEnding,
     said: str,
@@ -108,6 +119,7 @@ def failure(
         retry_after=retry_after,
         resets_at=resets_at,
         elsewhere=meaning.elsewhere and next_in_family(runtime, ()) is not None,
+        kind=_KINDS.get(ending, ""),
     )
 
 

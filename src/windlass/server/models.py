@@ -128,6 +128,7 @@ class Retry(_Request):
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
     runtime: RuntimeName | None = Field(default=None, description="For its agent.")
     model: Name | None = Field(default=None, description="For its agent.")
+    fresh: bool = Field(default=False, description="Begin a new conversation with its agent.")
     resume: bool = Field(default=True, description="Continue the execution here, if no process runs it.")
     keep_plan: bool = Field(
         default=False, description="Continue with the plan as it was started, though its file changed."
@@ -149,6 +150,7 @@ class Fork(_Request):
     plan: dict[str, Any] | None = None
     plan_text: Text | None = None
     plan_file: PathText | None = None
+    fresh: bool = Field(default=False, description="Begin a new conversation with the agent of `from_step`.")
     start: bool = Field(default=True, description="Start it at once.")
     hold: bool = True
 

@@ -79,6 +79,8 @@ class Settings(CheckedValue):
     """Let another runtime of the same family take over when one cannot work."""
     wait_for_quota: bool = True
     """Wait until a used-up quota comes back, instead of pausing with exit code 6."""
+    patience: Literal[0] | Duration = 1800.0
+    """Seconds that an agent waits for a model API that fails, unless its step says `retry: {patience: …}`."""
     budget: BudgetSettings = BudgetSettings.model_construct()
     runtimes: dict[RuntimeName, RuntimeSettings] = {}
     prices: dict[str, PriceSettings] = {}

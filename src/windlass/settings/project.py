@@ -60,6 +60,7 @@ RULES: dict[str, Callable[[Any, Any], Any]] = {
     "checkpoints": lambda user, project: max(user, project, key=_CHECKPOINTS.index),
     "fallback": lambda user, project: user and project,
     "wait_for_quota": lambda user, project: user and project,
+    "patience": min,
     "budget": _budget,
     "approvals": _approvals,
 }

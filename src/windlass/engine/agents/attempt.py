@@ -1,6 +1,7 @@
 """One attempt of one agent step: choose a runtime, brief it, reserve budget, run it, settle, report the outcome.
 
-A conversation that broke off is continued if the runtime still has it. In every case the usage is settled and reported
+A conversation is continued by the next attempt, however this one ends, unless the runtime has lost it or the model
+refuses what is in it. In every case the usage is settled and reported
 before the attempt ends.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from windlass.core import events as ev
@@ -21,7 +23,7 @@ from windlass.engine.agents.permits import permitted
 from windlass.engine.agents.reservation import BudgetReservation
 from windlass.engine.agents.runtimes import Chosen, choose
 from windlass.engine.perform import Held
-from windlass.errors import Category, Failure, ToolError
+from windlass.errors import REFUSED_CONTENT, Category, Failure, ToolError
 from windlass.ports import (
     AgentRequest,
     AgentResult,
@@ -41,9 +43,6 @@ __all__ = ["AgentAttempt"]
 
 LONGEST_WAIT = 366 * 86400.0
 """Longest plausible time until a quota comes back, in seconds; a later date is taken for a mistake."""
-
-KEEP_CONVERSATION = frozenset({Category.TRANSIENT, Category.PERMISSION, Category.RESOURCE})
-"""Failures that are not about the conversation: a further attempt goes on where it broke off."""
 
 
 class AgentAttempt:
@@ -139,13 +138,21 @@ class AgentAttempt:
         agent = self._contact.step.agent
         return agent.session if agent is not None and agent.session_runtime == runtime else None
 
+    def _inherited(self) -> Path | None:
+        """The folder of the step in the execution that this one was forked from, while its conversation is theirs."""
+        agent = self._contact.step.agent
+        if agent is None or not agent.session_origin:
+            return None
+        return self._call.folder.parent / agent.session_origin / "steps" / self._call.step
+
     def _tell_session(self, runtime: str, session: str | None) -> None:
         now = self._deps.clock.now()
         self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, runtime, session))
 
     async def _brief(self, runtime: str, session: str | None) -> Brief:
         briefing, told, workdir = self._deps.briefing, self._told, self._call.workdir
-        if session is not None:
+        agent = self._contact.step.agent
+        if session is not None and not (agent is not None and agent.unheard):
             asked = self._contact.step.approval
             answer = ""
             if asked is not None and asked.untold and asked.attempt == self._call.attempt - 1:
@@ -242,6 +249,7 @@ class AgentAttempt:
             handoff=tuple(_handoff(told)),
             budget=allowance,
             session=session,
+            inherited=self._inherited() if session is not None else None,
             permissions=permissions,
             max_turns=told.get("max_turns") or role.max_turns,
             temperature=role.temperature,
@@ -311,8 +319,8 @@ class AgentAttempt:
             whose = f" ({self._account})" if self._account else ""
             said = f"{failure.message}{whose}"
             raise Held("quota", said, until=failure.resets_at, runtime=runtime, account=self._account)
-        if not result.metadata.get("session_kept", failure.category in KEEP_CONVERSATION):
-            self._tell_session(runtime, None)
+        if failure.kind == REFUSED_CONTENT:
+            self._tell_session(runtime, None)  # every further attempt in it would be refused, too
         raise ToolError.of(failure, result.output or None)
 
 

@@ -178,6 +178,21 @@ class EngineHost:
     async def use(self, tool: str, arguments: Mapping[str, Any], use_id: str) -> ToolReturn:
         return await self._tools.use(tool, arguments, use_id)
 
+    async def history(self) -> list[ev.Event]:
+        return [self._whole(event) for event in await self._contact.history()]
+
+    def _whole(self, event: ev.Event) -> ev.Event:
+        """The same with the text of its file, as far as it can be read."""
+        if not isinstance(event, ev.AgentActed | ev.AgentReturned) or not event.file:
+            return event
+        try:
+            content = (self._call.artifacts.parent / event.file).read_bytes()
+            if isinstance(event, ev.AgentActed):
+                return msgspec.structs.replace(event, input=msgspec.json.decode(content))
+        except (OSError, msgspec.DecodeError):
+            return event
+        return msgspec.structs.replace(event, text=content.decode("utf-8", "replace"))
+
     def told(self) -> list[ev.AgentTold]:
         agent = self._contact.step.agent
         return list(agent.told.values()) if agent is not None else []

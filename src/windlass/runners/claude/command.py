@@ -62,7 +62,9 @@ def command_for(request: AgentRequest, *, session: str, served: bool = False) ->
         *("--permission-prompt-tool=stdio", "--permission-mode=default"),
         # A folder's own settings run hooks, set variables and start servers: only where the user trusts it.
         f"--setting-sources={'user,project,local' if request.trusted else 'user'}",
-        f"--resume={request.session}" if request.session else f"--session-id={session}",
+        *([f"--resume={request.session}"] if request.session else []),
+        *(["--fork-session"] if request.inherited else []),
+        *([f"--session-id={session}"] if session != request.session else []),
         f"--disallowedTools={','.join((*_ELSEWHERE, *deny))}",
     ]
     if served:

@@ -30,8 +30,6 @@ _STATUSES = {
 }
 """HTTP status for each error word of the runtime, for errors without one."""
 
-_KEPT = {"session_kept": True}
-"""The conversation is intact: it can go on once a person has fixed the cause."""
 LIMIT_WAIT = 60.0
 """Seconds before it is tried again after a rate limit of unknown length."""
 _DOCTOR = "look at it with: windlass doctor"
@@ -61,15 +59,14 @@ def of_result(result: Mapping[str, Any], listener: MessageListener, *, now: floa
         return Verdict(lost, {"session_lost": True})
     match result.get("subtype"), result.get("terminal_reason"):
         case "error_max_turns", _:
-            return Verdict(failure(TurnEnding.TURNS, text, runtime=CLAUDE_CODE.name), _KEPT)
+            return Verdict(failure(TurnEnding.TURNS, text, runtime=CLAUDE_CODE.name))
         case "error_max_budget_usd", _:
             return Verdict(failure(TurnEnding.BUDGET, text, runtime=CLAUDE_CODE.name), {"budget": True})
         case _, "prompt_too_long":
             said = text if "prompt is too long" in text.lower() else f"prompt is too long: {text}"
             return Verdict(failure(TurnEnding.TOO_LONG, said, runtime=CLAUDE_CODE.name))
         case _:
-            found = _of_api(result, text, listener, now)
-            return Verdict(found, _KEPT if found.category is Category.CONFIGURATION else {})
+            return Verdict(_of_api(result, text, listener, now))
 
 
 def _of_api(result: Mapping[str, Any], text: str, listener: MessageListener, now: float) -> Failure:

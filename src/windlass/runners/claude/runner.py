@@ -54,7 +54,7 @@ class ClaudeTurn:
         self._supervisor, self._env, self._now = deps.supervisor, deps.env, deps.now
         self._binary, self._request, self._host, self._interrupted = binary, request, host, interrupted
         # Chosen by us, so that it is known before the first byte: a crash at any moment can go on with it.
-        self._session = request.session or new_id()
+        self._session = request.session if request.session and request.inherited is None else new_id()
         self._spending = TurnSpending(deps.prices, resumed=request.session is not None)
         self._tools = tool_server(host, request, deps.settings, CLAUDE_CODE)
         if self._tools is not None:

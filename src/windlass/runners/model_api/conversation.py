@@ -129,6 +129,12 @@ class Conversation:
         found._record("carried", messages, begun=list(begun))
         return found
 
+    def copy(self, folder: Path) -> Conversation:
+        """The same conversation under another name, in a file of its own: it goes on without changing this one."""
+        copied = Conversation(folder, str(uuid.uuid4()))
+        copied._record("carried", self.messages, begun=sorted(self._begun), replies=self._replies)
+        return copied
+
     # -- messages ----------------------------------------------------------------------------------
 
     def prompt(self, text: str, system: str) -> None:
@@ -260,7 +266,8 @@ class Conversation:
                 self._sizes += sizes
                 self.size += sum(sizes)
             case "carried":
-                self._replies = sum(1 for message in messages if message.kind == "response")
+                replies = sum(1 for message in messages if message.kind == "response")
+                self._replies = record.get("replies", replies)
                 self._begun.update(record["begun"])
                 for message in messages:
                     self._add(message, size // len(messages))

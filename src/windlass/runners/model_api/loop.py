@@ -72,8 +72,6 @@ class Loop:
         self.tally = tally
         self.turns = 0
         self.out_of_budget = False
-        self.resumable = True
-        """True if another attempt can continue this conversation; one that a model refused or found too long cannot."""
         self.adjustments: list[str] = []
 
     @property
@@ -84,9 +82,10 @@ class Loop:
     async def run(self, model: Model) -> Failure | None:
         """Run until the model is done (None) or cannot go on."""
         try:
-            if not self._conversation.pending():
-                self._conversation.prompt(self._request.brief.prompt, self._system())
-                await self._conversation.keep()
+            brief, said = self._request.brief, self._conversation
+            if not said.pending() and not (brief.nudge and said.awaits_reply):
+                said.prompt(brief.prompt, self._system())
+            await said.keep()
             while True:
                 if calls := self._conversation.pending():
                     await self._perform(calls)
@@ -136,7 +135,6 @@ class Loop:
         else:
             failure = _judge(turn, self._target)
         self._settle(turn)
-        self.resumable = failure is None or failure.category is not Category.LOGIC
         if failure is not None or turn.response is None:
             self._conversation.partial(turn.text)
         else:
@@ -221,7 +219,6 @@ class Loop:
     def _limit(self) -> Failure | None:
         """Return the failure of a reached limit, if no further turn may begin."""
         if self._bad_calls >= BAD_CALLS:
-            self.resumable = False
             return Failure(
                 Category.LOGIC,
                 f"{CLI.name}: {self._target.model} made {self._bad_calls} tool calls in a row that could not be read",

@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from windlass.errors import Category, Failure
+from windlass.errors import Category, Failure, classify
 from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks, Usage
 from windlass.prices import Prices
 from windlass.runners import RunnerDeps, import_in_background
-from windlass.runners.model_api.conversation import Conversation, Lost
+from windlass.runners.model_api.conversation import Conversation, Lost, Unwritable
 from windlass.runners.model_api.loop import Loop
+from windlass.runners.model_api.rebuild import rebuilt
 from windlass.runners.model_api.target import ModelTarget, choose
 from windlass.runners.model_api.wire import MOST_OUTPUT, UsageTally, clients, installed, load, open_model
 from windlass.runtimes import CLI
@@ -131,11 +132,7 @@ class _ModelRun:
         await load(target.provider)
         request = self._request
         try:
-            conversation = (
-                Conversation.load(request.scratch, request.session)
-                if request.session
-                else Conversation.new(request.scratch)
-            )
+            conversation = await self._conversation()
         except Lost as lost:
             self._facts["session_lost"] = True
             return self.result(
@@ -145,6 +142,8 @@ class _ModelRun:
                     advice=("the next attempt begins a new one",),
                 )
             )
+        except Unwritable as error:
+            return self.result(classify(error.reason).located(str(request.scratch)))
         self._session = conversation.session
         self._host.session(conversation.session)
         tally = UsageTally(prices, target.model, target.priced_as)
@@ -153,11 +152,29 @@ class _ModelRun:
             failure = await self._loop.run(model)
         return self.result(failure)
 
+    async def _conversation(self) -> Conversation:
+        """The conversation to go on with, a copy of another execution's, one rebuilt from the journal, or a new one."""
+        request = self._request
+        if request.session is None:
+            return Conversation.new(request.scratch)
+        if request.inherited is not None:
+            copied = Conversation.load(request.inherited, request.session).copy(request.scratch)
+            await copied.keep()
+            return copied
+        try:
+            return Conversation.load(request.scratch, request.session)
+        except Lost as lost:
+            found = rebuilt(request.scratch, request.session, await self._host.history())
+            if found is None:
+                raise
+            await found.keep()
+            self._host.note(f"{lost}; {len(found.messages)} messages were rebuilt from the journal")
+            return found
+
     def result(self, failure: Failure | None, *, interrupted: bool = False) -> AgentResult:
         loop, facts = self._loop, dict(self._facts)
         if loop is not None:
             facts["turns"] = loop.turns
-            facts["session_kept"] = loop.resumable
             if loop.out_of_budget:
                 facts["budget"] = True
         return AgentResult(

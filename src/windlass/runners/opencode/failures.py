@@ -22,6 +22,7 @@ __all__ = [
     "cut_short",
     "died",
     "hangs",
+    "no_copy",
     "nothing_said",
     "of_error",
     "of_finish",
@@ -146,6 +147,12 @@ def session_lost(session: str) -> Failure:
         Category.TRANSIENT,
         f"{OPEN_CODE.name}: the conversation {session} no longer exists",
         advice=("a retry begins a new one", "opencode session list"),
+    )
+
+
+def no_copy(version: str) -> Failure:
+    return Failure(
+        Category.TRANSIENT, f"{OPEN_CODE.name}: OpenCode {version} cannot copy the conversation of another execution"
     )
 
 

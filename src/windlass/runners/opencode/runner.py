@@ -170,6 +170,8 @@ class OpenCodeRunner(RunnerHooks, Runner):
             self._pool.give_back(borrowing.result(), folder)
 
     async def _one_shot(self, program: OpenCodeProgram, request: AgentRequest, host: Host) -> AgentResult:
+        if request.inherited is not None:
+            return AgentResult(failure=failures.no_copy(program.version), metadata={"session_lost": True})
         found = [] if request.trusted else folder_settings(request.workdir)
         if found:
             env = modern_environment(self._env, request.env, trusted=False)

@@ -144,6 +144,8 @@ class ServedTurn:
             if answer.status_code in (400, 404):
                 raise Stopped(failures.session_lost(self._session), session_lost=True)
             self._directory = str(answered(answer).get("directory") or self._directory)
+            if request.inherited is not None:
+                await self._copy()
         own = answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
         served = self._tools.choose_name(self._directory) if self._tools is not None else None
         policy = rules(request.permissions, own, served)
@@ -157,6 +159,13 @@ class ServedTurn:
         self._family.add(self._session)
         self._desk = Questions(server, self._directory, self._host, policy)
         self._host.session(self._session)
+
+    async def _copy(self) -> None:
+        """Go on in a copy of the session, so that the other execution's stays as it is."""
+        answer = await self._server.call("POST", f"/session/{self._session}/fork", directory=self._directory, body={})
+        if answer.status_code >= 400:
+            raise Stopped(failures.no_copy(self._server.version), session_lost=True)
+        self._session = str(answered(answer)["id"])
 
     async def _prompt(self, model: dict[str, str] | None) -> None:
         body: dict[str, Any] = {"parts": [{"type": "text", "text": self._request.brief.prompt}]}

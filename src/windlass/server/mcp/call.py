@@ -174,7 +174,7 @@ def _told(event: ev.Event) -> str | None:
         case ev.ApprovalAsked():
             return f"{event.step}: asks to run {event.tool}"
         case ev.StepWaiting():
-            return f"{event.step}: waits for {event.reason}"
+            return f"{event.step}: {event.question or f'waits for {event.reason}'}"
         case ev.ExecutionPaused():
             return f"paused: {event.reason}"
         case ev.ExecutionFinished():

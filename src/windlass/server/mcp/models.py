@@ -149,6 +149,7 @@ class RetryChange(BaseModel):
     with_: dict[str, Any] = Field(default={}, alias="with", description="Arguments in place of the plan's.")
     runtime: str | None = Field(default=None, description=f"For its agent: {runtime_names()}.")
     model: str | None = Field(default=None, description="For its agent.")
+    fresh: bool = Field(default=False, description="Begin a new conversation with its agent.")
 
 
 class LimitView(BaseModel):

@@ -213,8 +213,15 @@ class Tools:
             return await self._calls.see(engine, relay.execution, relay, wait_s)
         state = await engine.state(execution)
         for name, change in (retry or {}).items():
-            edits, runtime, model = change.with_, change.runtime, change.model
-            state = await engine.retry(state.id, name, edits=edits, runtime=runtime, model=model, by=said_by(ctx))
+            state = await engine.retry(
+                state.id,
+                name,
+                edits=change.with_,
+                runtime=change.runtime,
+                model=change.model,
+                fresh=change.fresh,
+                by=said_by(ctx),
+            )
         for name in skip or ():
             state = await engine.skip(state.id, name, by=said_by(ctx))
         driven = engine.driven(state)

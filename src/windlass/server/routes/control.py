@@ -106,7 +106,9 @@ def control_routes(service: Service) -> APIRouter:
         if not (made and ticket_of(request).again and await engine.journal.heads(prefix=made)):
             given = wanted.model_dump(include={"plan", "plan_text", "plan_file"}, exclude_none=True)
             plan = await asyncio.to_thread(RunRequest(**given).load, engine) if given else None
-            made = await engine.fork(origin.id, from_step=wanted.from_step, inputs=wanted.inputs, plan=plan, id=made)
+            made = await engine.fork(
+                origin.id, from_step=wanted.from_step, inputs=wanted.inputs, plan=plan, fresh=wanted.fresh, id=made
+            )
         state = await engine.state(made)
         if wanted.start and state.status is ExecutionStatus.PENDING:
             with not_now():
@@ -181,7 +183,13 @@ def step_routes(service: Service) -> APIRouter:
             return await go_on(await engine.state(head.id), wanted)
         with not_now():
             state = await engine.retry(
-                head.id, step, edits=wanted.with_, runtime=wanted.runtime, model=wanted.model, by=BY
+                head.id,
+                step,
+                edits=wanted.with_,
+                runtime=wanted.runtime,
+                model=wanted.model,
+                fresh=wanted.fresh,
+                by=BY,
             )
         return await go_on(state, wanted)
 

@@ -1,0 +1,101 @@
+"""Rebuild a conversation from the journal, when its file is lost or damaged (K1).
+
+The journal has the prompts, the text of each reply, the tool calls that were begun and their results. It lacks
+thoughts, and calls that were never begun: the model can make those again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from windlass.core import events as ev
+from windlass.runners.model_api.conversation import Conversation
+from windlass.runners.toolbox import UNKNOWN_OUTCOME
+from windlass.runtimes import CLI
+
+__all__ = ["rebuilt"]
+
+
+def rebuilt(folder: Path, session: str, history: Sequence[ev.Event]) -> Conversation | None:
+    """The conversation of that name as far as a step's events hold it; None without any reply in them."""
+    events = _of_session(session, history)
+    if not any(isinstance(event, ev.AgentSpoke | ev.AgentActed) for event in events):
+        return None
+    turns = _Turns()
+    for event in events:
+        turns.take(event)
+    turns.close()
+    return Conversation.carried(folder, session, turns.messages)
+
+
+def _of_session(session: str, history: Sequence[ev.Event]) -> list[ev.Event]:
+    """The events from the attempt that began the conversation."""
+    named = next((i for i, e in enumerate(history) if isinstance(e, ev.AgentSession) and e.session == session), None)
+    if named is None:
+        return []
+    begins = [i for i, e in enumerate(history[:named]) if isinstance(e, ev.AgentBegan)]
+    end = next(
+        (
+            i
+            for i, e in enumerate(history[named:], named)
+            if isinstance(e, ev.AgentSession) and e.session not in (session, None) and e.runtime == CLI.name
+        ),
+        len(history),
+    )
+    found = history[begins[-1] if begins else named : end]
+    runtimes = {e.attempt: e.runtime for e in found if isinstance(e, ev.AgentBegan)}
+    return [e for e in found if runtimes.get(getattr(e, "attempt", 0)) == CLI.name]
+
+
+class _Turns:
+    """Puts the messages together: calls follow the reply that they belong to, and their results follow all of them."""
+
+    def __init__(self) -> None:
+        from pydantic_ai.messages import ModelMessage
+
+        self.messages: list[ModelMessage] = []
+        self._text: str | None = None
+        self._calls: dict[str, ev.AgentActed] = {}
+        self._results: dict[str, ev.AgentReturned] = {}
+
+    def take(self, event: ev.Event) -> None:
+        from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+        match event:
+            case ev.AgentBegan():
+                self.close()
+                prompt = ModelRequest(parts=[UserPromptPart(event.prompt)], instructions=event.system or None)
+                if self.messages and self.messages[-1].kind == "request" and len(self.messages) > 1:
+                    return  # its last message had no reply yet: it was asked again as it is
+                self.messages.append(prompt)
+            case ev.AgentSpoke():
+                self.close()
+                self._text = event.text
+            case ev.AgentActed() if event.call:
+                self._calls[event.call] = event
+            case ev.AgentReturned() if event.call:
+                self._results[event.call] = event
+
+    def close(self) -> None:
+        """End the reply: every call has a result in what is sent, so one without gets the word that it is unknown."""
+        from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+
+        text = [TextPart(self._text)] if self._text else []
+        calls = [
+            ToolCallPart(result.tool if (result := self._results.get(call)) else acted.tool, acted.input or {}, call)
+            for call, acted in self._calls.items()
+        ]
+        if text or calls:
+            self.messages.append(ModelResponse(parts=[*text, *calls]))
+        if calls:
+            returns = [(part, self._results.get(part.tool_call_id)) for part in calls]
+            self.messages.append(
+                ModelRequest(
+                    parts=[
+                        ToolReturnPart(part.tool_name, result.text if result else UNKNOWN_OUTCOME, part.tool_call_id)
+                        for part, result in returns
+                    ]
+                )
+            )
+        self._text, self._calls, self._results = None, {}, {}
