@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from windlass.errors import Category, Failure
+from windlass.errors import MODEL_API, Category, Failure
 
 __all__ = ["FIRST_REST", "Breaker", "Circuit", "counts"]
 
@@ -21,6 +21,8 @@ FAILURES = 5
 """In a row, after which it opens."""
 FIRST_REST = 30.0
 LONGEST_REST = 600.0
+LONGEST_API_REST = 60.0
+"""The same for a model API that fails: agents wait for it, and should not wait long after it is back."""
 PROBE_TAKES = 60.0
 """Seconds after which a probe without a result counts as failed."""
 
@@ -69,19 +71,19 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
         return self if self.until and not self.probing else Breaker()
 
     def failed(self, failure: Failure, now: float) -> Breaker:
-        because = failure.message[:300]
         if self.probing:
-            return self._open(because, now)
+            return self._open(failure, now)
         if self.until:
             return self
         failures = self.failures + 1
         if failures >= FAILURES:
-            return self._open(because, now)
-        return Breaker(failures, because=because)
+            return self._open(failure, now)
+        return Breaker(failures, because=failure.message[:300])
 
-    def _open(self, because: str, now: float) -> Breaker:
-        rest = min(LONGEST_REST, FIRST_REST * 2**self.opened)
-        return Breaker(self.failures + 1, self.opened + 1, now + rest, because=because)
+    def _open(self, failure: Failure, now: float) -> Breaker:
+        longest = LONGEST_API_REST if failure.kind == MODEL_API else LONGEST_REST
+        rest = min(longest, FIRST_REST * 2**self.opened)
+        return Breaker(self.failures + 1, self.opened + 1, now + rest, because=failure.message[:300])
 
 
 def counts(failure: Failure) -> bool:

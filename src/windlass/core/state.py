@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from windlass.core import events as ev
+from windlass.core.agent import AgentState
 from windlass.core.agent_fold import AGENT_EVENTS
 from windlass.core.program_fold import PROGRAM_EVENTS
 from windlass.core.redo_fold import REDO_EVENTS, UNDO_EVENTS
@@ -126,7 +127,8 @@ class State(StateData):
         step.output = event.output
         step.ended(event.at, event.used, event.queued)
         step.waiting_for = step.until = None
-        if event.failure.kind == MODEL_API and step.agent is not None:
+        if event.failure.kind == MODEL_API:
+            step.agent = step.agent or AgentState(role=step.spec.agent or "")
             step.agent.api_failed(event.at)
         else:
             step.failures = dict(step.failures or {})

@@ -16,7 +16,7 @@ from windlass.clock import Clock
 from windlass.core.agent import next_in_family
 from windlass.core.breaker import Breaker
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun
-from windlass.errors import UNAVAILABLE, Category, Failure, ToolError
+from windlass.errors import MODEL_API, UNAVAILABLE, Category, Failure, ToolError
 from windlass.plan.schema import nearest
 from windlass.ports import (
     AgentRequest,
@@ -77,7 +77,7 @@ class GuardedRunner(RunnerHooks):
         try:
             circuit.enter()
         except NotBegun as error:  # it opened, or another probe began, since it was chosen
-            return AgentResult(failure=msgspec.structs.replace(error.failure, elsewhere=True))
+            return AgentResult(failure=msgspec.structs.replace(error.failure, elsewhere=True, kind=MODEL_API))
         try:
             result = await self._runner.run(request, host)
         except BaseException:
@@ -161,5 +161,6 @@ async def _health(runner: Runner, account: str) -> Health:
 def _nobody(message: str, health: Health, *advice: str) -> ToolError:
     told = tuple(line for line in (health.advice, *advice, "windlass doctor") if line)
     if health.back_in is not None:
-        return ToolError.of(Failure(Category.TRANSIENT, message, advice=told, retry_after=health.back_in))
+        failure = Failure(Category.TRANSIENT, message, advice=told, retry_after=health.back_in, kind=MODEL_API)
+        return ToolError.of(failure)
     return ToolError.of(Failure(Category.CONFIGURATION, message, advice=told, kind=UNAVAILABLE))
