@@ -59,9 +59,25 @@ def test_a2_a3_a_task_is_done_for_real_and_all_of_it_is_accounted_for(
     assert (last.usage.source, last.usage.tokens_in, last.runtime, last.role) == ("runtime", 2850, runtime, "developer")
     assert model.requests[0].text.count("Always greet the keeper of the heron.") == 1
 
+    # The transcript tells all of it, in the order in which it happened.
+    (execution,) = project.ids()
+    entries = [json.loads(line) for line in windlass("transcript", execution, step["id"], "--json").out.splitlines()]
+    seen = [entry for entry in entries if entry["kind"] not in ("usage", "note", "question", "answer")]
+    assert [entry["kind"] for entry in seen] == [
+        *("prompt", "reply", "call", "result", "call", "result", "reply", "end"),
+    ]
+    assert (seen[1]["text"], seen[6]["text"]) == ("I write it down.", "It is written.")
+    assert (seen[2]["tool"].lower(), seen[2]["input"]["content"]) == ("write", "A drum and a crank.\n")
+    assert (seen[2]["call"], seen[4]["call"]) == (seen[3]["call"], seen[5]["call"])
+    given = model.requests[2].tool_results[0].replace(CANARY, "[ANTHROPIC_API_KEY]").strip()
+    assert given.startswith(seen[5]["text"].strip())
+    assert "PATH=" in seen[5]["text"]
+    usages = [entry["usage"] for entry in entries if "usage" in entry]
+    assert [(used["tokens_in"], used["tokens_out"]) for used in usages] == [(900, 40), (950, 10), (1000, 12)]
+    assert "### Reply\n\nIt is written.\n" in windlass("transcript", execution, step["id"]).out
+
     # Keys: the runtime gets those that it needs, its commands none but those, and nothing of ours keeps any.
     assert "GITHUB_PAT" not in model.requests[2].tool_results[0]
-    (execution,) = project.ids()
     windlass("checkpoint", execution)
     shown = [windlass(*words).out for words in (("logs", execution, "--json"), ("status", execution, "--json"))]
     assert CANARY.encode() not in project.everything()

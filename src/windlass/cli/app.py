@@ -35,6 +35,7 @@ COMMANDS = {
     "status": _Known("look", "Show an execution's status; without ID, list unfinished ones."),
     "list": _Known("look", "List executions, newest first."),
     "logs": _Known("record", "Show an execution's events, with the output of its steps."),
+    "transcript": _Known("transcript", "Show an agent's conversation: prompts, replies, calls and results, whole."),
     "approvals": _Known("record", "List the steps that are waiting for approval."),
     "pause": _Known("control", "Pause: let running steps finish, start no new ones."),
     "interrupt": _Known("control", "Stop running steps with all their processes, and pause."),

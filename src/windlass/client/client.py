@@ -125,6 +125,18 @@ class Client:
                 if event["type"] == "execution.finished" and not await self._reopened(execution, event["seq"]):
                     return
 
+    async def transcript(
+        self, execution: str, step: str, *, after: int = 0, whole: bool = False
+    ) -> Sequence[dict[str, Any]]:
+        """The conversation of a step's agent so far: prompts, replies, calls and results, in order."""
+        query: dict[str, Any] = {"step": step, "after": after, "whole": str(whole).lower()}
+        found = await self._ask("GET", f"{_path(execution)}/transcript", query=query)
+        entries: Sequence[dict[str, Any]] = found["entries"]
+        while found["next"]:
+            found = await self._ask("GET", found["next"])
+            entries = [*entries, *found["entries"]]
+        return entries
+
     async def _reopened(self, execution: str, after: int) -> bool:
         """Tell whether anything happened after an end: a person may have retried or skipped a step."""
         if self._http is None:

@@ -26,6 +26,7 @@ from windlass.engine.plans import PlanReader, Plans
 from windlass.engine.requests import Requests
 from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
+from windlass.engine.transcripts import Transcripts
 from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox
 from windlass.settings import Settings
 
@@ -101,6 +102,7 @@ class Engine:
         self._resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
         self._control = control = Control(drivers, observer, requests, launcher, agents)
         self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control)
+        self._transcripts = Transcripts(observer, home / "artifacts")
         self.damaged = observer.damaged
         """Executions that were found damaged, by id."""
 
@@ -139,6 +141,8 @@ class Engine:
     follow = _of("_observer", Observer.follow)
     wait = _of("_observer", Observer.wait)
     open_questions = _of("_observer", Observer.open_questions)
+    transcript = _of("_transcripts", Transcripts.transcript)
+    follow_transcript = _of("_transcripts", Transcripts.follow_transcript)
     driven = _of("_drivers", LocalDrivers.driven)
 
     # Keeping order

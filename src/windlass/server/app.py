@@ -21,6 +21,7 @@ from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import login_routes
 from windlass.server.logs import RequestLog
 from windlass.server.routes.control import answer_routes, approval_routes, control_routes, step_routes
+from windlass.server.routes.conversations import conversation_routes
 from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes
 from windlass.server.service import Service
@@ -63,7 +64,16 @@ def create_routes(service: Service) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    parts = (execution_routes, control_routes, answer_routes, step_routes, approval_routes, home_routes, health_routes)
+    parts = (
+        execution_routes,
+        conversation_routes,
+        control_routes,
+        answer_routes,
+        step_routes,
+        approval_routes,
+        home_routes,
+        health_routes,
+    )
     for routes in parts:
         app.include_router(routes(service))
     app.include_router(stream_routes(service.feed))

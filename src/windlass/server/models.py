@@ -255,6 +255,13 @@ class EventPage(_Told):
     next: str | None
 
 
+class TranscriptPage(_Told):
+    execution: str
+    step: str
+    entries: list[dict[str, Any]]
+    next: str | None
+
+
 class Question(_Told):
     id: str
     execution: str

@@ -19,6 +19,7 @@ from windlass.engine.perform import Held
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Answer, Call, Contact, Permissions, SummaryMethod, ToolReturn, ToolSpec, Usage
+from windlass.redact import Redactor
 
 __all__ = ["EngineHost"]
 
@@ -53,6 +54,7 @@ class EngineHost:
         self._tools = tools
         self._stop = stop
         self._files = 0
+        self._redactor: Redactor | None = None
         self.meter = call.meter
         """The meter for the runner's processes, if it can measure them."""
         self._watching: asyncio.Task[None] | None = None
@@ -87,7 +89,7 @@ class EngineHost:
         self._contact.tell(ev.AgentActed(now, self._call.step, self._call.attempt, tool, line, input, call, file))
 
     def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
-        size, file = 0, ""
+        size, file, text = 0, "", self._without_secrets(text)
         if len(text) > LONGEST_INLINE // 4 and len(encoded := text.encode("utf-8", "replace")) > LONGEST_INLINE:
             size, file = len(encoded), self._keep(encoded, "txt")
             text = encoded[:LONGEST_INLINE].decode("utf-8", "ignore")
@@ -96,7 +98,8 @@ class EngineHost:
 
     def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
-        self._contact.tell(ev.AgentSpoke(now, step, attempt, text, thinking, usage))
+        said, thought = self._without_secrets(text), self._without_secrets(thinking)
+        self._contact.tell(ev.AgentSpoke(now, step, attempt, said, thought, usage))
 
     def summarised(
         self,
@@ -126,6 +129,12 @@ class EngineHost:
             usage,
         )
         self._contact.tell(event, soon=True)
+
+    def _without_secrets(self, text: str) -> str:
+        """Hide secrets: the output of `env` in a runtime's own shell has the keys that the runtime needs."""
+        if self._redactor is None:
+            self._redactor = Redactor({**os.environ, **self._call.variables})
+        return self._redactor.text(text) if text else ""
 
     def _keep(self, content: bytes, kind: str) -> str:
         """Write what is too big for the journal to a file; returns its path below the execution's artifacts."""

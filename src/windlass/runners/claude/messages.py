@@ -73,6 +73,8 @@ class MessageListener:
         self._cut_off = ""
         self._streamed: set[str] = set()
         self._call = ("", "")
+        self._tools: dict[str, str] = {}
+        """Tools of the uses that have no result yet, by their ids."""
 
     @property
     def said(self) -> str:
@@ -92,6 +94,8 @@ class MessageListener:
                     self._stream(_table(message.get("event")))
             case "assistant":
                 self._assistant(message)
+            case "user":
+                self._results(_table(message.get("message")))
             case "system":
                 self._system(message)
             case "rate_limit_event":
@@ -105,7 +109,7 @@ class MessageListener:
                     )
                 self._consider()
             case _:
-                pass  # the tools' results, and what later versions say
+                pass  # the messages of later versions
 
     def deny(self, use: str, tool: str, input: Any, reason: str = "") -> None:
         """Report a denied use of a tool."""
@@ -144,6 +148,8 @@ class MessageListener:
                 self._keep("".join(self._saying))
                 self._saying.clear()
                 self._cut_off = ""
+                if (used := self._spending.of_call(self._call[0])) is not None:
+                    self._host.spoke("", usage=used)
             case _:
                 pass
 
@@ -165,11 +171,25 @@ class MessageListener:
                 name, input = self._named(_text(block.get("name"))), block.get("input")
                 line = summarise(input)
                 self.last = f"while it was using {name} {line}".rstrip()
-                self._host.acted(name, line, input)
-            elif block.get("type") == "text" and main and call not in self._streamed:
+                self._tools[_text(block.get("id"))] = name
+                self._host.acted(name, line, input, _text(block.get("id")))
+            elif block.get("type") == "thinking" and main:
+                if thinking := _text(block.get("thinking")):
+                    self._host.spoke("", thinking)
+            elif block.get("type") == "text" and main:
                 text = _text(block.get("text"))
-                self._host.text(text if text.endswith("\n") else f"{text}\n")
-                self._keep(text)
+                if call not in self._streamed:
+                    self._host.text(text if text.endswith("\n") else f"{text}\n")
+                    self._keep(text)
+                self._host.spoke(text)
+
+    def _results(self, message: Mapping[str, Any]) -> None:
+        """Pass on the results of tools, which come as a message of the user."""
+        for block in map(_table, _list(message.get("content"))):
+            if block.get("type") == "tool_result":
+                use = _text(block.get("tool_use_id"))
+                failed = block.get("is_error") is True
+                self._host.returned(use, self._tools.pop(use, ""), _content(block.get("content")), failed=failed)
 
     def _used(self, call: str, model: str, figures: Mapping[str, Any]) -> None:
         self._spending.asked = True
@@ -249,6 +269,14 @@ class MessageListener:
         """A result ends a turn; where the runtime tells its state, only `idle` says that none follows."""
         if self.result is not None and self._state in (None, "idle"):
             self.over.set()
+
+
+def _content(content: Any) -> str:
+    """Return the text of a tool's result; other content is named by its type."""
+    if isinstance(content, str):
+        return content
+    blocks = map(_table, _list(content))
+    return "\n".join(_text(block.get("text")) or f"[{_text(block.get('type'))}]" for block in blocks)
 
 
 def _table(value: Any) -> Mapping[str, Any]:

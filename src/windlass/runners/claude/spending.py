@@ -73,6 +73,11 @@ class TurnSpending:
         self._seen = self._seen.plus(after).minus(before.counts)
         return True
 
+    def of_call(self, call: str) -> Usage | None:
+        """Usage of one call to the model; None if it said nothing of it."""
+        spent = self._calls.get(call)
+        return spent.counts.usage([spent], "prices", spent.model) if spent is not None else None
+
     def live(self) -> Usage:
         """All that was seen so far."""
         model = next(reversed(self._calls.values())).model if self._calls else ""

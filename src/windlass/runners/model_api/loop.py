@@ -21,7 +21,7 @@ from windlass.core.budget import known_part, tokens_of_bytes
 from windlass.core.call_summary import call_summary
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import AgentRequest, Host
+from windlass.ports import AgentRequest, Host, Usage
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import of_exception
@@ -134,11 +134,12 @@ class Loop:
             failure = of_exception(error, self._target, self._now())
         else:
             failure = _judge(turn, self._target)
-        self._settle(turn)
+        used = self._settle(turn)
         if failure is not None or turn.response is None:
             self._conversation.partial(turn.text)
         else:
             self._conversation.reply(turn.response)
+            self._host.spoke(turn.text, turn.thinking, used)
             self._done = not self._conversation.pending() and turn.response.state != "suspended"
         await self._conversation.keep()
         return failure
@@ -155,12 +156,14 @@ class Loop:
             self._engine_error = error  # the engine's own trouble, in the middle of a reply: not the model's
             raise
 
-    def _settle(self, turn: ModelExchange) -> None:
+    def _settle(self, turn: ModelExchange) -> Usage | None:
         if turn.text:
             self._said.append(turn.text)
-        if (counted := turn.counted) is not None:
-            self.tally.add(counted, self._now())
-            self._host.usage(self.tally.usage)
+        if (counted := turn.counted) is None:
+            return None
+        used = self.tally.add(counted, self._now())
+        self._host.usage(self.tally.usage)
+        return used
 
     # -- the tools ---------------------------------------------------------------------------------
 
@@ -190,7 +193,8 @@ class Loop:
         meant = self._toolbox.read(call)
         if isinstance(meant, BadCall):
             self._bad_calls += 1
-            self._conversation.answer(call, meant.message, failed=True)
+            self._host.acted(call.name, "", call.arguments, call.use_id)
+            self._answer(call, call.name, meant.message, failed=True)
         else:
             self._bad_calls = 0
             await self._use_tool(call, *meant)
@@ -200,19 +204,29 @@ class Loop:
         if self._conversation.was_begun(call):
             self.adjustments.append(f"{tool} was not repeated: its earlier outcome is unknown")
             self._host.note(f"{tool}: {UNKNOWN_OUTCOME}")
-            self._conversation.answer(call, UNKNOWN_OUTCOME, failed=True)
+            self._answer(call, tool, UNKNOWN_OUTCOME, failed=True)
             return
 
+        acted = False
+
         async def begin(effect: Effect) -> None:
+            nonlocal acted
             if effect is Effect.ONCE:
                 self._conversation.begin(call)
                 await self._conversation.keep()
-            self._host.acted(tool, call_summary(arguments), arguments)
+            self._host.acted(tool, call_summary(arguments), arguments, call.use_id)
+            acted = True
 
         returned = await use_tool(self._host, tool, arguments, call.use_id, begin)
         if (adjustment := refused(tool, returned)) is not None:
             self.adjustments.append(adjustment)
-        self._conversation.answer(call, result_text(tool, call, returned), failed=returned.failure is not None)
+        if not acted:
+            self._host.acted(tool, call_summary(arguments), arguments, call.use_id)
+        self._answer(call, tool, result_text(tool, call, returned), failed=returned.failure is not None)
+
+    def _answer(self, call: ModelCall, tool: str, text: str, *, failed: bool) -> None:
+        self._host.returned(call.use_id, tool, text, failed=failed)
+        self._conversation.answer(call, text, failed=failed)
 
     # -- the limits --------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from windlass.core.budget import known_part
 from windlass.core.events import Usage
 from windlass.ports import ToolSpec
@@ -111,6 +113,12 @@ class ModelExchange:
         """The reply, when it came whole."""
         self._stream: StreamedResponse | None = None
         self._refused = False
+
+    @property
+    def thinking(self) -> str:
+        """The thoughts of a reply that came whole, where the model gives them."""
+        parts = self.response.parts if self.response is not None else ()
+        return "\n".join(part.content for part in parts if part.part_kind == "thinking" and part.content)
 
     @property
     def counted(self) -> Counted | None:
@@ -260,7 +268,8 @@ class UsageTally:
     def tokens(self) -> int:
         return self._sum.tokens_in + self._sum.tokens_out
 
-    def add(self, turn: Counted, at: float) -> None:
+    def add(self, turn: Counted, at: float) -> Usage:
+        """Add a turn; returns its own usage."""
         before = self._sum
         used = Usage(
             tokens_in=turn.tokens_in,
@@ -281,3 +290,4 @@ class UsageTally:
             model=before.model,
             at_least=0.0 if known else dollars,
         )
+        return replace(used, usd=usd, source="unknown" if usd is None else "prices", model=before.model)

@@ -48,6 +48,10 @@ class Reading:
         self._begun: set[str] = set()
         self._steps: dict[str, tuple[Usage, float]] = {}
         self._acted: set[str] = set()
+        self._spoken: set[str] = set()
+        """Text, reasoning and results that were passed on whole."""
+        self._thoughts: dict[str, dict[str, str]] = {}
+        """By message and part, reasoning that was not passed on yet."""
         self.model = model
         self.turns = 0
         self.finish = ""
@@ -109,11 +113,17 @@ class Reading:
 
     def part(self, part: Mapping[str, Any], *, main: bool = True) -> None:
         """Take a part that began or changed. A subagent's text is not passed to the host; its tool use is."""
-        key, kind = str(part.get("id")), str(part.get("type"))
+        key, kind, message = str(part.get("id")), str(part.get("type")), str(part.get("messageID"))
         self._kinds[key] = kind
         match kind:
             case "text" if main and not part.get("synthetic") and not part.get("ignored"):
-                self._text(str(part.get("messageID")), key, str(part.get("text") or ""))
+                self._text(message, key, str(part.get("text") or ""))
+                if _ended(part):
+                    self._pass_on(message)
+            case "reasoning" if main:
+                self._thoughts.setdefault(message, {})[key] = str(part.get("text") or "")
+                if _ended(part):
+                    self._pass_on(message)
             case "tool":
                 self._tool(part)
             case "step-start":
@@ -156,6 +166,15 @@ class Reading:
             parts[key] = text
             self._tell(key, text)
 
+    def _pass_on(self, message: str) -> None:
+        """Pass on the thoughts and texts of a message, whole: at the end of one, and before a tool that it uses."""
+        said = [(key, "", text) for key, text in self._thoughts.pop(message, {}).items()]
+        said += [(key, text, "") for key, text in self._texts.get(message, {}).items()]
+        for key, text, thinking in said:
+            if key not in self._spoken and (text or thinking):
+                self._spoken.add(key)
+                self._host.spoke(text, thinking)
+
     def _tell(self, key: str, text: str) -> None:
         known = self._told.get(key, 0)
         if len(text) > known:
@@ -168,7 +187,13 @@ class Reading:
         state = state if isinstance(state, Mapping) else {}
         if state.get("status") in ("running", "completed", "error") and key not in self._acted:
             self._acted.add(key)
-            self._host.acted(tool, summary(state.get("input"), str(state.get("title") or "")), state.get("input"))
+            self._pass_on(str(part.get("messageID")))
+            line = summary(state.get("input"), str(state.get("title") or ""))
+            self._host.acted(tool, line, state.get("input"), str(part.get("callID") or key))
+        if (status := state.get("status")) in ("completed", "error") and key not in self._spoken:
+            self._spoken.add(key)
+            result = str(state.get("output" if status == "completed" else "error") or "")
+            self._host.returned(str(part.get("callID") or key), tool, result, failed=status == "error")
         if state.get("status") == "error" and str(state.get("error")).startswith(DENIED):
             self.denied.append(tool)
 
@@ -190,8 +215,18 @@ class Reading:
         if main:
             self.finish = str(part.get("reason") or "")
         self._begun.discard(str(part.get("messageID")))
+        new = key not in self._steps
         self._steps[key] = (used, float(cost) if isinstance(cost, int | float) else 0.0)
+        if main and new:
+            self._pass_on(str(part.get("messageID")))
+            usd = self._steps[key][1] or (self._prices.cost(self.model, used) if self._prices else None)
+            self._host.spoke("", usage=replace(used, usd=usd or None, model=self.model))
         self._host.usage(self.usage())
+
+
+def _ended(part: Mapping[str, Any]) -> bool:
+    time = part.get("time")
+    return isinstance(time, Mapping) and time.get("end") is not None
 
 
 def summary(input: Any, title: str = "") -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.state import State
+from windlass.core.transcript import as_markdown
 from windlass.core.view import snapshot
 from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.engine import Engine
@@ -34,6 +35,7 @@ from windlass.server.mcp.models import (
     QuestionView,
     SpendingView,
     StepView,
+    TranscriptView,
 )
 from windlass.version import __version__
 
@@ -46,6 +48,7 @@ __all__ = [
     "look",
     "overview",
     "questions",
+    "transcript_view",
     "view",
 ]
 
@@ -58,6 +61,8 @@ DEEPEST = 60
 ALL_OUTPUTS = 24_000
 """Characters of all outputs together, and again of all logs."""
 LONGEST_LOG = 256 * 1024
+LONGEST_PART = 48_000
+"""Characters of one part of a transcript."""
 
 
 @dataclass(slots=True)
@@ -293,6 +298,22 @@ def _next(state: State, driven: bool, *, cut: bool) -> list[str]:
 
 MOST = 50
 """Executions that are listed: those that are not finished, then the newest."""
+
+
+async def transcript_view(engine: Engine, execution: str, step: str, after: int) -> TranscriptView:
+    """As much of an agent's conversation as fits, from a place in the journal on."""
+    head = await engine.find(execution)
+    blocks: list[str] = []
+    room, system, more = LONGEST_PART, "", ""
+    for entry in await engine.transcript(head.id, step, after=after, whole=False):
+        block = as_markdown(entry, system)
+        if blocks and len(block) > room:
+            after -= entry.seq == after  # one event can make two entries
+            more = f"engine_transcript(execution={head.id!r}, step={step!r}, after={after})"
+            break
+        blocks.append(block)
+        room, system, after = room - len(block), entry.system or system, entry.seq
+    return TranscriptView(execution=head.id, step=step, markdown="".join(blocks), next=[more] if more else [])
 
 
 async def overview(engine: Engine) -> OverviewView:

@@ -143,6 +143,15 @@ class OverviewView(BaseModel):
     next: list[str] = Field(description="Calls or commands to use next.")
 
 
+class TranscriptView(BaseModel):
+    """Part of an agent's conversation, as Markdown."""
+
+    execution: str
+    step: str
+    markdown: str
+    next: list[str] = Field(description="How to read on, if this is not all.")
+
+
 class RetryChange(BaseModel):
     """Changes to a step before it is tried again."""
 

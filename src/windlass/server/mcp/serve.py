@@ -49,6 +49,7 @@ def mcp_server(
     tools, programs = Tools(calls), ProgramTools(calls)
     server.add_tool(tools.engine_execute, annotations=ACTS)
     server.add_tool(tools.engine_status, annotations=READS)
+    server.add_tool(tools.engine_transcript, annotations=READS)
     server.add_tool(tools.engine_budget, annotations=READS)
     server.add_tool(tools.engine_interrupt, annotations=STOPS)
     server.add_tool(tools.engine_resume, annotations=ACTS)

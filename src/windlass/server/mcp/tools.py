@@ -41,8 +41,8 @@ from windlass.server.mcp.call import (
     taken_up,
 )
 from windlass.server.mcp.clean import clean, cleaned
-from windlass.server.mcp.look import budget_view, damaged, overview
-from windlass.server.mcp.models import BudgetView, ExecutionView, RetryChange, StatusView
+from windlass.server.mcp.look import budget_view, damaged, overview, transcript_view
+from windlass.server.mcp.models import BudgetView, ExecutionView, RetryChange, StatusView, TranscriptView
 
 __all__ = ["TOLD_OF_CODE", "ProgramTools", "Tools"]
 
@@ -156,6 +156,17 @@ class Tools:
             return await self._calls.see(engine, execution, QuestionRelay.of(ctx), wait_s, until, step)
         except Damaged as damage:
             return cleaned(await damaged(engine, damage))
+
+    @told
+    async def engine_transcript(
+        self,
+        execution: Id,
+        step: Annotated[str, Field(description="The step of the agent.")],
+        after: Annotated[int, Field(ge=0, description="Only what comes after this place.")] = 0,
+    ) -> TranscriptView:
+        """Show an agent's conversation: prompts, replies, calls and results, as Markdown, part by part."""
+        engine = await self._engines(False)
+        return cleaned(await transcript_view(engine, execution, step, after))
 
     @told
     async def engine_budget(

@@ -1,0 +1,86 @@
+"""Reads the transcripts of agents from the journal, with the long inputs and results from their files (K8)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+
+from windlass.core.transcript import Transcript, TranscriptEntry
+from windlass.engine.lookup import find_step
+from windlass.engine.observer import Observer
+from windlass.errors import UsageError
+
+__all__ = ["Transcripts"]
+
+
+class Transcripts:
+    """Gives the transcript of a step's agent, whichever process drives it."""
+
+    def __init__(self, observer: Observer, artifacts: Path) -> None:
+        self._observer = observer
+        self._artifacts = artifacts
+
+    async def transcript(
+        self, execution: str, step: str, *, after: int = 0, whole: bool = True
+    ) -> list[TranscriptEntry]:
+        """Read the entries of a step's agent after that place in the journal.
+
+        `whole` reads long inputs and results from their files; without it they are cut, with `file` and `size`.
+        """
+        head = await self._observer.find(execution)
+        state, entries = await self._observer.record(head.id)
+        _check_agent(find_step(state, step).spec.is_agent, head.id, step)
+        transcript = Transcript(step)
+        found = [one for entry in entries for one in transcript.take(entry.seq, entry.event) if one.seq > after]
+        return await asyncio.to_thread(self._completed, head.id, found) if whole else found
+
+    async def follow_transcript(self, execution: str, step: str, *, after: int = 0) -> AsyncIterator[TranscriptEntry]:
+        """Give the entries, past and future, until the execution has finished or paused."""
+        head = await self._observer.find(execution)
+        _check_agent(find_step(await self._observer.state(head.id), step).spec.is_agent, head.id, step)
+        transcript = Transcript(step)
+        async for entry in self._observer.follow(head.id):
+            for one in transcript.take(entry.seq, entry.event):
+                if one.seq > after:
+                    yield (await asyncio.to_thread(self._completed, head.id, [one]))[0]
+
+    def _completed(self, execution: str, entries: list[TranscriptEntry]) -> list[TranscriptEntry]:
+        return [self._with_file(execution, one) if one.file else one for one in entries]
+
+    def _with_file(self, execution: str, entry: TranscriptEntry) -> TranscriptEntry:
+        content = _read_below(self._artifacts / execution, entry.file)
+        if content is None:
+            return entry
+        text = content.decode("utf-8", "replace")
+        if entry.kind == "result":
+            return msgspec.structs.replace(entry, text=text)
+        try:
+            return msgspec.structs.replace(entry, input=json.loads(text))
+        except ValueError:
+            return entry
+
+
+def _check_agent(is_agent: bool, execution: str, step: str) -> None:
+    if not is_agent:
+        raise UsageError(
+            f"step {step} of {execution} has no agent, so it has no transcript",
+            advice=(f"see its output: windlass logs {execution} --step {step}",),
+        )
+
+
+def _read_below(folder: Path, name: str) -> bytes | None:
+    """Read a regular file below the folder; None if there is none, or if the name leads elsewhere."""
+    path = folder / name
+    try:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            return None
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    except OSError:
+        return None
