@@ -206,7 +206,7 @@ class Host(Protocol):
         ...
 
     async def history(self) -> list[Event]:
-        """What the journal has of this step, from the beginning, with texts that it keeps in files."""
+        """Events of this step in the journal, from the beginning, with texts that it keeps in files."""
         ...
 
     def told(self) -> list[AgentTold]:
