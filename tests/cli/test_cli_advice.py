@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import click
 import pytest
+
+from windlass.cli.app import app
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -33,3 +37,28 @@ def test_c5_the_command_has_the_home_that_was_named(project: Project, windlass: 
     told = windlass("--home", "other", "run", "--json", code=2)
     home = project.path / "other"
     assert json.loads(told.out)["error"]["advice"] == [f"see its options: windlass --home {home} run --help"]
+
+
+def _incomplete(group: click.Group, *words: str) -> Iterator[tuple[list[str], str]]:
+    """Each command with one word less than it needs, and the name of the word."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.commands[name]
+        if isinstance(command, click.Group):
+            yield from _incomplete(command, *words, name)
+        needed = [one for one in command.params if isinstance(one, click.Argument) and one.required]
+        for count, missing in enumerate(needed):
+            yield [*words, name, *["x"] * count], str(missing.metavar).removesuffix("...")
+
+
+@pytest.mark.parametrize(("typed", "missing"), list(_incomplete(app)), ids=str)
+def test_i1_a_word_that_is_missing_is_named(typed: list[str], missing: str) -> None:
+    with pytest.raises(click.MissingParameter) as raised:
+        app.main(typed, standalone_mode=False)
+    assert raised.value.param is not None
+    assert str(raised.value.param.metavar).removesuffix("...") == missing
+
+
+def test_i1_the_shell_is_told_which_word_is_missing(windlass: Windlass) -> None:
+    told = windlass("retry", "x", code=2)
+    assert "STEP" in told.err
+    assert "windlass retry --help" in told.err

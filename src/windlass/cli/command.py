@@ -41,7 +41,7 @@ class Argument:
             [name],
             type=_type_of(kind, None, None),
             required=required,
-            default=None if required else default,
+            **({} if required else {"default": default}),  # Click takes a default of None for a value that was given
             nargs=-1 if many else 1,
             metavar=f"{shown if required else f'[{shown}]'}{'...' if many else ''}",
             shell_complete=None if complete is None else lambda _context, _param, begun: complete(begun),
