@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from windlass.core.events import AgentTold, Event
 from windlass.plan.model import Effect
-from windlass.ports import Answer, Host, ToolReturn, ToolSpec, Usage
+from windlass.ports import Answer, ChooseTools, Host, ToolReturn, ToolSpec, Usage
 from windlass.prices import Prices
 from windlass.process import Supervisor
 from windlass.runners import RunnerDeps
@@ -182,8 +182,9 @@ class FakeHost:
         answer = self._answer(asked)
         return answer if isinstance(answer, Answer) else await answer
 
-    def tools(self) -> list[ToolSpec]:
-        return list(self._tools)
+    def tools(self, choose: ChooseTools | None = None) -> list[ToolSpec]:
+        chosen = choose({tool.name: False for tool in self._tools}) if choose is not None else None
+        return [tool for tool in self._tools if chosen is None or tool.name in chosen]
 
     def effect(self, tool: str, arguments: Mapping[str, Any]) -> Effect:
         return self._effects.get(tool, Effect.REPEATABLE)

@@ -156,7 +156,7 @@ def test_k6_a_once_only_use_that_kill_9_cut_off_is_told_to_the_agent_and_not_rep
 # -- the runner alone --------------------------------------------------------------------------------
 
 
-CODE = ToolSpec("code", "Runs a program.", {"type": "object", "properties": {"source": {"type": "string"}}}, True)
+CODE = ToolSpec("code", "Runs a program.", {"type": "object", "properties": {"source": {"type": "string"}}})
 NOTES = ToolSpec("notes.add", "Adds a note.", {"type": "object", "properties": {}})
 
 
@@ -192,6 +192,7 @@ async def test_k6_claude_code_is_asked_by_nobody_but_us_and_an_interrupt_ends_a_
         assert result.interrupted
         assert host.called_off == 1
         assert [act.tool for act in host.acts] == ["notes.add", "code"]
+        assert [asked.tool for asked in host.asks] == ["code"]
         assert names(world.model.requests[0]) == {"mcp__windlass__code", "mcp__windlass__notes__add"}
         assert not world.left()
         after = FakeHost(tools=[CODE])

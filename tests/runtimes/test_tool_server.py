@@ -17,16 +17,17 @@ from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import AgentRequest, Answer, Brief, Permissions, ToolReturn, ToolSpec
 from windlass.runners.opencode.tool_listener import LONGEST_BODY, ToolAccess, ToolListener
-from windlass.runners.tool_server import ToolServer, offered
+from windlass.runners.tool_server import ToolServer, offered, tool_server
 from windlass.runners.toolbox import DATA_RULE, UNKNOWN_OUTCOME
 from windlass.runners.use_log import FILE
 from windlass.runtimes import CLAUDE_CODE
+from windlass.settings import RuntimeSettings
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": False}
 
 
-def spec(name: str, *, program: bool = False) -> ToolSpec:
-    return ToolSpec(name, f"does {name}", TEXT, program)
+def spec(name: str) -> ToolSpec:
+    return ToolSpec(name, f"does {name}", TEXT)
 
 
 def asked(scratch: Path, **permissions: Any) -> AgentRequest:
@@ -55,28 +56,33 @@ async def said(tools: ToolServer, message: dict[str, Any]) -> tuple[str, bool]:
 # -- the choice of tools -----------------------------------------------------------------------------
 
 
-ALL = [spec("code", program=True), spec("code.search"), spec("tidy", program=True), spec("shell"), spec("message.send")]
+ALL = {"code": False, "code.search": False, "tidy": False, "shell": True, "message.send": True, "mcp.hub.list": False}
 
 
 @pytest.mark.parametrize(
-    ("which", "tools", "named"),
+    ("named", "told"),
     [
-        ("code", None, ["code", "code.search", "tidy"]),
-        ("all", None, ["code", "code.search", "tidy", "shell", "message.send"]),
-        ("none", None, []),
-        ("code", ("Read", "message.*"), ["code", "code.search", "tidy", "message.send"]),
+        ((), {"code", "code.search", "tidy"}),
+        (("Read", "message.*"), {"code", "code.search", "tidy", "message.send"}),
+        (("shell(git log:*)",), {"code", "code.search", "tidy", "shell"}),
     ],
 )
-def test_k6_an_agent_is_told_of_programs_or_of_all_tools_or_of_those_that_its_role_names(
-    tmp_path: Path, which: str, tools: tuple[str, ...] | None, named: list[str]
+def test_k6_an_agent_is_told_of_programs_of_its_own_tools_and_of_those_that_its_role_names(
+    named: tuple[str, ...], told: set[str]
 ) -> None:
-    assert [tool.name for tool in offered(ALL, asked(tmp_path, tools=tools), which, CLAUDE_CODE)] == named
+    assert offered(ALL, named, CLAUDE_CODE) == told
 
 
-def test_k6_without_programs_an_agent_is_told_of_what_its_runtime_does_not_have(tmp_path: Path) -> None:
-    """A role without `code` still has the engine's tools that it names, but no second shell."""
-    found = offered([spec("shell"), spec("message.send")], asked(tmp_path), "code", CLAUDE_CODE)
-    assert [tool.name for tool in found] == ["message.send"]
+def test_k6_without_programs_an_agent_is_told_of_what_its_runtime_does_not_have() -> None:
+    """A role without `code` has the engine's tools that it names, but no second shell."""
+    assert offered({"shell": True, "message.send": True}, (), CLAUDE_CODE) == {"message.send"}
+
+
+@pytest.mark.parametrize(("which", "count"), [("code", 1), ("all", 2), ("none", 0)])
+def test_k6_a_setting_offers_all_tools_or_none(tmp_path: Path, which: Any, count: int) -> None:
+    host = FakeHost(tools=[spec("code"), spec("mcp.hub.list")])
+    tools = tool_server(host, asked(tmp_path), RuntimeSettings(engine_tools=which), CLAUDE_CODE)
+    assert (len(tools.names) if tools is not None else 0) == count
 
 
 # -- the protocol ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ with the output and usage before it. It decides nothing about retries, fallbacks
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -27,6 +27,7 @@ __all__ = [
     "AgentResult",
     "Answer",
     "Brief",
+    "ChooseTools",
     "Handoff",
     "Host",
     "Part",
@@ -96,8 +97,10 @@ class ToolSpec(NamedTuple):
     name: str
     description: str
     schema: Mapping[str, Any]
-    program: bool = False
-    """It runs a program that calls other tools: `code`, or a composed tool."""
+
+
+ChooseTools: TypeAlias = Callable[[Mapping[str, bool]], Collection[str]]
+"""Gets the names of tools, with True for those that come with Windlass, and gives those that are wanted."""
 
 
 class ToolReturn(NamedTuple):
@@ -238,8 +241,8 @@ class Host(Protocol):
         """May the agent use this tool with exactly this? Waits for a person if need be."""
         ...
 
-    def tools(self) -> list[ToolSpec]:
-        """The engine's own tools that this agent may use."""
+    def tools(self, choose: ChooseTools | None = None) -> list[ToolSpec]:
+        """The engine's own tools that this agent may use; with `choose` some of them: the others are not loaded."""
         ...
 
     def effect(self, tool: str, arguments: Mapping[str, Any]) -> Effect:

@@ -5,8 +5,8 @@ messages over its control protocol (`claude/wire`), OpenCode over HTTP (`opencod
 engine's own gates through the host, as a use by the `cli` runtime does; the runtime itself asks nobody about it.
 
 `offered` chooses the tools. A runtime reads, writes and runs commands by itself, and everything else can be called from
-a program: so `code`, `code.search` and the composed tools are enough, and cost 400 tokens of prompt instead of 11,000.
-Tools that a role names are offered by themselves; `engine_tools = "all"` in the settings of the runtime offers all.
+a program: so `code`, `code.search`, composed tools and the user's own are enough, which cost 400 tokens of prompt
+instead of 11,000. Tools that a role names are offered by themselves; the setting `engine_tools = "all"` offers all.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ METHOD_NOT_FOUND, BAD_REQUEST = -32601, -32600
 Notify = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-def offered(tools: Sequence[ToolSpec], request: AgentRequest, which: str, runtime: Runtime) -> list[ToolSpec]:
-    """Choose the engine's tools that an agent of another runtime is told of."""
-    if which != "code":
-        return list(tools) if which == "all" else []
-    named = [pattern.partition("(")[0].strip() for pattern in request.permissions.tools or ()]
+def offered(tools: Mapping[str, bool], named: Sequence[str], runtime: Runtime) -> set[str]:
+    """Choose the tools that an agent is told of; True are those that come with Windlass, `named` are its role's."""
+    patterns = [pattern.partition("(")[0].strip() for pattern in named]
     native = {tool for kind in runtime.tools for tool in CLI.tools.get(kind, "").split()}
-    has_code = any(tool.name == CODE for tool in tools)
 
-    def wanted(tool: ToolSpec) -> bool:
-        if tool.program or any(fnmatchcase(tool.name, pattern) for pattern in named):
+    def wanted(tool: str, built_in: bool) -> bool:
+        if any(fnmatchcase(tool, pattern) for pattern in patterns):
             return True
-        return tool.name.startswith(f"{CODE}.") if has_code else tool.name not in native
+        return not built_in and not tool.startswith("mcp.") if CODE in tools else tool not in native
 
-    return [tool for tool in tools if wanted(tool)]
+    return {tool for tool, built_in in tools.items() if wanted(tool, built_in)}
 
 
 def tool_server(host: Host, request: AgentRequest, settings: RuntimeSettings, runtime: Runtime) -> ToolServer | None:
     """Make the server of an attempt; None if its agent has no tools of the engine."""
-    tools = offered(host.tools(), request, settings.engine_tools, runtime) if settings.engine_tools != "none" else []
+    if settings.engine_tools == "none":
+        return None
+    named = request.permissions.tools or ()
+    tools = host.tools(None if settings.engine_tools == "all" else lambda tools: offered(tools, named, runtime))
     return ToolServer(host, request, tools) if tools else None
 
 
@@ -72,6 +72,8 @@ class ToolServer:
         self._log = UseLog(request.scratch)
         self._running: dict[tuple[str, str], asyncio.Task[dict[str, Any]]] = {}
         self._changing = asyncio.Lock()
+        self.names = list(self._tools.known)
+        """The tools by the names that the agent is told."""
         self.closed = False
         self.adjustments: list[str] = []
         """Uses that were refused, for the result of the attempt."""

@@ -237,6 +237,9 @@ class Registry:
         """True if there is a tool of that name; a built-in one is not built for that."""
         return name in self._tools or name in self._built_in or self.get(name) is not None
 
+    def is_built_in(self, name: str) -> bool:
+        return name in self._built_in
+
     def nearest(self, name: str) -> str | None:
         return next(iter(difflib.get_close_matches(name, self.names(), 1)), None)
 

@@ -13,7 +13,7 @@ from windlass.engine.code.caller import Permit, ProgramOrigin, callable_names
 from windlass.engine.code.tool import CodeTool
 from windlass.errors import ApprovalOutdated, Category, Failure, classify
 from windlass.plan.model import AGENT, Effect
-from windlass.ports import Call, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec
+from windlass.ports import Call, ChooseTools, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec
 
 __all__ = ["AgentTools"]
 
@@ -28,19 +28,19 @@ class AgentTools:
         self._permissions = permissions
         self._known = self._at_hand()
 
-    def specs(self) -> list[ToolSpec]:
-        found = ((name, self._tools.get(name)) for name in self._known)
-        return [
-            ToolSpec(name, self._described(tool), tool.schema, tool.is_program)
-            for name, tool in found
-            if tool is not None
-        ]
+    def specs(self, choose: ChooseTools | None = None) -> list[ToolSpec]:
+        known = self._known
+        if choose is not None:
+            chosen = choose({name: self._tools.is_built_in(name) for name in known})
+            known = [name for name in known if name in chosen]
+        found = ((name, self._tools.get(name)) for name in known)
+        return [ToolSpec(name, self._described(tool), tool.schema) for name, tool in found if tool is not None]
 
     def _described(self, tool: Tool) -> str:
         """Describe a tool for the model; the description of `code` lists the tools that a program can call."""
         if not isinstance(tool, CodeTool):
             return tool.description
-        return tool.briefed(found for name in self.names() if (found := self._tools.get(name)) is not None)
+        return tool.briefed(self.names(), self._tools)
 
     def verdict(self, name: str, input: Any) -> bool | None:
         """Allowed, denied, or None: a person is to be asked."""

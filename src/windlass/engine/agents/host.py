@@ -18,7 +18,7 @@ from windlass.engine.agents.reservation import BudgetReservation
 from windlass.engine.perform import Held
 from windlass.errors import ToolError
 from windlass.plan.model import Effect
-from windlass.ports import Answer, Call, Contact, Permissions, SummaryMethod, ToolReturn, ToolSpec, Usage
+from windlass.ports import Answer, Call, ChooseTools, Contact, Permissions, SummaryMethod, ToolReturn, ToolSpec, Usage
 from windlass.redact import Redactor
 
 __all__ = ["EngineHost"]
@@ -178,8 +178,8 @@ class EngineHost:
         answer = await self._contact.ask(tool, input)
         return Answer(answer.allow, answer.note)
 
-    def tools(self) -> list[ToolSpec]:
-        return self._tools.specs()
+    def tools(self, choose: ChooseTools | None = None) -> list[ToolSpec]:
+        return self._tools.specs(choose)
 
     def effect(self, tool: str, arguments: Mapping[str, Any]) -> Effect:
         return self._tools.effect(tool, arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ __all__ = ["WHAT_CODE_IS", "CodeTool", "limits_of", "refuse_unreadable"]
 
 TYPES_AT_MOST = 12_000
 """Characters of declarations in an agent's prompt; with more, it is advised to search."""
+TYPED_AT_MOST = 32
+"""Tools whose declarations may be so short. More are not loaded to find out."""
 
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -58,14 +60,13 @@ class CodeTool(Tool):
     def __init__(self, desk: ProgramDeps, policy: Policy) -> None:
         self.desk, self.policy = desk, policy
 
-    def briefed(self, tools: Iterable[Tool]) -> str:
+    def briefed(self, names: Sequence[str], tools: Toolbox) -> str:
         """The description for an agent that has these tools."""
-        types = declarations(tools)
-        if len(types) > TYPES_AT_MOST:
-            return (
-                f"{WHAT_CODE_IS}\nThere are many tools: find the ones you need, with their types, by code.search first."
-            )
-        return f"{WHAT_CODE_IS}\n{types}"
+        if len(names) <= TYPED_AT_MOST:
+            types = declarations(tool for name in names if (tool := tools.get(name)) is not None)
+            if len(types) <= TYPES_AT_MOST:
+                return f"{WHAT_CODE_IS}\n{types}"
+        return f"{WHAT_CODE_IS}\nThere are many tools: find the ones you need, with their types, by code.search first."
 
     def effect(self, arguments: Mapping[str, Any]) -> Effect:
         """Its calls are on record each by itself: made again, it repeats none that is done."""

@@ -13,7 +13,6 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windlass.runners.tool_server import ToolServer
@@ -98,8 +97,6 @@ class ToolListener:
             return  # the client has gone
         finally:
             writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
 
     async def _converse(self, line: _HttpConnection) -> None:
         try:
@@ -132,9 +129,9 @@ class ToolListener:
             await asyncio.wait({use, *watching}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (use, *watching):
-                if not task.done():
-                    task.cancel()
-            await asyncio.wait({use, *watching})
+                task.cancel()
+            await asyncio.wait({use})
+            await asyncio.gather(*watching, return_exceptions=True)  # a connection that broke is one that has gone
         if not use.cancelled() and (reply := use.result()) is not None:
             await line.event(reply)
         await line.end_events()
