@@ -445,3 +445,26 @@ def test_a_file_name_that_is_not_utf_8_can_be_told(tree: Any) -> None:
     (problem,) = tree.catalogue().problems
     assert str(problem).encode()
     assert "caf\ufffd.md" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "denied", "also"),
+    [
+        ("cli", "Bash(rm:*)", {"shell(rm:*)"}),
+        ("cli", "Write", {"files.write", "files.apply", "files.delete", "http.download"}),
+        ("cli", "Edit", {"files.edit", "files.apply", "files.patch"}),
+        ("cli", "files.write", set()),
+        ("claude-code", "shell", {"Bash"}),
+        ("claude-code", "Bash", set()),
+        ("open-code", "files.write", {"write"}),
+        ("cli", "mcp__github__*", set()),
+    ],
+)
+def test_k6_what_the_settings_deny_by_one_runtimes_name_is_denied_by_anothers(
+    runtime: str, denied: str, also: set[str]
+) -> None:
+    role = Role("any", "", "Work.")
+    found = set(role.narrow(Permissions(deny=(denied,)), runtime).deny)
+    assert denied in found
+    assert also <= found
+    assert also or found == {denied}

@@ -48,8 +48,9 @@ def rules(
 ) -> list[PermissionRule]:
     """Return the policy as rules. `own` is the permission section of the user's settings, whose denials stay.
 
-    `served` is the server with the engine's tools for this attempt. OpenCode is to ask nobody about them, as the engine
-    does; those of other attempts in the same folder do not exist for this one.
+    `served` is the server with the engine's tools for this attempt, empty if it has none, and None where no attempt has
+    them. OpenCode is to ask nobody about them, as the engine does; those of other attempts in the same folder do not
+    exist for this one.
     """
     found = [PermissionRule("*", "*", wanted.mode if wanted.tools is None else "deny")]
     only = None if wanted.tools is None else list(_parsed(wanted.tools))
@@ -69,8 +70,10 @@ def rules(
             found.append(PermissionRule(name, pattern, "allow"))
     found += _denied_by_user(own, wanted.mode)
     found += [PermissionRule(name, pattern, "deny") for name, pattern in _parsed(wanted.deny)]
-    found += [PermissionRule(name, "*", "deny") for name in (*NOBODY_ANSWERS, f"{SERVER}*")]
+    found += [PermissionRule(name, "*", "deny") for name in NOBODY_ANSWERS]
     if served is not None:
+        found.append(PermissionRule(f"{SERVER}*", "*", "deny"))
+    if served:
         found.append(PermissionRule(f"{served}_*", "*", "allow"))
     return found
 

@@ -142,6 +142,7 @@ class OpenCodeRunner(RunnerHooks, Runner):
                 prices=self._prices,
                 retries=self._retries,
                 tools=EngineTools(server, tools, self._listener) if tools is not None else None,
+                others_have_tools=self._settings.engine_tools != "none",
             )
             return await self._follow(request, turn)
         finally:

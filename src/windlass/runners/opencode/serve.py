@@ -50,9 +50,11 @@ class ServedTurn:
         prices: Prices | None,
         retries: int,
         tools: EngineTools | None = None,
+        others_have_tools: bool = False,
     ) -> None:
+        """`others_have_tools`: other turns in the same folder may have tools of the engine."""
         self._server, self._request, self._host = server, request, host
-        self._now, self._retries, self._tools = now, retries, tools
+        self._now, self._retries, self._tools, self._others = now, retries, tools, others_have_tools
         self._directory = str(request.workdir)
         self._session = request.session
         named = {"named": tools.engine_name} if tools is not None else {}
@@ -147,7 +149,9 @@ class ServedTurn:
             if request.inherited is not None:
                 await self._copy()
         own = answered(await server.call("GET", "/config", directory=self._directory)).get("permission")
-        served = self._tools.choose_name(self._directory) if self._tools is not None else None
+        served = "" if self._others else None
+        if self._tools is not None:
+            served = self._tools.choose_name(self._directory)
         policy = rules(request.permissions, own, served)
         body: dict[str, Any] = {"permission": [rule.plain() for rule in policy]}
         if self._session is None:
