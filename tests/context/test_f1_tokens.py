@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.context import TokenCalibration, estimate_tokens
+from windlass.context import TokenRate, estimate_tokens
 
 SAMPLES = Path(__file__).parent / "samples"
 TRUE = json.loads((SAMPLES / "counts.json").read_text())["tokens"]
@@ -44,13 +44,13 @@ def test_f1_any_text_has_an_estimate_that_is_not_absurd(text: str) -> None:
 
 
 def test_f1_a_provider_that_counts_differently_is_learnt_from_its_first_reply() -> None:
-    known = TokenCalibration()
+    known = TokenRate()
     known.learn(1000, 1300)
     assert known.count(2000) == 2600
 
 
 @pytest.mark.parametrize("counted", [0, 1, 100_000])
 def test_f1_a_count_that_cannot_be_true_is_not_learnt(counted: int) -> None:
-    known = TokenCalibration()
+    known = TokenRate()
     known.learn(1000, counted)
     assert known.count(1000) == 1000

@@ -10,7 +10,7 @@ from windlass.context import (
     ContextMessage,
     ContextUse,
     Pin,
-    Pins,
+    PinList,
     cut_point,
     estimate_tokens,
     key_points,
@@ -84,7 +84,7 @@ def test_f2_a_summary_alone_is_not_summarised_again() -> None:
 
 
 def test_f2_task_words_decisions_problems_paths_and_identifiers_are_pinned() -> None:
-    pins = Pins().with_messages(WORK, TASK)
+    pins = PinList().with_messages(WORK, TASK)
     assert pins.of("task") == [TASK]
     assert pins.of("said") == ["The ticket is BILL-4711, and never touch legacy/.", "Go on."]
     assert pins.of("decision") == ["Decision: we keep SQLite instead of PostgreSQL."]
@@ -94,14 +94,14 @@ def test_f2_task_words_decisions_problems_paths_and_identifiers_are_pinned() -> 
 
 
 def test_f2_pins_stand_verbatim_in_what_replaces_the_older_part() -> None:
-    pins = Pins().with_messages(WORK, TASK).within(2000)
+    pins = PinList().with_messages(WORK, TASK).within(2000)
     made = replacement(1, 7, "The tests were read.", pins)
     assert pins.missing_in(made.text) == []
     assert pins.missing_in("nothing of it") == list(pins.facts)
 
 
 def test_f2_pins_have_a_bounded_size_and_the_newest_stay() -> None:
-    pins = Pins().with_messages([user(f"Remember number {n}: {'x y ' * 50}") for n in range(200)], TASK)
+    pins = PinList().with_messages([user(f"Remember number {n}: {'x y ' * 50}") for n in range(200)], TASK)
     kept = pins.within(1000)
     assert estimate_tokens(kept.text) <= 1100
     assert kept.of("task") == [TASK]
@@ -110,13 +110,13 @@ def test_f2_pins_have_a_bounded_size_and_the_newest_stay() -> None:
 
 
 def test_f2_a_task_larger_than_the_room_is_shortened_with_a_note() -> None:
-    kept = Pins().with_messages([], "word " * 50_000).within(1000)
+    kept = PinList().with_messages([], "word " * 50_000).within(1000)
     assert estimate_tokens(kept.text) <= 1000
     assert "the transcript has all of it" in kept.of("task")[0]
 
 
 def test_f2_pins_of_a_summary_are_carried_into_the_next_one() -> None:
-    first = Pins().with_messages(WORK[:4], TASK)
+    first = PinList().with_messages(WORK[:4], TASK)
     second = first.with_messages([ContextMessage("summary", "so far", 10), *WORK[4:]], TASK)
     assert set(first.facts) <= set(second.facts)
     assert second.of("task") == [TASK]
@@ -170,7 +170,7 @@ def test_f2_key_points_hide_secrets() -> None:
 
 def test_f2_the_prompt_for_the_summarising_model_is_bounded() -> None:
     huge = [reply("long", ContextUse("shell", "{}")), results(ContextUse("shell", "line\n" * 1_000_000))] * 50
-    prompt = summary_prompt(huge, Pins(), 500, 4000)
+    prompt = summary_prompt(huge, PinList(), 500, 4000)
     assert estimate_tokens(prompt) < 5000
     assert "in at most 300 words" in prompt
 

@@ -107,6 +107,8 @@ class FakeHost:
         self.returns: list[Returned] = []
         self.replies: list[Reply] = []
         self.summaries: list[dict[str, Any]] = []
+        self.wants_summary = False
+        """A person asked for a summary."""
         self.messages: list[AgentTold] = []
         """Messages of people that the agent has not been given."""
         self.heard_ids: list[tuple[tuple[str, ...], str]] = []
@@ -147,10 +149,14 @@ class FakeHost:
         self._keep("spoke", self.replies, Reply(text, thinking, usage))
 
     def summarised(self, **about: Any) -> None:
+        self.wants_summary = False
         self._keep("summarised", self.summaries, about)
 
     async def history(self) -> list[Event]:
         return list(self.journal)
+
+    def summary_wanted(self) -> bool:
+        return self.wants_summary
 
     def told(self) -> list[AgentTold]:
         return list(self.messages)

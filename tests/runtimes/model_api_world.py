@@ -51,7 +51,9 @@ class World:
 
     def request(self, prompt: str = "do it", **how: Any) -> AgentRequest:
         brief = Brief(how.pop("system", "You are careful."), prompt)
-        return AgentRequest("x:step:1", prompt, brief, self.scratch, self.scratch / "scratch", {}, **how)
+        return AgentRequest(
+            "x:step:1", how.pop("task", prompt), brief, self.scratch, self.scratch / "scratch", {}, **how
+        )
 
     async def run(self, host: FakeHost | None = None, prompt: str = "do it", **how: Any) -> AgentResult:
         async with asyncio.timeout(300):

@@ -165,7 +165,7 @@ async def test_a4_a_huge_result_is_cut_and_says_so(protocol: str, tmp_path: Path
         assert (await world.run(tools_host(tool=lambda used: ToolReturn(huge)))).success
     (told,) = model.requests[1].tool_results
     assert len(told) < RESULT_LIMIT + 500
-    assert f"[… {len(huge) - RESULT_LIMIT} characters left out here …]" in told
+    assert f"[… {len(huge) - RESULT_LIMIT} characters left out here (ask for a smaller part; all of it:" in told
     body = told.splitlines()
     assert body[1].startswith("Ax")
     assert body[-2].endswith("xZ")

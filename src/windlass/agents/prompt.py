@@ -21,6 +21,7 @@ from windlass.agents.reading import shown_path
 from windlass.agents.roles import Role
 from windlass.agents.rules import Rules
 from windlass.agents.skills import Skill
+from windlass.context.messages import CONTINUES
 from windlass.ports import Brief, Handoff, Part
 
 __all__ = [
@@ -187,7 +188,7 @@ def continuation(
     """
     because = f" ({neutral(' '.join(reason.split()))})" if reason.strip() else ""
     lines = (
-        f"You were interrupted{because}. Go on with your task where you were.",
+        f"{CONTINUES}{because}. Go on with your task where you were.",
         "What you had begun may be done, half done or undone: look before you do it again.",
     )
     parts = [Part("task", "", " ".join(lines))]

@@ -10,9 +10,9 @@
 
 from windlass.context.limits import ContextLimits, ContextRule
 from windlass.context.messages import ContextMessage, ContextUse, cut_point, shorten_middle
-from windlass.context.pins import Pin, Pins
+from windlass.context.pins import Pin, PinList
 from windlass.context.summary import SummaryMessage, key_points, problem_of, replacement, summary_prompt
-from windlass.context.tokens import TokenCalibration, estimate_tokens
+from windlass.context.tokens import TokenRate, estimate_tokens
 
 __all__ = [
     "ContextLimits",
@@ -20,9 +20,9 @@ __all__ = [
     "ContextRule",
     "ContextUse",
     "Pin",
-    "Pins",
+    "PinList",
     "SummaryMessage",
-    "TokenCalibration",
+    "TokenRate",
     "cut_point",
     "estimate_tokens",
     "key_points",

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-__all__ = ["ContextMessage", "ContextUse", "cut_point", "shorten_middle"]
+__all__ = ["CONTINUES", "ContextMessage", "ContextUse", "cut_point", "shorten_middle"]
+
+
+CONTINUES = "You were interrupted"
+"""First words of a prompt with which the engine goes on after a stop: nobody said them."""
 
 
 class ContextUse(NamedTuple):

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from windlass.context.messages import ContextMessage, shorten_middle
+from windlass.context.messages import CONTINUES, ContextMessage, shorten_middle
 from windlass.context.tokens import estimate_tokens
 
-__all__ = ["Pin", "PinKind", "Pins"]
+__all__ = ["Pin", "PinKind", "PinList"]
 
 PinKind = Literal["task", "said", "decision", "problem", "path", "identifier"]
 
@@ -76,23 +76,23 @@ _MOST_SEARCHED = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pins:
+class PinList:
     """The pinned facts of a conversation, each once, oldest first."""
 
     facts: tuple[Pin, ...] = ()
 
-    def with_messages(self, messages: Iterable[ContextMessage], task: str = "") -> Pins:
+    def with_messages(self, messages: Iterable[ContextMessage], task: str = "") -> PinList:
         """Add the facts of these messages. `task` is pinned in place of the prompt that holds it."""
-        found = [Pin("task", task.strip())] if task.strip() and not self.of("task") else []
+        found = [Pin("task", task.strip())] if task.strip() and task.strip() not in self.of("task") else []
         for message in messages:
             found += _facts(message, task.strip())
         # A fact that is named again counts as new: the oldest ones have to go first.
-        return Pins(tuple(reversed(dict.fromkeys(reversed((*self.facts, *found))))) if found else self.facts)
+        return PinList(tuple(reversed(dict.fromkeys(reversed((*self.facts, *found))))) if found else self.facts)
 
     def of(self, kind: PinKind) -> list[str]:
         return [pin.text for pin in self.facts if pin.kind == kind]
 
-    def within(self, room: int) -> Pins:
+    def within(self, room: int) -> PinList:
         """Return those that fit into `room` tokens: the newest of each kind; a longer task or word is shortened."""
         kept: dict[Pin, Pin] = {}
         left = room
@@ -106,7 +106,7 @@ class Pins:
                 allowed -= cost
                 left -= cost
                 kept[Pin(kind, text)] = Pin(kind, shown)
-        return Pins(tuple(kept[pin] for pin in self.facts if pin in kept))
+        return PinList(tuple(kept[pin] for pin in self.facts if pin in kept))
 
     def missing_in(self, text: str) -> list[Pin]:
         """Return the facts that do not stand in the text as they are."""
@@ -132,15 +132,19 @@ def _section(kind: PinKind, texts: Sequence[str]) -> str:
 
 
 def _facts(message: ContextMessage, task: str) -> Iterator[Pin]:
-    if message.kind in ("results", "summary"):
+    if message.kind == "summary":
         return
     text = message.text[-_MOST_SEARCHED:]
-    if message.kind == "user":
-        if message.text.strip() and not (task and task in message.text):
-            yield Pin("said", message.text.strip())
-    else:
+    if message.kind == "reply":
         yield from _lines(text)
-    for searched in (text, *(use.text[:_LONGEST_LINE] for use in message.uses)):
+    elif text.startswith(CONTINUES):
+        return
+    elif task and (task in message.text or "<task>" in message.text):
+        text = task  # the rest of that prompt is material
+    elif message.text.strip():
+        yield Pin("said", message.text.strip())
+    calls = message.uses if message.kind == "reply" else ()
+    for searched in (text, *(use.text[:_LONGEST_LINE] for use in calls)):
         yield from _names(searched)
 
 

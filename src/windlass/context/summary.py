@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from windlass.context.messages import ContextMessage, shorten_middle
-from windlass.context.pins import Pins
+from windlass.context.pins import PinList
 from windlass.context.tokens import estimate_tokens
 
 __all__ = ["INSTRUCTIONS", "SummaryMessage", "key_points", "problem_of", "replacement", "summary_prompt"]
@@ -38,10 +38,10 @@ class SummaryMessage(NamedTuple):
 
     text: str
     summary: str
-    pins: Pins
+    pins: PinList
 
 
-def summary_prompt(older: Sequence[ContextMessage], pins: Pins, limit: int, room: int) -> str:
+def summary_prompt(older: Sequence[ContextMessage], pins: PinList, limit: int, room: int) -> str:
     """Return the prompt for the summarising model. `limit`: tokens of its answer; `room`: tokens of the prompt."""
     said = "\n\n".join(_shown(message) for message in older)
     # Cut by characters, at the few per token that dense text has: it must fit for certain.
@@ -123,7 +123,7 @@ def _one_line(text: str) -> str:
     return line if len(line) <= _POINT else f"{line[:_POINT]}…"
 
 
-def replacement(number: int, replaced: int, summary: str, pins: Pins) -> SummaryMessage:
+def replacement(number: int, replaced: int, summary: str, pins: PinList) -> SummaryMessage:
     """Put the message together that takes the place of `replaced` older messages."""
     text = (
         f'<summary number="{number}">\n'

@@ -5,7 +5,7 @@ tokenizers of current models split it before they look anything up (a word with 
 three digits, a run of signs, line ends), and each piece counts the average of its kind and length. The averages were
 measured with the vocabulary o200k_base; tests/context/samples has texts with their true counts.
 
-A provider counts with a vocabulary of its own: `TokenCalibration` learns its ratio from the usage of each reply.
+A provider counts with a vocabulary of its own: `TokenRate` learns its ratio from the usage of each reply.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from windlass.context.chinese import WORDS
 
-__all__ = ["TokenCalibration", "estimate_tokens"]
+__all__ = ["TokenRate", "estimate_tokens"]
 
 _PIECE = re.compile(
     r"(?P<han>[^\r\n\w]?[\u3400-\u9fff\uf900-\ufaff]+)"
@@ -135,7 +135,7 @@ def _of_signs(text: str, start: int, end: int) -> float:
 
 
 @dataclass(slots=True)
-class TokenCalibration:
+class TokenRate:
     """The ratio of a provider's own count to our estimate, learnt from each reply."""
 
     ratio: float = 1.0

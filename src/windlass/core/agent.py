@@ -59,6 +59,9 @@ class AgentState:
     summaries: list[AgentSummarised] = field(default_factory=list)
     """Summaries of the conversation, each replacing the older part of what was there before."""
 
+    summary_wanted: bool = False
+    """A person asked for a summary, and it is not made yet."""
+
     def api_failed(self, at: float) -> None:
         self.api_failures += 1
         self.failing_since = at if self.failing_since is None else self.failing_since

@@ -15,6 +15,7 @@ __all__ = [
     "AgentSession",
     "AgentSpoke",
     "AgentSummarised",
+    "AgentSummaryRequested",
     "AgentTold",
     "BudgetAnswered",
     "BudgetWaited",
@@ -134,6 +135,13 @@ class AgentSummarised(EventBase, frozen=True, tag="agent.summarised"):
     """Facts that were carried over word for word."""
     usage: Usage | None = None
     """Cost of making it; None if no model was asked or the runtime does not tell."""
+
+
+class AgentSummaryRequested(EventBase, frozen=True, tag="agent.summary_requested"):
+    """A person asked for a summary of an agent's conversation."""
+
+    step: str
+    by: str = ""
 
 
 class UsageReported(EventBase, frozen=True, tag="usage.reported"):

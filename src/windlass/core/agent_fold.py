@@ -60,7 +60,13 @@ def _heard(state: StateData, event: ev.AgentHeard) -> None:
 
 
 def _summarised(state: StateData, event: ev.AgentSummarised) -> None:
-    _agent(state.steps[event.step]).summaries.append(event)
+    agent = _agent(state.steps[event.step])
+    agent.summaries.append(event)
+    agent.summary_wanted = False
+
+
+def _summary_wanted(state: StateData, event: ev.AgentSummaryRequested) -> None:
+    _agent(state.steps[event.step]).summary_wanted = True
 
 
 def _usage(state: StateData, event: ev.UsageReported) -> None:
@@ -133,6 +139,7 @@ AGENT_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.AgentTold: _told,
     ev.AgentHeard: _heard,
     ev.AgentSummarised: _summarised,
+    ev.AgentSummaryRequested: _summary_wanted,
     ev.UsageReported: _usage,
     ev.RuntimeFellBack: _fell_back,
     ev.BudgetAnswered: _answered,

@@ -19,6 +19,7 @@ from windlass.core.agent_events import (
     AgentSession,
     AgentSpoke,
     AgentSummarised,
+    AgentSummaryRequested,
     AgentTold,
     BudgetAnswered,
     BudgetWaited,
@@ -38,6 +39,7 @@ __all__ = [
     "AgentSession",
     "AgentSpoke",
     "AgentSummarised",
+    "AgentSummaryRequested",
     "AgentTold",
     "AnswerRefused",
     "ApprovalAnswered",
@@ -408,6 +410,7 @@ Event: TypeAlias = (
     | AgentTold
     | AgentHeard
     | AgentSummarised
+    | AgentSummaryRequested
     | UsageReported
     | RuntimeFellBack
     | BudgetAnswered

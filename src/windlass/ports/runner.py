@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from windlass.context.limits import ContextRule
 from windlass.core.budget import Amount
 from windlass.core.events import AgentTold, Event, Usage
 from windlass.errors import Failure
@@ -140,6 +141,8 @@ class AgentRequest:
     temperature: float | None = None
     trusted: bool = False
     """The user trusts the folder, so that its own hooks, plugins and settings of the runtime may take part."""
+    context: ContextRule = field(default_factory=ContextRule)
+    """When the older part of the conversation is summarised, and by which model."""
     grace: float = 5.0
     pool: MemoryPool | None = None
     """Memory that the processes of all steps of the execution share; a runtime with a process of its own is in it."""
@@ -210,6 +213,10 @@ class Host(Protocol):
 
     async def history(self) -> list[Event]:
         """Events of this step in the journal, from the beginning, with texts that it keeps in files."""
+        ...
+
+    def summary_wanted(self) -> bool:
+        """A person asked for a summary of the older part now; `summarised` answers it."""
         ...
 
     def told(self) -> list[AgentTold]:

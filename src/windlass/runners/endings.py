@@ -157,7 +157,7 @@ def of_status(
 
     Not `answered`: the runtime itself means what this status means, and the API was perhaps never asked.
     """
-    ending = _ending(status, message)
+    ending = ending_of(status, message)
     said = f"the model API answered {status}: {message}" if status and answered else message
     if status and ending is TurnEnding.GARBAGE:
         said = f"the model API answered {status} with something that cannot be read: {message}"
@@ -186,7 +186,8 @@ def temporary(
     return failure(ending, said, runtime=runtime, advice=advice, retry_after=retry_after, resets_at=resets_at)
 
 
-def _ending(status: int | None, message: str) -> TurnEnding:
+def ending_of(status: int | None, message: str) -> TurnEnding:
+    """The ending that an HTTP status of the model API means."""
     text = message.lower()
     if status is None:
         return TurnEnding.GARBAGE if UNREADABLE.search(message) else TurnEnding.CUT

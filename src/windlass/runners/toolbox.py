@@ -162,30 +162,33 @@ def refused(tool: str, returned: ToolReturn) -> str | None:
     return f"{tool} was refused: {failure.message}"
 
 
-def result_text(tool: str, call: ModelCall, returned: ToolReturn) -> str:
-    """Return a use's result for the model: its value, or its failure and the value so far."""
+def result_text(tool: str, call: ModelCall, returned: ToolReturn, limit: int = RESULT_LIMIT, whole: str = "") -> str:
+    """Return a use's result for the model: its value, or its failure and the value so far. `limit`: characters of it;
+    `whole` says where a longer one can be read."""
     said = [] if returned.failure is None else [_failure_text(tool, returned.failure)]
     if returned.failure is None or returned.value is not None:
-        said.append(f'<data id="{call.id}" from="{tool}">\n{_cut(_plain(returned.value))}\n</data id="{call.id}">')
+        said.append(
+            f'<data id="{call.id}" from="{tool}">\n{_cut(_plain(returned.value), limit, whole)}\n</data id="{call.id}">'
+        )
     return "\n".join(said)
 
 
 def _failure_text(tool: str, failure: Failure) -> str:
     advice = "".join(f"\n- {line}" for line in failure.advice)
-    return f"{tool} failed ({failure.category}): {_cut(clean(failure.message))}{clean(advice)}"
+    return f"{tool} failed ({failure.category}): {_cut(clean(failure.message), RESULT_LIMIT, '')}{clean(advice)}"
 
 
 def _plain(value: Any) -> str:
     return clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, limit: int, whole: str) -> str:
     """Keep the beginning and the end of a long text: a log has its outcome at the end."""
-    if len(text) <= RESULT_LIMIT:
+    if len(text) <= limit:
         return text
-    tail = RESULT_LIMIT // 5
-    head = RESULT_LIMIT - tail
-    return f"{text[:head]}\n[… {len(text) - RESULT_LIMIT} characters left out here …]\n{text[-tail:]}"
+    tail = limit // 5
+    where = f" ({whole})" if whole else ""
+    return f"{text[: limit - tail]}\n[… {len(text) - limit} characters left out here{where} …]\n{text[-tail:]}"
 
 
 def clean(text: str) -> str:

@@ -202,6 +202,10 @@ class EngineHost:
             return event
         return msgspec.structs.replace(event, text=content.decode("utf-8", "replace"))
 
+    def summary_wanted(self) -> bool:
+        agent = self._contact.step.agent
+        return agent is not None and agent.summary_wanted
+
     def told(self) -> list[ev.AgentTold]:
         agent = self._contact.step.agent
         return list(agent.told.values()) if agent is not None else []

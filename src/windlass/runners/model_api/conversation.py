@@ -68,6 +68,8 @@ class Conversation:
         """Bytes of `messages` as JSON."""
         self._replies = 0
         """Replies ever, also those that a summary stands for: uses of tools are named after them."""
+        self.summaries: list[dict[str, Any]] = []
+        """What `replace_older` was told about each summary, the oldest first."""
         self._begun: set[str] = set()
         self._unwritten: list[bytes] = []
         self._length: int | None = None
@@ -192,7 +194,7 @@ class Conversation:
     def replace_older(self, count: int, messages: Sequence[ModelMessage], about: Mapping[str, Any]) -> None:
         """Let these messages take the place of the first `count`, in one record; the older records stay in the file.
 
-        `about` is kept with it: JSON, read by nothing here. Calls and their results stay together: `count` may not
+        `about` is kept with it, and given back in `summaries`. Calls and their results stay together: `count` may not
         fall between them.
         """
         if not 0 < count <= len(self.messages):
@@ -258,6 +260,7 @@ class Conversation:
             case "begun":
                 self._begun.add(record["use"])
             case "summary":
+                self.summaries.append(record["about"])
                 kept, sizes = self.messages[record["count"] :], self._sizes[record["count"] :]
                 self._cut(0)
                 for message in messages:

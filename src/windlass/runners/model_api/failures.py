@@ -16,11 +16,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from windlass.errors import Category, Failure
-from windlass.runners.endings import QUOTA_AFTER, TurnEnding, failure, of_status
+from windlass.runners.endings import QUOTA_AFTER, TurnEnding, ending_of, failure, of_status
 from windlass.runners.model_api.target import ModelTarget
 from windlass.runtimes import CLI
 
-__all__ = ["of_exception"]
+__all__ = ["of_exception", "too_long"]
 
 _LONGEST = 2000
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
@@ -47,6 +47,15 @@ def of_exception(error: Exception, target: ModelTarget, now: float) -> Failure:
             said_why = f"{type(error).__name__}: {error}"
             found = _broken(TurnEnding.GARBAGE, f"the reply of {target.host} made no sense ({said_why})")
     return replace(found, message=_without_secrets(found.message, target)[:_LONGEST])
+
+
+def too_long(error: Exception) -> bool:
+    """True if the provider refused the request because it does not fit into the model's window."""
+    from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
+
+    if isinstance(error, ModelHTTPError):
+        return ending_of(error.status_code, _message(error)) is TurnEnding.TOO_LONG
+    return isinstance(error, ModelContextWindowExceededError)
 
 
 def _broken(ending: TurnEnding, message: str, *advice: str) -> Failure:

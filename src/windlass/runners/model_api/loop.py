@@ -21,11 +21,12 @@ from windlass.core.budget import known_part, tokens_of_bytes
 from windlass.core.call_summary import call_summary
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import AgentRequest, Host, Usage
+from windlass.ports import AgentRequest, Host, ToolSpec, Usage
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.model_api.conversation import Conversation, Unwritable
-from windlass.runners.model_api.failures import of_exception
+from windlass.runners.model_api.failures import of_exception, too_long
 from windlass.runners.model_api.target import ModelTarget
+from windlass.runners.model_api.window import ContextWindow
 from windlass.runners.model_api.wire import ModelExchange, UsageTally
 from windlass.runners.toolbox import (
     DATA_RULE,
@@ -45,6 +46,8 @@ from windlass.runtimes import CLI
 __all__ = ["Loop"]
 
 MAX_TURNS = 50
+WHOLE = 10_000_000
+"""Characters of a result that the transcript has at most."""
 BAD_CALLS = 5
 """Calls in a row that name no tool or have no readable arguments, before it is given up."""
 
@@ -61,13 +64,17 @@ class Loop:
         target: ModelTarget,
         tally: UsageTally,
         now: Callable[[], float],
+        window: Callable[[str, list[ToolSpec]], ContextWindow],
     ) -> None:
+        """`window` makes the conversation's context window, for a system prompt and tools."""
         self._request, self._host, self._conversation = request, host, conversation
         self._target, self._now = target, now
         self._toolbox = ModelTools(host.tools())
+        self._window = window(self._system(), self._toolbox.specs)
         self._bad_calls = 0
         self._said: list[str] = []
         self._done = False
+        self._too_long = False
         self._engine_error: Exception | None = None
         self.tally = tally
         self.turns = 0
@@ -93,9 +100,11 @@ class Loop:
                     return None
                 if (stop := self._limit()) is not None:
                     return stop
-                if not await self._host.afford(self._prompt_tokens()):
+                if not (await self._window.fit(model) and await self._host.afford(self._prompt_tokens())):
                     return self._out_of_budget("nothing is left for a further call")
-                if (failure := await self._ask(model)) is not None:
+                if (failure := await self._ask(model)) is not None and not (
+                    self._too_long and await self._window.refused(model)
+                ):
                     return failure
         except Unwritable as error:
             return classify(error.reason).located(str(self._request.scratch))
@@ -113,6 +122,7 @@ class Loop:
         """One turn; its reply is in the conversation when this returns."""
         turn = ModelExchange()
         self.turns += 1
+        self._too_long = False
         failure: Failure | None
         try:
             await turn.ask(
@@ -132,12 +142,14 @@ class Loop:
             if error is self._engine_error:
                 raise
             failure = of_exception(error, self._target, self._now())
+            self._too_long = too_long(error)
         else:
             failure = _judge(turn, self._target)
         used = self._settle(turn)
         if failure is not None or turn.response is None:
             self._conversation.partial(turn.text)
         else:
+            self._window.learn(turn.counted)
             self._conversation.reply(turn.response)
             self._host.spoke(turn.text, turn.thinking, used)
             self._done = not self._conversation.pending() and turn.response.state != "suspended"
@@ -222,11 +234,14 @@ class Loop:
             self.adjustments.append(adjustment)
         if not acted:
             self._host.acted(tool, call_summary(arguments), arguments, call.use_id)
-        self._answer(call, tool, result_text(tool, call, returned), failed=returned.failure is not None)
+        shown = result_text(tool, call, returned, self._window.result_limit, self._window.whole_result)
+        whole = result_text(tool, call, returned, WHOLE)
+        self._answer(call, tool, whole, shown, failed=returned.failure is not None)
 
-    def _answer(self, call: ModelCall, tool: str, text: str, *, failed: bool) -> None:
+    def _answer(self, call: ModelCall, tool: str, text: str, shown: str | None = None, *, failed: bool) -> None:
+        """Keep a result: all of it in the journal, what the model's window has room for in the conversation."""
         self._host.returned(call.use_id, tool, text, failed=failed)
-        self._conversation.answer(call, text, failed=failed)
+        self._conversation.answer(call, text if shown is None else shown, failed=failed)
 
     # -- the limits --------------------------------------------------------------------------------
 

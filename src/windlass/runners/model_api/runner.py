@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import cached_property
 from typing import Any
 
 from windlass.errors import Category, Failure, classify
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks, Usage
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks, ToolSpec, Usage
 from windlass.prices import Prices
+from windlass.redact import Redactor
 from windlass.runners import RunnerDeps, import_in_background
 from windlass.runners.model_api.conversation import Conversation, Lost, Unwritable
 from windlass.runners.model_api.loop import Loop
 from windlass.runners.model_api.rebuild import rebuilt
 from windlass.runners.model_api.target import ModelTarget, choose
+from windlass.runners.model_api.window import ContextWindow, SummaryModel
 from windlass.runners.model_api.wire import MOST_OUTPUT, UsageTally, clients, installed, load, open_model
 from windlass.runtimes import CLI
 
@@ -72,7 +75,8 @@ class ModelApiRunner(RunnerHooks, Runner):
             return run.result(target)
         self._running[request.id] = run
         try:
-            return await run.until_done(run.work(target, self._prices, self._silence))
+            summariser = self._summariser(request, target)
+            return await run.until_done(run.work(target, self._prices, self._silence, summariser, self._redactor.text))
         finally:
             if self._running.get(request.id) is run:
                 del self._running[request.id]
@@ -88,6 +92,17 @@ class ModelApiRunner(RunnerHooks, Runner):
     async def close(self) -> None:
         """Nothing is kept warm: every run closes its own connections."""
 
+    def _summariser(self, request: AgentRequest, own: ModelTarget) -> SummaryModel:
+        """The model that summarises: the one that the settings name, if it can be called, else the step's own."""
+        named = self._target(request.context.model) if request.context.model else own
+        target = named if isinstance(named, ModelTarget) and named.model else own
+        window = self._prices.window(target.priced_as) if target is not own else request.context.window
+        return SummaryModel(target, window, lambda: open_model(target, self._silence, _unseen))
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        return Redactor(self._env)
+
     def _target(self, model: str | None) -> ModelTarget | Failure:
         found = choose(model, default=self._default, env=self._env, base_url=self._base_url)
         if isinstance(found, ModelTarget) and not installed(found.provider):
@@ -95,6 +110,10 @@ class ModelApiRunner(RunnerHooks, Runner):
                 Category.CONFIGURATION, f"the client for {found.provider} is not installed", advice=(CLI.install,)
             )
         return found
+
+
+def _unseen(body: bytes) -> None:
+    """A request for a summary has no settings of the step's to look at."""
 
 
 class _ModelRun:
@@ -127,7 +146,14 @@ class _ModelRun:
             return self.result(None, interrupted=True)
         return self._task.result()
 
-    async def work(self, target: ModelTarget, prices: Prices, silence: float) -> AgentResult:
+    async def work(
+        self,
+        target: ModelTarget,
+        prices: Prices,
+        silence: float,
+        summariser: SummaryModel,
+        redact: Callable[[str], str],
+    ) -> AgentResult:
         self._facts = {"model": target.model, "provider": target.kind, "endpoint": target.host}
         await load(target.provider)
         request = self._request
@@ -147,7 +173,22 @@ class _ModelRun:
         self._session = conversation.session
         self._host.session(conversation.session)
         tally = UsageTally(prices, target.model, target.priced_as)
-        self._loop = Loop(request, self._host, conversation, target=target, tally=tally, now=self._now)
+
+        def window(system: str, tools: list[ToolSpec]) -> ContextWindow:
+            return ContextWindow(
+                request,
+                self._host,
+                conversation,
+                system=system,
+                tools=tools,
+                window=request.context.window or prices.window(target.priced_as),
+                summariser=summariser,
+                tally=tally,
+                now=self._now,
+                redact=redact,
+            )
+
+        self._loop = Loop(request, self._host, conversation, target=target, tally=tally, now=self._now, window=window)
         async with open_model(target, silence, self._loop.sent) as model:
             failure = await self._loop.run(model)
         return self.result(failure)

@@ -257,19 +257,23 @@ class UsageTally:
     """
 
     def __init__(self, prices: Prices, model: str, priced_as: str) -> None:
-        self._prices, self._priced_as = prices, priced_as
+        self._prices, self.priced_as = prices, priced_as
         self._sum = Usage(model=model, usd=0.0, source="prices")
 
     @property
     def usage(self) -> Usage:
         return self._sum
 
+    def another(self, model: str, priced_as: str) -> UsageTally:
+        """An empty tally of another model, by the same prices."""
+        return UsageTally(self._prices, model, priced_as)
+
     @property
     def tokens(self) -> int:
         return self._sum.tokens_in + self._sum.tokens_out
 
-    def add(self, turn: Counted, at: float) -> Usage:
-        """Add a turn; returns its own usage."""
+    def add(self, turn: Counted, at: float, priced_as: str = "") -> Usage:
+        """Add a turn; returns its own usage. `priced_as` is the model of a turn that the run's own did not make."""
         before = self._sum
         used = Usage(
             tokens_in=turn.tokens_in,
@@ -277,7 +281,7 @@ class UsageTally:
             cache_read=turn.cache_read,
             cache_write=turn.cache_write,
         )
-        usd = self._prices.cost(self._priced_as, used, at) if turn.whole else None
+        usd = self._prices.cost(priced_as or self.priced_as, used, at) if turn.whole else None
         known = usd is not None and before.usd is not None
         dollars = known_part(before) + (usd or 0.0)
         self._sum = Usage(
