@@ -64,7 +64,7 @@ class SummaryModel:
 
 
 class Summary(NamedTuple):
-    """What is kept with a summary in the conversation's file, and reported."""
+    """Facts that are kept with a summary in the conversation's file, and reported."""
 
     by: SummaryMethod
     text: str
@@ -152,7 +152,7 @@ class ContextWindow:
 
     @property
     def _last(self) -> dict[str, Any]:
-        """What is known of the last summary; empty before the first one."""
+        """Facts of the last summary; empty before the first one."""
         return self._conversation.summaries[-1] if self._conversation.summaries else {}
 
     @property
