@@ -297,6 +297,7 @@ class Talker(ScriptedRunner):
         host.spoke("I look first.", "where is it?", ev.Usage(tokens_in=900, tokens_out=40, usd=0.01, source="prices"))
         host.acted("files.read", "notes.md", {"path": "notes.md"}, "1")
         host.returned("1", "files.read", "no such file", failed=True)
+        host._contact.tell(ev.AgentSummaryRequested(time.time(), "talk", "ann"))  # type: ignore[attr-defined]
         host.summarised(
             by="key points", tokens_before=900, tokens_after=200, messages=3, text="It looked.", pinned=["a.md"]
         )

@@ -58,11 +58,13 @@ class Briefing:
         reads_rules_itself: bool = False,
         with_rules: bool = True,
         allow_absolute: bool = True,
+        room: int | None = None,
     ) -> Brief:
         """Put together the prompt of a step's agent.
 
         `reads_rules_itself`: the runtime reads the project's rules, so they are left out, with a note.
         `allow_absolute`: the entries of `files` are as the user wrote them, not the results of other steps.
+        `room`: characters of files and other steps' output that the model's window has room for, where it is known.
         """
         from windlass.agents.context import gather
         from windlass.agents.prompt import compose
@@ -72,7 +74,7 @@ class Briefing:
         chosen = _found(catalogue.role, role) if role else None
         notes: list[str] = []
         used, listed = _skills(catalogue, skills, chosen, notes)
-        context = gather(files, workdir, allow_absolute=allow_absolute)
+        context = gather(files, workdir, allow_absolute=allow_absolute, room=room)
         if context.problems:
             texts = [str(problem) for problem in context.problems]
             advice = ("correct `files` of the step: paths and patterns are relative to the working directory",)
@@ -87,6 +89,7 @@ class Briefing:
             handoff=handoff,
             reads_rules_itself=reads_rules_itself,
             notes=notes,
+            room=room,
         )
 
     def go_on(self, *, role: str, workdir: Path, reason: str = "", answer: str = "") -> Brief:

@@ -46,20 +46,21 @@ class Context(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-def gather(entries: Iterable[str], workdir: Path, *, allow_absolute: bool = True) -> Context:
-    """The contents of these files, each once, in the order of the entries."""
+def gather(entries: Iterable[str], workdir: Path, *, allow_absolute: bool = True, room: int | None = None) -> Context:
+    """The contents of these files, each once, in the order of the entries. `room`: bytes that the model's window has
+    for all of them, where it is known."""
     finder = _Finder(workdir, allow_absolute)
     for entry in entries:
         finder.add(entry)
     files: list[ContextFile] = []
     left: list[str] = []
     notes = finder.notes
-    room = MAX_ALL
+    most = left_over = MAX_ALL if room is None else min(MAX_ALL, room)
     for shown, real in finder.found:
-        if room < _LEAST:
+        if left_over < _LEAST:
             left.append(shown)
             continue
-        limit = min(MAX_FILE, room)
+        limit = min(MAX_FILE, left_over)
         try:
             piece = read_ends(real, limit * 3 // 4, limit - limit * 3 // 4)
         except UnreadableFile as error:
@@ -67,11 +68,11 @@ def gather(entries: Iterable[str], workdir: Path, *, allow_absolute: bool = True
             continue
         text = _text(piece, shown, notes)
         files.append(ContextFile(shown, text))
-        room -= len(piece.head) + len(piece.tail) if not _is_binary(piece) else 0
+        left_over -= len(piece.head) + len(piece.tail) if not _is_binary(piece) else 0
     if left:
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         shown = ", ".join(left[:3])
-        notes.append(f"{shown}{more} left out: all files together may have {MAX_ALL // 1024} KiB")
+        notes.append(f"{shown}{more} left out: all files together may have {most // 1024} KiB")
     return Context(tuple(files), tuple(_abridged(left)), tuple(notes), tuple(finder.problems))
 
 

@@ -128,8 +128,10 @@ def compose(
     handoff: Sequence[Handoff] = (),
     reads_rules_itself: bool = False,
     notes: Iterable[str] = (),
+    room: int | None = None,
 ) -> Brief:
-    """A brief. `skills` come with their texts, `listed` ones are only named; `task` may hold `<data>` of the plan's."""
+    """A brief. `skills` come with their texts, `listed` ones are only named; `task` may hold `<data>` of the plan's.
+    `room`: characters that the model's window has for files, handoffs and such data together, where it is known."""
     told = list(notes)
     parts: list[Part] = []
     blocks: list[str] = []
@@ -160,13 +162,17 @@ def compose(
         body += "\n".join(neutral(f"- {path}") for path in context.without_room)
         add(Part("note", "files", body), block("note", body))
     told += context.notes
-    room = MAX_ALL_HANDOFF
+    given = sum(len(file.text) for file in context.files)
+    most = MAX_ALL_HANDOFF if room is None else min(MAX_ALL_HANDOFF, max(room - given, room // 4))
+    left_over = most
     for left in handoff:
-        body, used = _handed_over(left, min(MAX_HANDOFF, room), told)
-        room -= used
+        # Where the window is the limit, each gets a part of it: the first must not take it all.
+        own = MAX_HANDOFF if most == MAX_ALL_HANDOFF else max(1, most // len(handoff))
+        body, used = _handed_over(left, min(own, left_over), told)
+        left_over -= used
         attributes = {"step": left.step, **({"role": left.role} if left.role else {})}
         add(Part("handoff", left.step, body), block("handoff", body, **attributes))
-    body = neutral(task.strip(), keep_data=True)
+    body = neutral(_with_short_data(task.strip(), room, told), keep_data=True)
     add(Part("task", "", body), block("task", body))
     if role is not None:
         told += [f"role {role.name}: {remark}" for remark in role.ignored]
@@ -200,6 +206,24 @@ def continuation(
         parts.append(Part("note", "", neutral(note.strip())))
         blocks.append(block("note", neutral(note.strip())))
     return Brief(system_prompt(role), "\n\n".join(blocks), tuple(parts), tuple(remarks), nudge=len(blocks) == 1)
+
+
+_DATA = re.compile(r"(<data\b[^>]*>\n)(.*?)(\n</data[^>]*>)", re.DOTALL)
+
+
+def _with_short_data(task: str, room: int | None, notes: list[str]) -> str:
+    """Shorten the data of earlier steps in a task, such as the results of a foreach, if the window has no room."""
+    if room is None or len(task) <= room:
+        return task
+    most = room // max(1, len(_DATA.findall(task)))
+
+    def short(found: re.Match[str]) -> str:
+        text, left_out = shorten(found[2], most)
+        if left_out:
+            notes.append(f"data in the task has {len(found[2]):,} characters: {left_out:,} were not handed on")
+        return f"{found[1]}{text}{found[3]}"
+
+    return _DATA.sub(short, task)
 
 
 def _handed_over(left: Handoff, limit: int, notes: list[str]) -> tuple[str, int]:

@@ -36,6 +36,7 @@ COMMANDS = {
     "list": _Known("look", "List executions, newest first."),
     "logs": _Known("record", "Show an execution's events, with the output of its steps."),
     "transcript": _Known("transcript", "Show an agent's conversation: prompts, replies, calls and results, whole."),
+    "context": _Known("context", "Show the tokens, window and summaries of an execution's agents."),
     "approvals": _Known("record", "List the steps that are waiting for approval."),
     "pause": _Known("control", "Pause: let running steps finish, start no new ones."),
     "interrupt": _Known("control", "Stop running steps with all their processes, and pause."),

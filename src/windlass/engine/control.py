@@ -20,6 +20,7 @@ from windlass.core.advice import no_outcome, ways_after
 from windlass.core.budget import ScopeName
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
+from windlass.engine.agents.context import StepContext, check_agent, contexts
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.inbox import checked_limit
@@ -197,6 +198,33 @@ class Control:
             return await self._requests.redo(state, step, {"kind": "skip", "by": by})
 
         return await persist(ask)
+
+    async def context(self, execution: str, step: str | None = None) -> list[StepContext]:
+        """Tokens, window, threshold and summaries of an execution's agents, or of one (F1–F3)."""
+        state, entries = await self._observer.record(execution)
+        if self._agents is None:
+            return []
+        return contexts(state, entries, step, self._agents.runners, self._agents.settings)
+
+    async def summarise(self, execution: str, step: str, *, by: str = "") -> StepContext:
+        """Have the older part of an agent's conversation summarised before its next call; returns when that is on disk.
+
+        On Claude Code and OpenCode their own compaction does it, when their next turn begins.
+        """
+
+        async def ask() -> None:
+            state = await self._observer.state(execution)
+            found = check_agent(state, step)
+            if state.status.finished or found.settled:
+                ended = f"execution {state.id} is already {state.status}" if state.status.finished else ""
+                raise UsageError(
+                    f"{ended or f'step {found.id} is already {found.status}'}: its agent makes no further call",
+                    advice=ways_after(state) if state.status.finished else (),
+                )
+            await self._requests.answer(state, {"kind": "summarise", "step": found.id, "by": by})
+
+        await persist(ask)
+        return (await self.context(execution, step))[0]
 
     async def undo(self, execution: str, step: str, *, by: str = "") -> list[dict[str, str]]:
         """Undo a finished step's changes of files: returns the undone changes, newest first (H2).

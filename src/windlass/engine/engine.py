@@ -129,6 +129,7 @@ class Engine:
     retry = _of("_control", Control.retry)
     skip = _of("_control", Control.skip)
     undo = _of("_control", Control.undo)
+    summarise = _of("_control", Control.summarise)
 
     # Watching
     find = _of("_observer", Observer.find)
@@ -140,6 +141,7 @@ class Engine:
     record = _of("_observer", Observer.record)
     follow = _of("_observer", Observer.follow)
     wait = _of("_observer", Observer.wait)
+    context = _of("_control", Control.context)
     open_questions = _of("_observer", Observer.open_questions)
     transcript = _of("_transcripts", Transcripts.transcript)
     follow_transcript = _of("_transcripts", Transcripts.follow_transcript)

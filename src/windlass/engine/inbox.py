@@ -44,6 +44,11 @@ def to_event(state: State, message: Message, now: float) -> ev.Event | None:
             return ev.AnswerRefused(now, str(body["what"]), by, str(body.get("step", "")))
         case "budget":
             return _budget_answer(now, by, body)
+        case "summarise":
+            step = state.steps.get(str(body["step"]))
+            if step is None or not step.spec.is_agent or step.settled:
+                return None
+            return ev.AgentSummaryRequested(now, step.id, by)
         case "retry" | "skip":
             return _redo(state, now, by, body)
         case _:

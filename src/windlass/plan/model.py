@@ -322,6 +322,15 @@ OF_PROGRAMS = ("grants", "limits")
 """Fields that mean something for a program alone: a code step's, or the one that a composed tool is."""
 
 
+class ContextLimit(CheckedValue):
+    """The summaries that keep the conversations of a plan's agents within their model's window."""
+
+    threshold: float | None = field(default=None, ge=0.1, le=0.95)
+    """Part of the window at which the older messages are summarised."""
+    model: str | None = None
+    """The model that summarises, for `cli`."""
+
+
 class Plan(CheckedValue):
     """A graph of steps with inputs and limits. Immutable; its `digest` names its content."""
 
@@ -340,6 +349,8 @@ class Plan(CheckedValue):
     """The model of agents that name none themselves."""
     fallback: bool | None = None
     """Whether another runtime of the family takes over, for agents that do not say."""
+    context: ContextLimit | None = None
+    """The summaries of its agents' conversations."""
     steps: tuple[Step, ...] = field(min_length=1, max_length=MAX_STEPS)
 
     @cached_property

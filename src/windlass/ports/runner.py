@@ -311,6 +311,10 @@ class RunnerHooks:
         `anthropic, account 3fa1b2c4`; empty if not known. `env` is the step's own environment."""
         return ""
 
+    def window(self, model: str | None) -> int | None:
+        """Tokens that this model can read at once, where known."""
+        return None
+
     def prepare(self, model: str | None) -> None:
         """Load in the background everything that the first run would wait for: a step is about to need it."""
 

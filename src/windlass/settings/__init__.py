@@ -22,6 +22,7 @@ from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
     ApprovalSettings,
     BudgetSettings,
+    ContextSettings,
     LimitSettings,
     PermissionSettings,
     PriceSettings,
@@ -42,6 +43,7 @@ __all__ = [
     "ApprovalSettings",
     "BrowserSettings",
     "BudgetSettings",
+    "ContextSettings",
     "LimitSettings",
     "LoadSettings",
     "McpServerSettings",
@@ -82,6 +84,7 @@ class Settings(CheckedValue):
     patience: Literal[0] | Duration = 1800.0
     """Seconds that an agent waits for a model API that fails, unless its step says `retry: {patience: …}`."""
     budget: BudgetSettings = BudgetSettings.model_construct()
+    context: ContextSettings = ContextSettings.model_construct()
     runtimes: dict[RuntimeName, RuntimeSettings] = {}
     prices: dict[str, PriceSettings] = {}
     """Prices of models by their id, in dollars per million tokens; they win over the ones we know."""

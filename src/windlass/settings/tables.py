@@ -9,6 +9,7 @@ from windlass.values import CheckedValue, field
 __all__ = [
     "ApprovalSettings",
     "BudgetSettings",
+    "ContextSettings",
     "LimitSettings",
     "PermissionSettings",
     "PriceSettings",
@@ -57,6 +58,33 @@ class RuntimeSettings(CheckedValue):
     engine_tools: Literal["code", "all", "none"] = "code"
     """For `claude-code` and `open-code`: the engine's tools that agents are told of. `code`: programs, which can call
     all of them, and composed tools; `all`: each of them by itself, too; `none`: none."""
+
+
+class ContextRuleSettings(CheckedValue):
+    """The context of the agents of one role."""
+
+    threshold: float | None = field(default=None, ge=0.1, le=0.95)
+    model: str | None = None
+
+
+class ModelContextSettings(ContextRuleSettings):
+    """The context of the agents of one model."""
+
+    window: int | None = field(default=None, ge=2_000)
+    """Tokens that it can read at once, where the price data do not know it or are wrong."""
+
+
+class ContextSettings(CheckedValue):
+    """The summaries that keep a conversation within its model's window (F1). A plan's own `context` comes first."""
+
+    threshold: float | None = field(default=None, ge=0.1, le=0.95)
+    """Part of the window at which the older messages are summarised; 0.8 if nothing is set."""
+    model: str | None = None
+    """The model that summarises, for `cli`. Unset: the step's own."""
+    roles: dict[str, ContextRuleSettings] = {}
+    """The same for one role."""
+    models: dict[str, ModelContextSettings] = {}
+    """The same for one model, by its id or a pattern, and its window."""
 
 
 class PriceSettings(CheckedValue):

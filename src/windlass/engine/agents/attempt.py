@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windlass.context.limits import ContextLimits, ContextRule
 from windlass.core import events as ev
 from windlass.core.budget import tokens_of
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.engine.agents.agent_tools import AgentTools
+from windlass.engine.agents.context import context_rule
 from windlass.engine.agents.deps import AgentDeps, RoleFacts
 from windlass.engine.agents.host import EngineHost
 from windlass.engine.agents.permits import permitted
@@ -43,6 +45,9 @@ __all__ = ["AgentAttempt"]
 
 LONGEST_WAIT = 366 * 86400.0
 """Longest plausible time until a quota comes back, in seconds; a later date is taken for a mistake."""
+
+CHARACTERS = 3
+"""Characters of a token, at least: code and data have three, prose four."""
 
 
 class AgentAttempt:
@@ -149,7 +154,7 @@ class AgentAttempt:
         now = self._deps.clock.now()
         self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, runtime, session))
 
-    async def _brief(self, runtime: str, session: str | None) -> Brief:
+    async def _brief(self, runtime: str, session: str | None, room: int | None) -> Brief:
         briefing, told, workdir = self._deps.briefing, self._told, self._call.workdir
         agent = self._contact.step.agent
         if session is not None and not (agent is not None and agent.unheard):
@@ -171,8 +176,18 @@ class AgentAttempt:
             handoff=_handoff(told),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
             reads_rules_itself=_reads_rules(runtime) and self._deps.trusted(workdir),
+            room=room,
             allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
         )
+
+    def _rule(self, role: RoleFacts, model: str | None) -> ContextRule:
+        return context_rule(self._deps.settings.context, self._contact.state.plan.context, role.name, model)
+
+    def _room(self, runner: Runner, role: RoleFacts, model: str | None) -> int | None:
+        """Characters of files and of other steps' output that the first prompt has room for; None: not known."""
+        rule = self._rule(role, model)
+        window = rule.window or hooks_of(runner).window(model)
+        return None if window is None else ContextLimits(window, rule.threshold).material * CHARACTERS
 
     def _why(self) -> str:
         error = self._contact.step.error
@@ -190,7 +205,7 @@ class AgentAttempt:
         notes: Sequence[str],
     ) -> tuple[AgentResult, EngineHost]:
         call, deps = self._call, self._deps
-        brief = await self._brief(runner.name, session)
+        brief = await self._brief(runner.name, session, self._room(runner, role, model))
         given = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))
         permissions = role.narrow(given, runner.name)
         host = EngineHost(
@@ -254,6 +269,7 @@ class AgentAttempt:
             max_turns=told.get("max_turns") or role.max_turns,
             temperature=role.temperature,
             trusted=self._deps.trusted(call.workdir),
+            context=self._rule(role, model),
             grace=call.grace,
             pool=call.pool,
             metadata={"execution": call.execution, "step": call.step},

@@ -52,6 +52,7 @@ class BriefingSource(Protocol):
         handoff: Sequence[Handoff],
         reads_rules_itself: bool,
         allow_absolute: bool,
+        room: int | None,
     ) -> Brief: ...
 
     def go_on(self, *, role: str, workdir: Path, reason: str, answer: str) -> Brief: ...

@@ -298,6 +298,9 @@ class ClaudeCodeRunner(RunnerHooks, Runner):
         found = prices.call(named, prompt + OWN_PROMPT, output)
         return found if found.usd is not None else prices.call(DEAREST, prompt + OWN_PROMPT, output)
 
+    def window(self, model: str | None) -> int | None:
+        return self._deps.prices.window(model) if model else None
+
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         begun = self._deps.now()
         interrupted = self._running[request.id] = asyncio.Event()

@@ -62,6 +62,10 @@ class ModelApiRunner(RunnerHooks, Runner):
             return Amount(0.0, 0)  # it will not come to a call
         return self._prices.call(target.priced_as, prompt, MOST_OUTPUT)
 
+    def window(self, model: str | None) -> int | None:
+        target = self._target(model)
+        return self._prices.window(target.priced_as) if isinstance(target, ModelTarget) else None
+
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         run = _ModelRun(request, host, self._now)
         target = self._target(request.model)

@@ -171,6 +171,8 @@ def _told(event: ev.Event) -> str | None:
             return f"{event.step}: skipped: {event.because}"
         case ev.AgentActed():
             return f"{event.step}: {event.tool} {event.summary}"
+        case ev.AgentSummarised():
+            return f"{event.step}: conversation summarised, {event.tokens_before:,} → {event.tokens_after:,} tokens"
         case ev.ApprovalAsked():
             return f"{event.step}: asks to run {event.tool}"
         case ev.StepWaiting():

@@ -201,6 +201,12 @@ class BudgetView(BaseModel):
     spending: list[SpendingView]
 
 
+class ContextView(BaseModel):
+    execution: str
+    contexts: list[dict[str, Any]]
+    """Of each agent: step, tokens, window, threshold, summaries, pinned facts."""
+
+
 class Answered(BaseModel):
     """The form that the person at the client fills in."""
 

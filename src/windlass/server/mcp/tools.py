@@ -42,7 +42,14 @@ from windlass.server.mcp.call import (
 )
 from windlass.server.mcp.clean import clean, cleaned
 from windlass.server.mcp.look import budget_view, damaged, overview, transcript_view
-from windlass.server.mcp.models import BudgetView, ExecutionView, RetryChange, StatusView, TranscriptView
+from windlass.server.mcp.models import (
+    BudgetView,
+    ContextView,
+    ExecutionView,
+    RetryChange,
+    StatusView,
+    TranscriptView,
+)
 
 __all__ = ["TOLD_OF_CODE", "ProgramTools", "Tools"]
 
@@ -174,6 +181,26 @@ class Tools:
     ) -> BudgetView:
         """Show limits, spending, reservations and what is left, today and this month."""
         return await budget_view(await self._engines(False), by)
+
+    @told
+    async def engine_context(
+        self,
+        ctx: Context[Any, Any],
+        execution: Id,
+        step: Annotated[str | None, Field(description="Only the agent of this step.")] = None,
+        summarise: Annotated[
+            bool, Field(description="Have the step's conversation summarised before its agent's next call.")
+        ] = False,
+    ) -> ContextView:
+        """Show the tokens, window, threshold and summaries of an execution's agents, and their pinned facts."""
+        engine = await self._engines(False)
+        head = await engine.find(execution)
+        if summarise:
+            if step is None:
+                raise UsageError("name the `step` whose conversation is to be summarised")
+            await engine.summarise(head.id, step, by=said_by(ctx))
+        found = await engine.context(head.id, step)
+        return cleaned(ContextView(execution=head.id, contexts=[one.plain() for one in found]))
 
     @told
     async def engine_interrupt(

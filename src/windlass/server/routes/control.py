@@ -193,6 +193,14 @@ def step_routes(service: Service) -> APIRouter:
             )
         return await go_on(state, wanted)
 
+    @router.post("/summarise", status_code=202, responses=problems(404, 409, 415))
+    async def summarise(execution: Id, step: StepId) -> Response:
+        """Have the older part of an agent's conversation summarised before its next call."""
+        head = await engine.find(execution)
+        with not_now():
+            found = await engine.summarise(head.id, step, by=BY)
+        return answer(found.plain(), 202)
+
     @router.post("/skip", responses=answers)
     async def skip(request: Request, execution: Id, step: StepId, body: models.Skip | None = None) -> Response:
         """Skip a step, also after the execution's end: steps that depend on it run with a null output."""

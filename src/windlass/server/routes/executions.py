@@ -20,6 +20,7 @@ from windlass.ports import OVER_BUDGET, Entry, Head
 from windlass.server import models
 from windlass.server.idempotency import ticket_of
 from windlass.server.mcp.clean import clean
+from windlass.server.problems import not_now
 from windlass.server.routes.shared import STARTED, Id, answer, problems, told
 from windlass.server.service import Service
 
@@ -119,6 +120,16 @@ def execution_routes(service: Service) -> APIRouter:
         found = [entry.event for entry in await engine.journal.read(state.id)]
         told = [e for e in found if isinstance(e, ev.AgentBegan) and (step is None or _about(e.step, step))]
         return answer({"execution": state.id, "prompts": told})
+
+    @router.get("/executions/{execution}/context", responses=problems(404, 409))
+    async def context(
+        execution: Id, step: Annotated[str | None, Query(max_length=400, description="Only of this step.")] = None
+    ) -> Response:
+        """Tokens, window, threshold and summaries of its agents' conversations."""
+        head = await engine.find(execution)
+        with not_now():
+            found = await engine.context(head.id, step)
+        return answer({"execution": head.id, "contexts": [one.plain() for one in found]})
 
     return router
 
