@@ -74,7 +74,7 @@ class OpenCodeRunner(RunnerHooks, Runner):
         return found if found.usd is not None else prices.call(DEAREST, prompt + OWN_PROMPT, MOST_OUTPUT)
 
     def window(self, model: str | None) -> int | None:
-        return self._deps.prices.window(model) if model else None
+        return self._prices.window(model) if model else None
 
     async def run(self, request: AgentRequest, host: Host) -> AgentResult:
         began = asyncio.get_running_loop().time()
