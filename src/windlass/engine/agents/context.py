@@ -41,7 +41,7 @@ def _of_model(rules: Mapping[str, Any], model: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """Where the context of one step's agent stands."""
+    """Tokens, limits and summaries of one step's agent."""
 
     step: str
     runtime: str
