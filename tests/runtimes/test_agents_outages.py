@@ -174,8 +174,8 @@ async def test_k1_a_fault_costs_no_call_no_line_and_no_token_twice(
         assert failed == {fault.name for fault in cases if fault.by_hand}, {
             step.id: step.error for step in state.steps.values() if step.error
         }
-        for step in failed:
-            await engine.retry(state.id, step)
+        for name in failed:
+            await engine.retry(state.id, name)
         state = await (await engine.resume(state.id)).wait()
         assert state.status == "completed", [step.error for step in state.steps.values() if step.error]
         events = [entry.event for entry in await engine.journal.read(state.id)]

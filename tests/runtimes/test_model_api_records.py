@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from hosts import FakeHost
-from model_api_world import READ, scripted
+from model_api_world import PROTOCOLS, READ, scripted
 
-from windlass.ports import ToolReturn
+from windlass.core import events as ev
+from windlass.ports import ToolReturn, Usage
 from windlass.runners.model_api.conversation import Conversation, Lost, Unwritable
-from windlass.runners.toolbox import ModelCall
+from windlass.runners.toolbox import UNKNOWN_OUTCOME, ModelCall
 from windlass.testing import Reply
 
 
@@ -163,3 +164,87 @@ async def test_k1_the_size_of_the_next_prompt_is_known_without_reading_it(tmp_pa
     bodies = [len(json.dumps(request.body)) for request in model.requests]
     for prompt, body in zip(prompts, bodies, strict=True):
         assert body / 3 * 0.8 < prompt < body / 3 * 1.5
+
+
+# -- rebuilt from the journal ------------------------------------------------------------------------------
+
+
+class Journalling(FakeHost):
+    """Keeps what the engine would journal of one attempt after the other."""
+
+    attempt = 0
+
+    def began(self, prompt: str) -> None:
+        self.attempt += 1
+        self.journal.append(ev.AgentBegan(0.0, "step", self.attempt, "cli", "developer", "You are careful.", prompt))
+
+    def session(self, session: str) -> None:
+        self.journal.append(ev.AgentSession(0.0, "step", self.attempt, "cli", session))
+
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+        self.journal.append(ev.AgentSpoke(0.0, "step", self.attempt, text, thinking, usage))
+
+    def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
+        self.journal.append(ev.AgentActed(0.0, "step", self.attempt, tool, summary, input, call))
+
+    def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
+        self.journal.append(ev.AgentReturned(0.0, "step", self.attempt, call, tool, text, failed))
+
+
+def _unlink(path: Path) -> None:
+    path.unlink()
+
+
+def _zeros(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:200] + b"\0" * 40 + content[240:])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("damage", [_unlink, _zeros])
+async def test_k1_a_lost_file_is_rebuilt_from_the_journal(tmp_path: Path, protocol: str, damage: Any) -> None:
+    calls = Reply.use("files__read", {"path": "a.txt"}, text="I look.").and_use("files__read", {"path": "b.txt"})
+    script = [calls, Reply.use("nonesuch", {}), Reply.say("Half."), Reply.say("Done.")]
+    async with scripted(protocol, tmp_path, script) as (world, model):
+        host = Journalling(tools=[READ], tool=lambda used: ToolReturn(f"it says {used.arguments['path']}"))
+        host.began("count")
+        first = await world.run(host, "count")
+        damage(world.conversation)
+        host.began("go on")
+        second = await world.run(host, "go on", session=first.session)
+    assert second.output == "Done."
+    assert second.session == first.session
+    asked = model.requests[3].text
+    order = ["count", "I look.", "it says a.txt", "it says b.txt", "no tool", "Half.", "go on"]
+    places = [asked.index(said) for said in order]
+    assert places == sorted(places)
+    assert all(asked.count(said) == 1 for said in order)
+    (note,) = host.notes
+    assert "7 messages were rebuilt from the journal" in note
+    assert Conversation.load(world.conversation.parent, world.session).session == first.session
+
+
+async def test_k1_a_call_without_a_result_in_the_journal_is_said_to_be_unknown(tmp_path: Path) -> None:
+    async with scripted("anthropic", tmp_path, [Reply.say("I check.")]) as (world, model):
+        host = Journalling(tools=[READ])
+        host.began("count")
+        host.session("s1")
+        host.spoke("I look.")
+        host.acted("files.read", "a.txt", {"path": "a.txt"}, "s1:1:1")
+        host.began("go on")
+        result = await world.run(host, "go on", session="s1")
+    assert result.success
+    assert UNKNOWN_OUTCOME in model.requests[0].text
+
+
+@pytest.mark.parametrize("spoken", [False, True])
+async def test_k1_without_enough_in_the_journal_it_is_lost(tmp_path: Path, spoken: bool) -> None:
+    async with scripted("anthropic", tmp_path, []) as (world, model):
+        host = Journalling()
+        host.began("count")
+        host.session("other" if spoken else "s1")
+        if spoken:
+            host.spoke("Of another conversation.")
+        result = await world.run(host, "go on", session="s1")
+    assert result.metadata["session_lost"] is True
+    assert model.requests == []

@@ -6,15 +6,20 @@ thoughts, and calls that were never begun: the model can make those again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from windlass.core import events as ev
+from windlass.ports import ToolSpec
 from windlass.runners.model_api.conversation import Conversation
-from windlass.runners.toolbox import UNKNOWN_OUTCOME
+from windlass.runners.toolbox import UNKNOWN_OUTCOME, ModelTools
 from windlass.runtimes import CLI
 
 __all__ = ["rebuilt"]
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def rebuilt(folder: Path, session: str, history: Sequence[ev.Event]) -> Conversation | None:
@@ -22,7 +27,7 @@ def rebuilt(folder: Path, session: str, history: Sequence[ev.Event]) -> Conversa
     events = _of_session(session, history)
     if not any(isinstance(event, ev.AgentSpoke | ev.AgentActed) for event in events):
         return None
-    turns = _Turns()
+    turns = _Turns(session, [event.tool for event in events if isinstance(event, ev.AgentActed)])
     for event in events:
         turns.take(event)
     turns.close()
@@ -51,10 +56,15 @@ def _of_session(session: str, history: Sequence[ev.Event]) -> list[ev.Event]:
 class _Turns:
     """Puts the messages together: calls follow the reply that they belong to, and their results follow all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: str, tools: Sequence[str]) -> None:
         from pydantic_ai.messages import ModelMessage
 
         self.messages: list[ModelMessage] = []
+        self._session = session
+        specs = [ToolSpec(tool, "", {}) for tool in dict.fromkeys(tools)]
+        wired = ModelTools(specs).specs
+        self._names = {spec.name: wire.name for spec, wire in zip(specs, wired, strict=True)}
+        self._prompt: str | None = None
         self._text: str | None = None
         self._calls: dict[str, ev.AgentActed] = {}
         self._results: dict[str, ev.AgentReturned] = {}
@@ -65,10 +75,9 @@ class _Turns:
         match event:
             case ev.AgentBegan():
                 self.close()
-                prompt = ModelRequest(parts=[UserPromptPart(event.prompt)], instructions=event.system or None)
-                if self.messages and self.messages[-1].kind == "request" and len(self.messages) > 1:
-                    return  # its last message had no reply yet: it was asked again as it is
-                self.messages.append(prompt)
+                if event.prompt != self._prompt or self.messages[-1].kind == "response":
+                    part, self._prompt = UserPromptPart(event.prompt), event.prompt
+                    self.messages.append(ModelRequest(parts=[part], instructions=event.system or None))
             case ev.AgentSpoke():
                 self.close()
                 self._text = event.text
@@ -82,20 +91,16 @@ class _Turns:
         from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 
         text = [TextPart(self._text)] if self._text else []
-        calls = [
-            ToolCallPart(result.tool if (result := self._results.get(call)) else acted.tool, acted.input or {}, call)
-            for call, acted in self._calls.items()
-        ]
+        calls, returns = [], []
+        for call, acted in self._calls.items():
+            # As an API takes them: letters, digits and few of them.
+            id = f"call-{_FOREIGN.sub('-', call.removeprefix(f'{self._session}:'))}"[-40:]
+            name, result = self._names[acted.tool], self._results.get(call)
+            calls.append(ToolCallPart(name, acted.input if acted.input is not None else {}, id))
+            outcome: Literal["success", "failed"] = "success" if result and not result.failed else "failed"
+            returns.append(ToolReturnPart(name, result.text if result else UNKNOWN_OUTCOME, id, outcome=outcome))
         if text or calls:
             self.messages.append(ModelResponse(parts=[*text, *calls]))
-        if calls:
-            returns = [(part, self._results.get(part.tool_call_id)) for part in calls]
-            self.messages.append(
-                ModelRequest(
-                    parts=[
-                        ToolReturnPart(part.tool_name, result.text if result else UNKNOWN_OUTCOME, part.tool_call_id)
-                        for part, result in returns
-                    ]
-                )
-            )
+        if returns:
+            self.messages.append(ModelRequest(parts=returns))
         self._text, self._calls, self._results = None, {}, {}
