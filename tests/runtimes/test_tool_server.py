@@ -139,6 +139,26 @@ async def test_k6_a_denied_use_is_told_to_the_agent_and_to_the_user(tmp_path: Pa
     assert tools.adjustments == ["greet was refused: its role or the settings deny it"]
 
 
+async def test_k6_a_use_that_cannot_be_written_down_is_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "scratch").write_text("a file in the place of the folder")
+    host = FakeHost(tools=[spec("greet")])
+    text, failed = await said(server(tmp_path / "scratch", host), call("greet"))
+    assert "nothing was done" in text
+    assert failed
+    assert not host.uses
+
+
+async def test_k6_a_question_that_cannot_be_put_is_no_yes(tmp_path: Path) -> None:
+    def nobody_there(asked: Any) -> Answer:
+        raise RuntimeError("the engine is closing")
+
+    host = FakeHost(nobody_there, tools=[spec("greet")], effects={"greet": Effect.ONCE})
+    text, failed = await said(server(tmp_path, host), call("greet"))
+    assert "the engine is closing" in text
+    assert failed
+    assert not host.uses
+
+
 class Gated(FakeHost):
     """Its tool waits until it is let go."""
 

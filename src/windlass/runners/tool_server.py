@@ -19,6 +19,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from windlass.errors import classify
 from windlass.ids import new_id
 from windlass.plan.model import CODE, Effect
 from windlass.ports import AgentRequest, Host, ToolSpec
@@ -149,7 +150,12 @@ class ToolServer:
                 beat.cancel()
             await asyncio.wait({task, *([beat] if beat is not None else [])})
             del self._running[key]
-        return _content("it was called off", failed=True) if task.cancelled() else task.result()
+        if task.cancelled():
+            return _content("it was called off", failed=True)
+        if (error := task.exception()) is not None:  # nobody could be asked, or the use could not be written down
+            self._host.note(f"{name}: {error}")
+            return _content(f"{name} failed, and nothing was done: {classify(error).message}", failed=True)
+        return task.result()
 
     # -- a use -----------------------------------------------------------------------------------------
 
