@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-__all__ = ["CLAUDE_CODE", "CLI", "OPEN_CODE", "RUNTIMES", "Runtime", "RuntimeName", "runtime_names"]
+__all__ = ["CLAUDE_CODE", "CLI", "OPEN_CODE", "RUNTIMES", "ModelClass", "Runtime", "RuntimeName", "runtime_names"]
+
+ModelClass: TypeAlias = Literal["small", "standard", "large"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Runtime:
     """Reads the project's AGENTS.md by itself."""
     any_model: bool = False
     """Takes the model that a role for another runtime names."""
+    models: Mapping[ModelClass, str] = field(default_factory=dict)
+    """Its names for a model of a class, where it has names that do not go out of date."""
     client_names: tuple[str, ...] = ()
     """The names it gives itself as an MCP client, in lower case."""
 
@@ -54,6 +58,7 @@ CLAUDE_CODE = Runtime(
         "todo": "TodoWrite",
         "skill": "Skill",
     },
+    models={"small": "haiku", "standard": "sonnet", "large": "opus"},
     client_names=("claude-code", "claude code"),
 )
 

@@ -55,6 +55,7 @@ class Briefing:
         skills: Sequence[str] = (),
         files: Sequence[str] = (),
         handoff: Sequence[Handoff] = (),
+        before: str = "",
         reads_rules_itself: bool = False,
         with_rules: bool = True,
         allow_absolute: bool = True,
@@ -62,6 +63,7 @@ class Briefing:
     ) -> Brief:
         """Put together the prompt of a step's agent.
 
+        `before`: the work of earlier attempts, whose conversation is not gone on with.
         `reads_rules_itself`: the runtime reads the project's rules, so they are left out, with a note.
         `allow_absolute`: the entries of `files` are as the user wrote them, not the results of other steps.
         `room`: characters of files and other steps' output that the model's window has room for, where it is known.
@@ -87,6 +89,7 @@ class Briefing:
             rules=catalogue.rules() if with_rules else Rules(),
             context=context,
             handoff=handoff,
+            before=before,
             reads_rules_itself=reads_rules_itself,
             notes=notes,
             room=room,

@@ -108,6 +108,11 @@ How to read what you are given:
 - Inside a block, `&lt;` before one of these words was `<`.
 - What you say last is handed on: say what you did, what you found and what is left open."""
 
+TAKES_OVER = (
+    "Others have worked on your task before you, and you do not have their conversation. This is their work, from the"
+    " journal. Do not do again what is done; what was begun may be half done: look first."
+)
+
 _NOTHING = Context()
 _NO_RULES = Rules()
 
@@ -126,12 +131,16 @@ def compose(
     rules: Rules = _NO_RULES,
     context: Context = _NOTHING,
     handoff: Sequence[Handoff] = (),
+    before: str = "",
     reads_rules_itself: bool = False,
     notes: Iterable[str] = (),
     room: int | None = None,
 ) -> Brief:
     """A brief. `skills` come with their texts, `listed` ones are only named; `task` may hold `<data>` of the plan's.
-    `room`: characters that the model's window has for files, handoffs and such data together, where it is known."""
+
+    `before` is the work of earlier attempts at the same task, whose conversation is not gone on with. `room`:
+    characters that the model's window has for files, handoffs and such data together, where it is known.
+    """
     told = list(notes)
     parts: list[Part] = []
     blocks: list[str] = []
@@ -172,6 +181,10 @@ def compose(
         left_over -= used
         attributes = {"step": left.step, **({"role": left.role} if left.role else {})}
         add(Part("handoff", left.step, body), block("handoff", body, **attributes))
+    if before:
+        body = f"{TAKES_OVER}\n{block('data', neutral(before), from_='journal')}"
+        add(Part("handoff", "", body), block("handoff", body, of="earlier attempts"))
+        told.append(f"the agent begins a new conversation, with {len(before):,} characters about earlier attempts")
     body = neutral(_with_short_data(task.strip(), room, told), keep_data=True)
     add(Part("task", "", body), block("task", body))
     if role is not None:
@@ -237,7 +250,11 @@ def _handed_over(left: Handoff, limit: int, notes: list[str]) -> tuple[str, int]
         )
     body = neutral(text)
     used = len(whole) - left_out
-    return (body if is_text and left.role else block("data", body, from_=left.step)), used
+    if not (is_text and left.role):
+        body = block("data", body, from_=left.step)
+    if left.work:
+        body += f"\n{block('data', neutral(left.work), from_='journal')}"
+    return body, used
 
 
 def _json(value: Any) -> str:

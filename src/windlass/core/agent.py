@@ -54,6 +54,10 @@ class AgentState:
     """Tokens of the longest prompt, as far as the reports tell one call from the next."""
     usage: dict[int, Usage] = field(default_factory=dict)
     """Usage of each attempt, by its number."""
+    files: dict[str, None] = field(default_factory=dict)
+    """Files that it wrote, as far as its calls say so, the newest last."""
+    commands: dict[str, None] = field(default_factory=dict)
+    """Commands that it ran, the newest last."""
     told: dict[str, AgentTold] = field(default_factory=dict)
     """Messages of people that the agent has not been given yet, oldest first."""
     summaries: list[AgentSummarised] = field(default_factory=list)

@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.core import events as ev
 from windlass.core.agent import AgentState
+from windlass.core.handover import note_work
 from windlass.core.state_data import StateData
 from windlass.core.step import StepState
 from windlass.plan.model import Budget
@@ -41,7 +42,9 @@ def _session(state: StateData, event: ev.AgentSession) -> None:
 def _acted(state: StateData, event: ev.AgentActed) -> None:
     step = state.steps[event.step]
     step.last_output = f"{event.tool} {event.summary}"[:500]
-    _agent(step).progressed()
+    agent = _agent(step)
+    agent.progressed()
+    note_work(agent, event)
 
 
 def _spoke(state: StateData, event: ev.AgentSpoke | ev.AgentReturned) -> None:

@@ -39,8 +39,8 @@ class Listener(Protocol):
         """The answer, when it comes."""
         ...
 
-    async def history(self) -> list[ev.Event]:
-        """The execution's journal so far."""
+    async def history(self, execution: str = "") -> list[ev.Event]:
+        """The journal so far, of this execution or of another one."""
         ...
 
     def message(self, step: str) -> asyncio.Future[None]:
@@ -96,8 +96,9 @@ class AttemptContext:
         self._driver.hear(event)
         await self._driver.written()
 
-    async def history(self) -> list[ev.Event]:
-        return [event for event in await self._driver.history() if getattr(event, "step", None) == self.step.id]
+    async def history(self, execution: str = "") -> list[ev.Event]:
+        names = (self.step.id, self.step.spec.id)  # a retry of all items is an event of the step
+        return [event for event in await self._driver.history(execution) if getattr(event, "step", None) in names]
 
     async def message(self) -> None:
         await asyncio.shield(self._driver.message(self.step.id))

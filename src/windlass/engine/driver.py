@@ -348,9 +348,11 @@ class Driver:
         self._answers[step, digest] = answer
         return answer
 
-    async def history(self) -> list[ev.Event]:
-        await self.written()
-        return [entry.event for entry in await self._world.journal.read(self.state.id)]
+    async def history(self, execution: str = "") -> list[ev.Event]:
+        written = self.written()
+        self._wake()  # nothing else may happen in the meantime
+        await written
+        return [entry.event for entry in await self._world.journal.read(execution or self.state.id)]
 
     def message(self, step: str) -> asyncio.Future[None]:
         """Done when the next message of a person to this step's agent is on disk."""

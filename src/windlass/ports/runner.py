@@ -76,6 +76,8 @@ class Handoff(NamedTuple):
     role: str
     """Empty for a step that was no agent."""
     output: Any
+    work: str = ""
+    """Files that its agent wrote and commands that it ran."""
 
 
 @dataclass(frozen=True, slots=True)

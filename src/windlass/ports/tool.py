@@ -92,8 +92,8 @@ class Contact(Protocol):
         """The same, and returns when it is on disk."""
         ...
 
-    async def history(self) -> list[Event]:
-        """The events of this step in the journal, from the beginning."""
+    async def history(self, execution: str = "") -> list[Event]:
+        """The events of this step in the journal, from the beginning; of the same step in another execution."""
         ...
 
     async def message(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from windlass.runtimes import ModelClass
 from windlass.values import CheckedValue, field
 
 __all__ = [
@@ -53,6 +54,8 @@ class RuntimeSettings(CheckedValue):
     """The program, where it is not the one on PATH."""
     model: str | None = None
     """The model, where a step and its role name none."""
+    models: dict[ModelClass, str] = {}
+    """Models by class, for when it takes over from a runtime with a model of that class."""
     base_url: str | None = None
     """For `cli`: the OpenAI-compatible server to speak to."""
     engine_tools: Literal["code", "all", "none"] = "code"

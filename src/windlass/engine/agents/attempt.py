@@ -17,10 +17,12 @@ from windlass.context.limits import ContextLimits, ContextRule
 from windlass.core import events as ev
 from windlass.core.budget import tokens_of
 from windlass.core.delegate import falls_back, runtime_of
+from windlass.core.handover import LONGEST_HANDOVER, hand_over, work_done
 from windlass.engine.agents.agent_tools import AgentTools
 from windlass.engine.agents.context import context_rule
 from windlass.engine.agents.deps import AgentDeps, RoleFacts
 from windlass.engine.agents.host import EngineHost
+from windlass.engine.agents.model_choice import model_for
 from windlass.engine.agents.permits import permitted
 from windlass.engine.agents.reservation import BudgetReservation
 from windlass.engine.agents.runtimes import Chosen, choose
@@ -60,6 +62,9 @@ class AgentAttempt:
         self._contact = contact
         self._role = str(arguments["role"])
         self._id = f"{call.execution}:{call.step}:{call.attempt}"
+        agent = contact.step.agent
+        self._origin = agent.session_origin if agent is not None else ""
+        """The execution that this one was forked from, while the conversation is theirs."""
         self._account = ""
         self._version = ""
 
@@ -120,23 +125,8 @@ class AgentAttempt:
             raise Held("quota", f"the quota of {whose} is used up", until=until, runtime=runtime, account=self._account)
 
     def _model(self, runtime: str, role: RoleFacts) -> tuple[str | None, list[str]]:
-        """The model as the person, step, plan, role or settings name it, if the name fits this runtime."""
-        state, step = self._contact.state, self._contact.step
-        if step.model:
-            return step.model, []  # a person chose it for this step
-        settings = self._deps.settings.runtimes.get(runtime)
-        default = settings.model if settings is not None else None
-        of_step, of_plan, usual = step.spec.runtime, state.plan.runtime, self._deps.policy.runtime
-        meant_for = (of_step or of_plan if step.spec.model else of_plan or of_step) or usual
-        named = step.spec.model or state.plan.model
-        if named is not None:
-            if meant_for == runtime:
-                return named, []
-            return default, [f"model {named} was named for {meant_for}; {runtime} uses {default or 'its own default'}"]
-        row = RUNTIMES.get(runtime)
-        if role.model is not None and (role.runtime in ("", runtime) or (row is not None and row.any_model)):
-            return role.model, []
-        return default, []
+        deps, contact = self._deps, self._contact
+        return model_for(runtime, role, contact.state, contact.step, deps.settings, deps.policy)
 
     def _session(self, runtime: str) -> str | None:
         """The conversation to go on with: of this step, on this runtime, if an attempt broke off."""
@@ -145,10 +135,7 @@ class AgentAttempt:
 
     def _inherited(self) -> Path | None:
         """The folder of the step in the execution that this one was forked from, while its conversation is theirs."""
-        agent = self._contact.step.agent
-        if agent is None or not agent.session_origin:
-            return None
-        return self._call.folder.parent / agent.session_origin / "steps" / self._call.step
+        return self._call.folder.parent / self._origin / "steps" / self._call.step if self._origin else None
 
     def _tell_session(self, runtime: str, session: str | None) -> None:
         now = self._deps.clock.now()
@@ -173,7 +160,8 @@ class AgentAttempt:
             role=self._role,
             skills=told.get("skills", ()),
             files=told.get("files", ()),
-            handoff=_handoff(told),
+            handoff=self._handoff(),
+            before=await self._before(session, room),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
             reads_rules_itself=_reads_rules(runtime) and self._deps.trusted(workdir),
             room=room,
@@ -188,6 +176,26 @@ class AgentAttempt:
         rule = self._rule(role, model)
         window = rule.window or hooks_of(runner).window(model)
         return None if window is None else ContextLimits(window, rule.threshold).material * CHARACTERS
+
+    async def _before(self, session: str | None, room: int | None) -> str:
+        """The work of earlier attempts, for a conversation that begins anew; without any, no journal is read."""
+        agent = self._contact.step.agent
+        if session is not None or agent is None or not (agent.attempt or self._origin):
+            return ""
+        theirs = await self._contact.history(self._origin) if self._origin else []
+        limit = LONGEST_HANDOVER if room is None else min(LONGEST_HANDOVER, room // 4)
+        return hand_over([*theirs, *await self._contact.history()], limit)
+
+    def _handoff(self) -> list[Handoff]:
+        return [
+            Handoff(given["step"], given["role"], given["output"], self._work(given["step"]))
+            for given in self._told.get("handoff", ())
+        ]
+
+    def _work(self, name: str) -> str:
+        step = self._contact.state.steps.get(name)
+        agents = (one.agent for one in (step, *(step.children or ()))) if step is not None else ()
+        return work_done(agent for agent in agents if agent is not None)
 
     def _why(self) -> str:
         error = self._contact.step.error
@@ -261,7 +269,7 @@ class AgentAttempt:
             model=model,
             skills=tuple(told.get("skills", ())),
             files=tuple(told.get("files", ())),
-            handoff=tuple(_handoff(told)),
+            handoff=tuple(self._handoff()),
             budget=allowance,
             session=session,
             inherited=self._inherited() if session is not None else None,
@@ -343,10 +351,6 @@ class AgentAttempt:
 def _reads_rules(runtime: str) -> bool:
     row = RUNTIMES.get(runtime)
     return row is not None and row.reads_rules
-
-
-def _handoff(told: Mapping[str, Any]) -> list[Handoff]:
-    return [Handoff(given["step"], given["role"], given["output"]) for given in told.get("handoff", ())]
 
 
 def _text(prompt: Any) -> str:

@@ -50,6 +50,7 @@ class BriefingSource(Protocol):
         skills: Sequence[str],
         files: Sequence[str],
         handoff: Sequence[Handoff],
+        before: str,
         reads_rules_itself: bool,
         allow_absolute: bool,
         room: int | None,
