@@ -87,78 +87,46 @@ class Transcript:
             return []
         return [TranscriptEntry(seq, event.at, event.step, event.attempt, "note", event.text.rstrip("\n"))]
 
-    def _entry(self, seq: int, event: ev.Event) -> TranscriptEntry | None:
-        def entry(kind: EntryKind, **fields: Any) -> TranscriptEntry:
-            step, attempt = fields.pop("step", self._step), fields.pop("attempt", 0)
-            return TranscriptEntry(seq, event.at, step, attempt, kind, **fields)
-
+    def _entry(self, seq: int, event: Any) -> TranscriptEntry | None:
+        if (found := _ENTRIES.get(type(event))) is None:
+            return None
+        kind, names = found
+        fields: dict[str, Any] = {name: getattr(event, source) for name, source in names}
         match event:
-            case ev.AgentBegan():
-                return entry(
-                    "prompt",
-                    **_place(event),
-                    text=event.prompt,
-                    system=event.system,
-                    runtime=event.runtime,
-                    role=event.role,
-                    model=event.model,
-                    session=event.session,
-                )
-            case ev.AgentSpoke():
-                kind: EntryKind = "reply" if event.text or event.thinking else "usage"
-                return entry(kind, **_place(event), text=event.text, thinking=event.thinking, usage=event.usage)
-            case ev.AgentActed():
-                return entry(
-                    "call",
-                    **_place(event),
-                    tool=event.tool,
-                    text=event.summary,
-                    input=event.input,
-                    call=event.call,
-                    file=event.file,
-                )
-            case ev.AgentReturned():
-                return entry(
-                    "result",
-                    **_place(event),
-                    tool=event.tool,
-                    call=event.call,
-                    text=event.text,
-                    failed=event.failed,
-                    file=event.file,
-                    size=event.size,
-                )
-            case ev.ApprovalAsked():
-                return entry("question", step=event.step, tool=event.tool, input=event.input, text=event.question)
+            case ev.AgentSpoke(text="", thinking=""):
+                kind = "usage"
             case ev.ApprovalAnswered():
-                said = "allowed" if event.allow else "denied"
-                return entry("answer", step=event.step, how=said, by=event.by, text=event.note)
+                fields["how"] = "allowed" if event.allow else "denied"
             case ev.AgentTold():
-                return entry("message", step=event.step, text=event.text, by=event.by, ids=(event.id,))
-            case ev.AgentHeard():
-                return entry("heard", **_place(event), how=event.how, ids=event.ids)
+                fields["ids"] = (event.id,)
             case ev.AgentSummarised():
-                return entry(
-                    "summary",
-                    **_place(event),
-                    text=event.text,
-                    how=event.by,
-                    model=event.model,
-                    tokens=(event.tokens_before, event.tokens_after),
-                    usage=event.usage,
-                )
+                fields["tokens"] = (event.tokens_before, event.tokens_after)
             case ev.AttemptFailed():
-                return entry("end", **_place(event), text=event.failure.message, failed=True)
+                fields |= {"text": event.failure.message, "failed": True}
             case ev.AttemptStopped():
-                return entry("end", **_place(event), text=event.reason, failed=True)
-            case ev.AttemptFinished():
-                return entry("end", **_place(event))
-            case _:
-                return None
+                fields["failed"] = True
+        return TranscriptEntry(seq, event.at, event.step, getattr(event, "attempt", 0), kind, **fields)
 
 
-def _place(event: Any) -> dict[str, Any]:
-    return {"step": event.step, "attempt": event.attempt}
+def _names(text: str) -> list[tuple[str, str]]:
+    return [(name, source or name) for name, _, source in (word.partition("=") for word in text.split())]
+
+
+_ENTRIES: dict[type, tuple[EntryKind, list[tuple[str, str]]]] = {
+    ev.AgentBegan: ("prompt", _names("text=prompt system runtime role model session")),
+    ev.AgentSpoke: ("reply", _names("text thinking usage")),
+    ev.AgentActed: ("call", _names("text=summary tool input call file")),
+    ev.AgentReturned: ("result", _names("text tool call failed file size")),
+    ev.ApprovalAsked: ("question", _names("text=question tool input")),
+    ev.ApprovalAnswered: ("answer", _names("text=note by")),
+    ev.AgentTold: ("message", _names("text by")),
+    ev.AgentHeard: ("heard", _names("how ids")),
+    ev.AgentSummarised: ("summary", _names("text how=by model usage")),
+    ev.AttemptFailed: ("end", []),
+    ev.AttemptStopped: ("end", _names("text=reason")),
+    ev.AttemptFinished: ("end", []),
+}
+"""The kind of entry that an event makes, and its fields; `text=prompt` takes the event's `prompt` for the text."""
 
 
 def as_markdown(entry: TranscriptEntry, system: str = "") -> str:
