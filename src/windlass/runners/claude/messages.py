@@ -111,6 +111,11 @@ class MessageListener:
             case _:
                 pass  # the messages of later versions
 
+    def begin_turn(self) -> None:
+        """Another turn of the same run follows the result."""
+        self.result = None
+        self.over.clear()
+
     def deny(self, use: str, tool: str, input: Any, reason: str = "") -> None:
         """Report a denied use of a tool."""
         if use not in self.denied:
@@ -211,6 +216,17 @@ class MessageListener:
                 self._begin(message)
             case "status":
                 self._spending.asked |= message.get("status") == "requesting"
+                if message.get("status") == "compacting":
+                    self.last = "while it was summarising its conversation"
+                    self._host.note("Claude Code summarises its conversation")
+            case "compact_boundary":
+                facts = _table(message.get("compact_metadata"))
+                before, after = facts.get("pre_tokens"), facts.get("post_tokens")
+                self._host.summarised(
+                    by="runtime",
+                    tokens_before=before if isinstance(before, int) else 0,
+                    tokens_after=after if isinstance(after, int) else 0,
+                )
             case "session_state_changed":
                 self._state = _text(message.get("state"))
                 self._consider()

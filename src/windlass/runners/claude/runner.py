@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from windlass.errors import Category, Failure, classify
@@ -34,6 +34,8 @@ __all__ = ["ClaudeCodeRunner"]
 
 FAREWELL = 10.0
 """Seconds to write its session down and end, after its result. It takes a fraction of one where nothing holds it up."""
+COMPACT = "/compact"
+"""The message with which Claude Code summarises its conversation."""
 HELD_UP = 2.0
 """The same where something does: commands in the background, or an output that is closed already."""
 LAST_WORDS = 1.0
@@ -97,14 +99,21 @@ class ClaudeTurn:
         await asyncio.to_thread(importlib.import_module, "claude_agent_sdk")
         from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
-        options = ClaudeAgentOptions(can_use_tool=self._may_use, verbatim_prompts=True)
+        prompt = self._request.brief.prompt
+        compacts = self._request.session is not None and self._host.summary_wanted()
+        # A command of the runtime's own must not be taken word for word; the prompt after it is, by a mark of its own.
+        options = ClaudeAgentOptions(can_use_tool=self._may_use, verbatim_prompts=not compacts)
         client = ClaudeSDKClient(options, transport=cast("Transport", self._wire))
-        connecting = asyncio.create_task(client.connect(self._request.brief.prompt))
+        connecting = asyncio.create_task(client.connect(COMPACT if compacts else prompt))
         try:
             await _first(self._wire.ended, self._interrupted, connecting)
             if connecting.done():
                 connecting.result()
                 await _first(self._listener.over, self._wire.ended, self._interrupted)
+                if compacts and self._listener.over.is_set() and not self._interrupted.is_set():
+                    self._listener.begin_turn()
+                    await client.query(_verbatim(prompt))
+                    await _first(self._listener.over, self._wire.ended, self._interrupted)
                 if self._interrupted.is_set() and not self._listener.over.is_set():
                     await self._stop_turn(client)
             await self._part()
@@ -241,6 +250,12 @@ async def _ended(process: Process) -> Exit:
             return await process.wait()
     except TimeoutError:
         return await process.stop(LAST_WORDS)
+
+
+async def _verbatim(prompt: str) -> AsyncIterator[dict[str, Any]]:
+    """A prompt in which the runtime expands nothing."""
+    message = {"role": "user", "content": prompt}
+    yield {"type": "user", "message": message, "parent_tool_use_id": None, "client_composed": True}
 
 
 async def _first(*awaited: asyncio.Event | asyncio.Task[None]) -> None:

@@ -58,6 +58,11 @@ class Reading:
         self.denied: list[str] = []
 
     @property
+    def prompt(self) -> int:
+        """Tokens of the last request."""
+        return next((usage.tokens_in for usage, _ in reversed(self._steps.values())), 0)
+
+    @property
     def output(self) -> str:
         """The text of the last message that has any."""
         spoken = ["".join(parts.values()) for parts in self._texts.values()]

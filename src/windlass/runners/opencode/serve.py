@@ -296,6 +296,8 @@ class ServedTurn:
                 self._failed(told.get("error") or {"name": "UnknownError"})
             case "session.status" if main:
                 self._status(told.get("status") or {})
+            case "session.compacted" if main:
+                self._host.summarised(by="runtime", tokens_before=self._reading.prompt, tokens_after=0)
             case "session.idle" if main and self._prompted:
                 self._at_rest = True
                 self._idle.set()

@@ -1,0 +1,47 @@
+"""Claude Code and OpenCode summarise their conversations themselves: it is noticed, and can be asked for (F2, F3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from claude_fixtures import claude_world
+from hosts import FakeHost
+from test_claude_messages import DONE, INIT, told
+
+from windlass.testing import Reply
+
+BOUNDARY = {
+    "type": "system",
+    "subtype": "compact_boundary",
+    "compact_metadata": {"trigger": "auto", "pre_tokens": 150_000},
+}
+
+
+async def test_f2_claude_codes_own_compaction_is_noticed(tmp_path: Path) -> None:
+    compacting = {"type": "system", "subtype": "status", "status": "compacting"}
+    result, host = await told(tmp_path, INIT, compacting, BOUNDARY, DONE)
+    assert result.success
+    assert host.summaries == [{"by": "runtime", "tokens_before": 150_000, "tokens_after": 0}]
+    assert "Claude Code summarises its conversation" in host.notes
+
+
+async def test_f2_a_compaction_without_figures_is_noticed_too(tmp_path: Path) -> None:
+    odd = {"type": "system", "subtype": "compact_boundary", "compact_metadata": {"pre_tokens": "many"}}
+    result, host = await told(tmp_path, INIT, odd, {"type": "system", "subtype": "compact_boundary"}, DONE)
+    assert result.success
+    assert [made["tokens_before"] for made in host.summaries] == [0, 0]
+
+
+async def test_f3_a_summary_on_request_is_claude_codes_own_before_the_next_prompt(tmp_path: Path) -> None:
+    summary = Reply.say("<summary>We looked for the heron.</summary>", when="summary of the conversation", repeat=True)
+    script = [summary, Reply.say("I looked for the heron."), Reply.say("It is here.")]
+    async with claude_world(tmp_path, script) as world:
+        first = await world.runner.run(world.request(), FakeHost())
+        host = FakeHost()
+        host.wants_summary = True
+        second = await world.runner.run(world.request(session=first.session), host)
+        asked = world.model.requests
+    assert second.output == "It is here.", second
+    assert [made["by"] for made in host.summaries] == ["runtime"]
+    assert len(asked) == 3, "the summary is one call, and the prompt follows it"
+    assert "We looked for the heron." in asked[2].text
