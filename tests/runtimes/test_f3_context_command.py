@@ -27,7 +27,7 @@ PLAN = """
         max_turns: 60
 """
 WINDOW = {"WINDLASS_CONTEXT": json.dumps({"models": {"claude-haiku-*": {"window": 40_000}}})}
-SUMMARY = "The numbers of the invoices were printed by the shell, a line for each number of them."
+SUMMARY = "Every invoice of the ticket: look at the files again, list each path, note every line, look again."
 
 
 def of(model: ScriptedModel) -> dict[str, str]:

@@ -157,6 +157,7 @@ async def test_f3_150_turns_stay_within_the_window_over_two_kills(tmp_path: Path
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 async def test_f3_2000_turns_stay_within_the_window_over_twenty_kills(tmp_path: Path) -> None:
     script = await see_through(2000, tuple(range(60, 2060, 100)), tmp_path)
     check(script)

@@ -116,7 +116,9 @@ class ContextWindow:
     @property
     def result_limit(self) -> int:
         """Characters of one tool result, at three to a token; what turns out to be denser is cut before the request."""
-        return RESULT_LIMIT if (limits := self._limits()) is None else min(RESULT_LIMIT, limits.result * 3)
+        if (limits := self._limits()) is None:
+            return RESULT_LIMIT
+        return min(RESULT_LIMIT, min(limits.result, int(self._free(limits) * 0.4)) * 3)
 
     @property
     def whole_result(self) -> str:
@@ -159,6 +161,10 @@ class ContextWindow:
     def _pins(self) -> PinList:
         return PinList(tuple(Pin(kind, text) for kind, text in self._last.get("pinned", ())))
 
+    def _free(self, limits: ContextLimits) -> int:
+        """Tokens below the threshold that the system prompt and the tools leave for the conversation."""
+        return max(_LEAST_WINDOW // 4, limits.most - self._calibration.count(self._base))
+
     def _limits(self) -> ContextLimits | None:
         return None if self._window is None else ContextLimits(self._window, self._request.context.threshold)
 
@@ -190,15 +196,18 @@ class ContextWindow:
 
     async def _summarise(self, model: Model, limits: ContextLimits, *, wanted: bool) -> bool:
         messages, before = self._messages(), self.tokens
-        keep = min(limits.keep, int(before * 0.3)) if wanted else limits.keep
+        free = self._free(limits)
+        keep = min(limits.keep, int(free * 0.4))
+        if wanted:
+            keep = min(keep, int((before - self._calibration.count(self._base)) * 0.3))
         cut = cut_point(messages, int(keep / self._calibration.ratio))
         older = messages[:cut]
         size = sum(message.tokens for message in older)
         if cut == 0 or (wanted and size < _WORTH_ASKING):
             self._nothing_at = len(messages)
             return True
-        pins = self._pins.with_messages(older, self._request.task).within(limits.pinned)
-        room = int(limits.summary / self._calibration.ratio)
+        pins = self._pins.with_messages(older, self._request.task).within(min(limits.pinned, int(free * 0.25)))
+        room = int(min(limits.summary, free * 0.15) / self._calibration.ratio)
         used: Usage | None = None
         asked, text = "", None
         by: SummaryMethod = "model"
