@@ -50,7 +50,8 @@ class World:
         return ModelApiRunner(deps(env=env, **options), **own)
 
     def request(self, prompt: str = "do it", **how: Any) -> AgentRequest:
-        brief = Brief(how.pop("system", "You are careful."), prompt)
+        nudge = how.pop("nudge", "session" in how)
+        brief = Brief(how.pop("system", "You are careful."), prompt, nudge=nudge)
         return AgentRequest(
             "x:step:1", how.pop("task", prompt), brief, self.scratch, self.scratch / "scratch", {}, **how
         )

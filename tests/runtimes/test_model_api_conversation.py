@@ -346,6 +346,24 @@ async def test_d_an_interrupt_in_the_middle_of_a_tool_leaves_the_same_choice(
     assert (UNKNOWN_OUTCOME in model.requests[1].text) is (effect is Effect.ONCE)
 
 
+async def test_k1_a_changed_task_is_said_after_the_results_of_what_was_cut_off(tmp_path: Path) -> None:
+    async def stay(used: Used) -> ToolReturn:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with scripted("anthropic", tmp_path, [Reply.use("shell", {}), Reply.say("ok")]) as (world, model):
+        runner, host = world.runner(), FakeHost(tools=[SHELL], tool=stay)
+        running = asyncio.ensure_future(runner.run(world.request(), host))
+        await host.until(lambda told: told.uses)
+        await runner.interrupt("x:step:1")
+        result = await running
+        after = FakeHost(tools=[SHELL], tool=ok)
+        assert (await world.run(after, "do less", session=result.session, nudge=False)).success
+    text = model.requests[1].text
+    assert text.index("do it") < text.index("did {}") < text.index("do less")
+    assert len(after.uses) == 1
+
+
 @both
 async def test_d_a_use_that_only_waited_for_an_approval_was_not_begun(protocol: str, tmp_path: Path) -> None:
     """The approval comes when the process that asked is gone: the use then begins, as if it had waited."""
@@ -372,19 +390,23 @@ async def test_d_a_use_that_is_denied_before_it_begins_is_told_to_the_model(tmp_
         host = FakeHost(lambda asked: Answer(False, "never"), tools=[SHELL], effects={"shell": Effect.ONCE})
         result = await world.run(host)
     assert result.success
-    assert (host.uses, host.acts) == ([], [])
+    assert host.uses == []
     assert "never" in model.requests[1].tool_results[0]
     assert result.adjustments == ("shell was refused: never",)
 
 
-async def test_d_the_same_prompt_is_not_said_twice_when_nothing_was_replied(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("nudge", "said"), [(True, ["the task"]), (False, ["the task", "go on"])])
+async def test_d_the_same_prompt_is_not_said_twice_when_nothing_was_replied(
+    tmp_path: Path, nudge: bool, said: list[str]
+) -> None:
+    """And where the last word has no reply yet, nobody needs to be told to go on."""
     script = [Reply.error(529, times=3), Reply.say("at last")]
     async with scripted("openai", tmp_path, script) as (world, model):
         first = await world.run(prompt="the task")
         for _ in range(2):
-            await world.run(prompt="go on", session=first.session)
-        assert (await world.run(prompt="go on", session=first.session)).output == "at last"
-    assert [m["content"] for m in model.requests[3].messages] == ["the task", "go on"]
+            await world.run(prompt="go on", session=first.session, nudge=nudge)
+        assert (await world.run(prompt="go on", session=first.session, nudge=nudge)).output == "at last"
+    assert [m["content"] for m in model.requests[3].messages] == said
 
 
 async def test_d_a_broken_reply_is_remembered_and_gone_on_from(tmp_path: Path) -> None:

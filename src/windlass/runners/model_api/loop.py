@@ -89,14 +89,15 @@ class Loop:
     async def run(self, model: Model) -> Failure | None:
         """Run until the model is done (None) or cannot go on."""
         try:
-            brief, said = self._request.brief, self._conversation
-            if not said.pending() and not (brief.nudge and said.awaits_reply):
-                said.prompt(brief.prompt, self._system())
-            await said.keep()
+            unsaid = self._has_more_to_say()
             while True:
                 if calls := self._conversation.pending():
                     await self._perform(calls)
-                elif self._done:
+                if unsaid:  # after the results of calls that were cut off: they belong to the reply before it
+                    unsaid = False
+                    self._conversation.prompt(self._request.brief.prompt, self._system())
+                    await self._conversation.keep()
+                elif self._done and not calls:
                     return None
                 if (stop := self._limit()) is not None:
                     return stop
@@ -108,6 +109,14 @@ class Loop:
                     return failure
         except Unwritable as error:
             return classify(error.reason).located(str(self._request.scratch))
+
+    def _has_more_to_say(self) -> bool:
+        """False if the conversation goes on by itself: it needs no word to go on where it waits for a reply, or for
+        the results of calls; an answer to a question reaches the agent as the result of the call."""
+        brief, said = self._request.brief, self._conversation
+        if said.pending():
+            return not brief.nudge and not any(part.name == "answer" for part in brief.parts)
+        return not (brief.nudge and said.awaits_reply)
 
     def _prompt_tokens(self) -> int:
         return tokens_of_bytes(self._conversation.size) + self._toolbox.tokens
