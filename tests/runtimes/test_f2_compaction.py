@@ -6,6 +6,7 @@ from pathlib import Path
 
 from claude_fixtures import claude_world
 from hosts import FakeHost
+from opencode_fixtures import Bench, needs_opencode
 from test_claude_messages import DONE, INIT, told
 
 from windlass.testing import Reply
@@ -45,3 +46,21 @@ async def test_f3_a_summary_on_request_is_claude_codes_own_before_the_next_promp
     assert [made["by"] for made in host.summaries] == ["runtime"]
     assert len(asked) == 3, "the summary is one call, and the prompt follows it"
     assert "We looked for the heron." in asked[2].text
+
+
+@needs_opencode
+async def test_f3_a_summary_on_request_is_opencodes_own_before_the_next_prompt(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    host = FakeHost()
+    host.wants_summary = True
+    try:
+        async with bench.model(Reply.say("I looked for the heron."), Reply.say("It is here.")) as model:
+            first = await bench.runner.run(bench.request("look for the heron"), FakeHost())
+            second = await bench.runner.run(bench.request("go on", session=first.session), host)
+            asides = [received.system for received in model.asides]
+    finally:
+        await bench.close()
+    assert first.success, first
+    assert second.output == "It is here.", second
+    assert [made["by"] for made in host.summaries] == ["runtime"]
+    assert any("summariz" in system for system in asides), "OpenCode asked the model for a summary"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from windlass.errors import Failure
@@ -71,6 +72,8 @@ class ServedTurn:
         self._at_rest = False
         """The session itself has said that it is idle."""
         self._idle = asyncio.Event()
+        self._rested = asyncio.Event()
+        """The session was idle before the prompt."""
         self._connected = asyncio.Event()
 
     @property
@@ -116,6 +119,8 @@ class ServedTurn:
             await asyncio.wait({connected, *ends}, return_when=asyncio.FIRST_COMPLETED)
             connected.cancel()
             if self._connected.is_set() and not self._interrupted:
+                if self._request.session is not None and self._host.summary_wanted():
+                    await self._compact(model)
                 await self._prompt(model)
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for failing in (listening, dying):
@@ -170,6 +175,24 @@ class ServedTurn:
         if answer.status_code >= 400:
             raise Stopped(failures.no_copy(self._server.version), session_lost=True)
         self._session = str(answered(answer)["id"])
+
+    async def _compact(self, model: dict[str, str] | None) -> None:
+        """Have OpenCode summarise the conversation, and wait until it is idle again."""
+        if model is None:
+            answer = await self._server.call("GET", f"/session/{self._session}/message", directory=self._directory)
+            infos = [message["info"] for message in answer.json()] if answer.status_code == 200 else []
+            last = next((info for info in reversed(infos) if info.get("modelID")), None)
+            if last is None:
+                return  # nothing was said yet that could be summarised
+            model = {"providerID": str(last["providerID"]), "modelID": str(last["modelID"])}
+        path = f"/session/{self._session}/summarize"
+        answer = await self._server.call("POST", path, directory=self._directory, body=model)
+        if answer.is_error:
+            self._host.note(f"OpenCode could not summarise its conversation: {answer.status_code}")
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SIGN_OF_LIFE):
+                await self._rested.wait()
 
     async def _prompt(self, model: dict[str, str] | None) -> None:
         body: dict[str, Any] = {"parts": [{"type": "text", "text": self._request.brief.prompt}]}
@@ -298,7 +321,9 @@ class ServedTurn:
                 self._status(told.get("status") or {})
             case "session.compacted" if main:
                 self._host.summarised(by="runtime", tokens_before=self._reading.prompt, tokens_after=0)
-            case "session.idle" if main and self._prompted:
+            case "session.idle" if main and not self._prompted:
+                self._rested.set()
+            case "session.idle" if main:
                 self._at_rest = True
                 self._idle.set()
 
