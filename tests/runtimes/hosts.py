@@ -176,7 +176,7 @@ class FakeHost:
     def usage(self, usage: Usage) -> None:
         self._keep("usage", self.usages, usage)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, *, waits: bool = False) -> None:
         self._keep("note", self.notes, text)
 
     async def afford(self, prompt: int) -> bool:

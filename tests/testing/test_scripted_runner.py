@@ -57,7 +57,7 @@ class Listener:
     def usage(self, usage: Usage) -> None:
         self.events.append(("usage", usage))
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, *, waits: bool = False) -> None:
         self.events.append(("note", text))
 
     async def ask(self, tool: str, input: Any) -> Answer:

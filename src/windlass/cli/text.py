@@ -296,10 +296,21 @@ def summary(state: State, driven: bool = False) -> list[str]:
         lines += _question_lines(step)
     lines += [f"  … {s.id}: {s.question}; available again at {iso(s.until)}" for s in quota_waits(state)]
     lines += [f"  … {s.id}: {waits_because(s)}" for s in state.active.values() if waits_because(s)]
+    lines += [f"  … {s.id}: {_retry_wait(s)}" for s in state.steps.values() if _waits_for_retry(s)]
     lines += agent_lines(state)
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
         lines.append(f"  missing from the result: {', '.join(state.lacks)} (optional)")
     return lines
+
+
+def _waits_for_retry(step: StepState) -> bool:
+    return step.status is StepStatus.WAITING and step.waiting_for == "retry" and step.until is not None
+
+
+def _retry_wait(step: StepState) -> str:
+    why = step.question or (step.error.message if step.error is not None else "it failed")
+    gives_up = f", gives up at {iso(step.gives_up_at)}" if step.gives_up_at is not None else ""
+    return f"{why}; next try at {iso(step.until)}{gives_up}"
 
 
 def _question_lines(step: StepState) -> list[str]:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "View", "view_for"]
 
 _MOST_ROWS = 30
+_LONG_LINE = 160
+"""Characters of an agent's line after which its words are shown before it is whole."""
+_OLD_LINE = 2.0
+"""Seconds after which they are."""
 _STYLES = {
     StepStatus.RUNNING: "cyan",
     StepStatus.WAITING: "yellow",
@@ -103,11 +107,13 @@ class RawView(View):
 
 
 class PlainView(View):
-    """Lines for a log. An agent's words come in pieces: a line is written when it is whole."""
+    """Lines for a log. An agent's words come in pieces: a line is written when it is whole, or long, or old."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, str], str] = {}
         """The beginnings of lines, by step and stream."""
+        self._since: dict[tuple[str, str], float] = {}
+        """The times of the first words in them."""
 
     def show(self, entry: Entry, state: State) -> None:
         event = entry.event
@@ -117,6 +123,14 @@ class PlainView(View):
             *whole, rest = (self._begun.pop(key, "") + event.text).split("\n")
             for line in whole:
                 self._output(clock, event.step, line)
+            if whole:
+                self._since.pop(key, None)
+            waited = event.at - self._since.setdefault(key, event.at)
+            if event.stream == "agent" and (len(rest) >= _LONG_LINE or waited >= _OLD_LINE):
+                words, space, rest = rest.rpartition(" ")
+                if space:
+                    self._output(clock, event.step, words)
+                    del self._since[key]
             if rest:
                 self._begun[key] = rest
             return
@@ -133,6 +147,7 @@ class PlainView(View):
     def _finish_lines(self, step: str | None, clock: str) -> None:
         """Write the unfinished lines of a step (or of all) before another message about it."""
         for key in [key for key in self._begun if step is None or key[0] == step]:
+            self._since.pop(key, None)
             self._output(clock, key[0], self._begun.pop(key))
 
     def _output(self, clock: str, step: str, line: str) -> None:
@@ -233,7 +248,10 @@ def _line(step: StepState, width: int) -> Text:
     remark = _remark(step)
     if remark:
         room = max(10, width - text.cell_len - 4)
-        shown = Text.from_ansi(coloured(" ".join(remark.split())), style="dim", end="")
+        words = " ".join(remark.split())
+        if step.open_line and remark == step.last_output and len(words) > room:
+            words = f"…{words[1 - room :]}"  # text that is still coming shows its end
+        shown = Text.from_ansi(coloured(words), style="dim", end="")
         shown.truncate(room, overflow="ellipsis")
         text.append("  ").append_text(shown)
     text.no_wrap = True

@@ -42,6 +42,7 @@ def _session(state: StateData, event: ev.AgentSession) -> None:
 def _acted(state: StateData, event: ev.AgentActed) -> None:
     step = state.steps[event.step]
     step.last_output = f"{event.tool} {event.summary}"[:500]
+    step.open_line, step.stalled = "", None
     agent = _agent(step)
     agent.progressed()
     note_work(agent, event)
@@ -49,7 +50,9 @@ def _acted(state: StateData, event: ev.AgentActed) -> None:
 
 def _spoke(state: StateData, event: ev.AgentSpoke | ev.AgentReturned) -> None:
     """Part of the transcript, which is read from the journal. The state only needs to know that there is progress."""
-    _agent(state.steps[event.step]).progressed()
+    step = state.steps[event.step]
+    step.stalled = None
+    _agent(step).progressed()
 
 
 def _told(state: StateData, event: ev.AgentTold) -> None:

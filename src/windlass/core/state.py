@@ -258,9 +258,15 @@ class State(StateData):
             self.fail(step, Failure(Category.LOGIC, message, step.id), event.at)
 
     def _output_written(self, event: ev.OutputWritten) -> None:
-        lines = event.text.rstrip("\n").rsplit("\n", 1)
-        if lines[-1].strip():
-            self.steps[event.step].last_output = lines[-1][:500]
+        step, text = self.steps[event.step], event.text
+        waits_for = event.stream.removeprefix("wait.")
+        step.stalled = (event.attempt, waits_for, text.strip()) if waits_for != event.stream else None
+        if step.open_line == event.stream:
+            text = step.last_output + text
+        step.open_line = "" if text.endswith("\n") else event.stream
+        last = text.rstrip("\n").rsplit("\n", 1)[-1]
+        if last.strip():
+            step.last_output = last[-500:] if step.open_line else last[:500]
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {

@@ -94,6 +94,11 @@ class StepState(msgspec.Struct, eq=False):
     effect: str = Effect.REPEATABLE
     reduced: int = 0
     last_output: str = ""
+    """The last line of its output, or the end of one that is not finished."""
+    open_line: str = ""
+    """The stream of that line, while it is not finished."""
+    stalled: tuple[int, str, str] | None = None
+    """The running attempt that waits for a place or for the model API: its number, `place` or `model`, the words."""
     doubtful: bool = False
     """Its last attempt may take effect only once and was cut off: its outcome is still unknown."""
     edits: dict[str, Any] | None = None

@@ -83,7 +83,7 @@ class Transcript:
     def _output(self, seq: int, event: ev.OutputWritten) -> list[TranscriptEntry]:
         if event.stream == "agent":
             self._spoken.setdefault(event.step, []).append(event.text)
-        if event.stream != "note":
+        if event.stream not in ("note", "wait.model", "wait.place"):
             return []
         return [TranscriptEntry(seq, event.at, event.step, event.attempt, "note", event.text.rstrip("\n"))]
 

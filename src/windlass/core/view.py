@@ -117,20 +117,31 @@ def items_of(step: StepState) -> dict[str, int]:
 
 
 def waits_for(step: StepState) -> str | None:
-    """The reason of a step's wait; `budget` also for a running attempt that waits for others' reservations."""
+    """The reason of a step's wait; for a running attempt `place`, `model` (its API), or `budget` reserved by others."""
     if step.status is StepStatus.WAITING:
         return step.waiting_for
+    if (stalled := _stalled(step)) is not None:
+        return stalled[0]
     return "budget" if waits_because(step) else None
 
 
 def waits_because(step: StepState) -> str | None:
-    """The words for it, where it waits for a quota or a budget."""
+    """The words for it, where there are any."""
     if step.status is StepStatus.WAITING:
         return step.question or None
+    if (stalled := _stalled(step)) is not None:
+        return stalled[1]
     agent = step.agent
     if agent is None or step.status is not StepStatus.RUNNING or agent.waits[0] != step.attempts:
         return None
     return agent.waits[1] or None
+
+
+def _stalled(step: StepState) -> tuple[str, str] | None:
+    """The wait of the running attempt for a place or for the model API."""
+    if step.stalled is None or step.status is not StepStatus.RUNNING or step.stalled[0] != step.attempts:
+        return None
+    return step.stalled[1], step.stalled[2]
 
 
 def _budget(state: State) -> dict[str, Any]:

@@ -180,7 +180,7 @@ class AttemptRunner:
                 await tool.refresh()
             if not self.intake.enter():
                 with _queued(call.meter):
-                    await self.intake.wait(call.output)
+                    await self._admit(call)
             try:
                 if call.timeout is None:
                     return storable(await self.gates.use(tool, arguments, call, self.tools), tool.name)
@@ -204,6 +204,19 @@ class AttemptRunner:
                 failure = msgspec.structs.replace(failure, final=True)  # nothing would be different the second time
             told = _as_failure(failure, getattr(error, "output", None) if type(error) is ToolError else None)
             return msgspec.structs.replace(told, cut_off=failure.kind == CUT_OFF)
+
+    async def _admit(self, call: Call) -> None:
+        """Wait for a place; if the wait was shown, so is its end."""
+        shown = False
+
+        def say(stream: str, text: str) -> None:
+            nonlocal shown
+            shown = True
+            call.output(stream, text)
+
+        await self.intake.wait(say)
+        if shown:
+            call.output("note", "the wait is over: starting\n")
 
     async def _in_time(
         self, timeout: float, tool: Tool, arguments: Mapping[str, Any], call: Call, contact: AttemptContext

@@ -242,8 +242,9 @@ class Host(Protocol):
         themselves. Waits for room if need be. False: end the turn, with the output so far."""
         ...
 
-    def note(self, text: str) -> None:
-        """Something the user should know: the runtime retries, waits, changed the model."""
+    def note(self, text: str, *, waits: bool = False) -> None:
+        """Something the user should know: the runtime changed the model, say. `waits`: it waits for the model API,
+        until the model says something."""
         ...
 
     async def ask(self, tool: str, input: Any) -> Answer:

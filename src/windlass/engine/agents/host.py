@@ -74,8 +74,8 @@ class EngineHost:
         self.told_text = True
         self._call.output("agent", text)
 
-    def note(self, text: str) -> None:
-        self._call.output("note", text if text.endswith("\n") else text + "\n")
+    def note(self, text: str, *, waits: bool = False) -> None:
+        self._call.output("wait.model" if waits else "note", text if text.endswith("\n") else text + "\n")
 
     def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
         line, now, file = " ".join(summary.split())[:LONGEST_SUMMARY], self._clock.now(), ""

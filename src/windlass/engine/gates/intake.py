@@ -73,7 +73,7 @@ class Admission:
         self._held += 1
         try:
             if self._waiting or self._taken >= self._most:
-                say("note", f"waiting for a slot: {self._most} attempts are running (load.attempts)\n")
+                say("wait.place", f"waiting for a slot: {self._most} attempts are running (load.attempts)\n")
                 await self._turn()
             else:
                 self._taken += 1
@@ -138,7 +138,7 @@ class Admission:
         said = set[str]()
         while lack := self._lack():
             if lack not in said:
-                say("note", self._lacking(lack))
+                say("wait.place", self._lacking(lack))
                 said.add(lack)
             await asyncio.sleep(LOOK_AGAIN)
 
@@ -160,7 +160,7 @@ class Admission:
         if most is None or self._home is None:
             return
         if (place := take_place(self._home / "places", "attempts", most)) is None:
-            say("note", f"waiting for a slot: {self._full_home()}\n")
+            say("wait.place", f"waiting for a slot: {self._full_home()}\n")
             self._waiting_for_home += 1
             try:
                 place = await wait_for_place(self._home / "places", "attempts", most)

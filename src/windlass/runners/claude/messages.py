@@ -263,7 +263,7 @@ class MessageListener:
         wait = f" in {delay / 1000:.1f} s" if isinstance(delay, int | float) else ""
         attempt, most = message.get("attempt"), message.get("max_retries")
         self.last = f"while it was retrying after {status}"
-        self._host.note(f"Claude Code asks the model again{wait} after {status} ({attempt} of {most})")
+        self._host.note(f"Claude Code asks the model again{wait} after {status} ({attempt} of {most})", waits=True)
 
     def _rate_limit(self, info: Mapping[str, Any]) -> None:
         resets, kind = info.get("resetsAt"), _text(info.get("rateLimitType")).replace("_", "-") or "usage"

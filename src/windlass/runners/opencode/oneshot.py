@@ -186,7 +186,7 @@ class OneShotTurn:
         reason = failures.one_line(text.partition('error.error="')[2].rstrip('"') or text)
         last = self._failed_calls > self._retries
         if not last:
-            self._host.note(f"OpenCode may try again (attempt {self._failed_calls}): {reason}")
+            self._host.note(f"OpenCode may try again (attempt {self._failed_calls}): {reason}", waits=True)
         wait = EVENT_FOLLOWS if last else LONG_WAIT
         failure = failures.of_retries(self._failed_calls, reason, None, self._now())
         if self._giving_up is not None:

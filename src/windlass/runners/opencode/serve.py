@@ -347,7 +347,7 @@ class ServedTurn:
             self._stopped = failures.of_retries(attempt, message, next_at, self._now())
             self._idle.set()
         else:
-            self._host.note(f"OpenCode retries in {max(wait, 0):.0f} s (attempt {attempt}): {message}")
+            self._host.note(f"OpenCode retries in {max(wait, 0):.0f} s (attempt {attempt}): {message}", waits=True)
 
     def _count_turns(self) -> None:
         limit = self._request.max_turns
