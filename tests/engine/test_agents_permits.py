@@ -184,7 +184,7 @@ async def test_c6_an_agent_is_held_to_them_and_nobody_is_asked_about_what_is_dec
     assert runner.answers == [Answer(True), Answer(False, "denied by its role or the settings"), Answer(True)]
     assert not [event for event in await world.events(state.id) if isinstance(event, ev.ApprovalAsked)]
     request = runner.requests[0].permissions
-    assert (request.mode, request.allow, request.deny) == ("allow", ("Bash(git log:*)",), ("Bash(rm:*)",))
+    assert (request.mode, request.allow, request.deny) == ("allow", ("Bash(git log:*)",), ("Bash(rm:*)", "shell(rm:*)"))
 
 
 async def test_c6_a_role_can_only_take_away(project: Project) -> None:
