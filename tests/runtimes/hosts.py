@@ -168,9 +168,10 @@ class FakeHost:
     async def wait_told(self) -> None:
         await self.until(lambda host: host.messages)
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, id: str = "") -> None:
         """Say something to the agent, as a person does."""
-        self.messages.append(AgentTold(0.0, "step", f"m{len(self.messages) + len(self.heard_ids)}", text, "tester"))
+        id = id or f"m{len(self.messages) + len(self.heard_ids)}"
+        self.messages.append(AgentTold(0.0, "step", id, text, "tester"))
         self._told.set()
 
     def usage(self, usage: Usage) -> None:

@@ -42,6 +42,7 @@ COMMANDS = {
     "interrupt": _Known("control", "Stop running steps with all their processes, and pause."),
     "cancel": _Known("control", "Stop running steps and end the execution for good."),
     "approve": _Known("control", "Approve or deny a step that is waiting for approval."),
+    "say": _Known("say", "Say something to an agent."),
     "retry": _Known("redo", "Run a failed step again, in the same execution."),
     "skip": _Known("redo", "Continue without a step, in the same execution."),
     "budget": _Known("budget", "Show spending, reservations and limits for today and this month."),

@@ -325,6 +325,13 @@ def _question_lines(step: StepState) -> list[str]:
     ]
 
 
+_HEARD = {
+    "steer": "the agent has the message, in its running turn",
+    "follow-up": "the agent goes on with the message",
+    "prompt": "the agent has the message, with its prompt",
+}
+
+
 def describe_agent(event: ev.Event) -> str | None:
     """One line for a log, or None for what is not worth one."""
     match event:
@@ -334,6 +341,10 @@ def describe_agent(event: ev.Event) -> str | None:
             return f"  {event.step}: {event.role} on {event.runtime}{model}{again}"
         case ev.AgentActed():
             return f"  {event.step} · {event.tool} {event.summary}".rstrip()
+        case ev.AgentTold():
+            return f"› {event.step}: {f'{event.by}: ' if event.by else ''}{' '.join(event.text.split())[:200]}"
+        case ev.AgentHeard():
+            return f"› {event.step}: {_HEARD[event.how]}"
         case ev.CallStarted():
             return f"  {event.step} · {event.tool} {call_summary(event.input)}".rstrip()
         case ev.CallFailed():

@@ -189,6 +189,14 @@ class Client:
         """Go on without a step, also after the end: steps that depend on it run with a null output."""
         return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/skip", {})
 
+    async def say(self, execution: str, step: str, text: str, *, within: float = 0.0) -> dict[str, Any]:
+        """Say something to the agent of a step; tells how it was delivered, or that it waits.
+
+        A stopped or failed step goes on with it, a completed one in a fork.
+        """
+        body = {"text": text, "within": within}
+        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/say", body)
+
     async def fork(self, execution: str, *, from_step: str | None = None, **how: Any) -> dict[str, Any]:
         """A new execution that keeps what this one completed before `from_step`: `inputs`, `plan`, `fresh` …"""
         return await self._post(f"{_path(execution)}/fork", {**how, "from_step": from_step})

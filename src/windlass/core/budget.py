@@ -34,6 +34,7 @@ __all__ = [
     "money",
     "month_of",
     "month_start",
+    "plus",
     "shown",
     "tokens_of",
     "tokens_of_bytes",
@@ -153,6 +154,22 @@ def known_part(usage: Usage) -> float:
     if usd is not None:
         return usd
     return usage.at_least if math.isfinite(usage.at_least) and usage.at_least >= 0 else 0.0
+
+
+def plus(one: Usage, other: Usage) -> Usage:
+    """The usage of two turns of one attempt."""
+    known = one.usd is not None and other.usd is not None
+    dollars = known_part(one) + known_part(other)
+    return Usage(
+        tokens_in=one.tokens_in + other.tokens_in,
+        tokens_out=one.tokens_out + other.tokens_out,
+        cache_read=one.cache_read + other.cache_read,
+        cache_write=one.cache_write + other.cache_write,
+        usd=dollars if known else None,
+        source=other.source,
+        model=other.model or one.model,
+        at_least=0.0 if known else dollars,
+    )
 
 
 def counted(usage: Usage, reserved: Amount) -> Amount:

@@ -47,6 +47,10 @@ class Listener(Protocol):
         """Done when the next message of a person to this step's agent is on disk."""
         ...
 
+    def close(self, step: str) -> None:
+        """This step's agent takes no more messages: its attempt is about to end."""
+        ...
+
     def question(
         self, step: StepState, digest: str, tool: str, input: Any, basis: Basis, text: str = ""
     ) -> ev.ApprovalAsked: ...
@@ -102,6 +106,9 @@ class AttemptContext:
 
     async def message(self) -> None:
         await asyncio.shield(self._driver.message(self.step.id))
+
+    def close(self) -> None:
+        self._driver.close(self.step.id)
 
     def unclocked(self) -> AbstractContextManager[None]:
         return off_the_clock(self.limit)

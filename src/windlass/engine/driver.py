@@ -29,7 +29,7 @@ from windlass.core.standing import pause_event
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.contact import AttemptContext, AttemptOutput
-from windlass.engine.inbox import to_event
+from windlass.engine.inbox import to_events
 from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
@@ -107,6 +107,8 @@ class Driver:
         """Agents that wait for a person's answer, by step and digest."""
         self._listening: dict[str, asyncio.Future[None]] = {}
         """Agents that wait for a person's message, by step."""
+        self._deaf: set[str] = set()
+        """Steps whose agent is done, while its attempt is still ending: it would never get a message."""
         self._mail: list[Message] = []
         self._caught_up: set[int] = set()
         """Messages that were taken care of at the start, should they be delivered once more."""
@@ -360,6 +362,10 @@ class Driver:
             self._listening[step] = self._loop.create_future()
         return self._listening[step]
 
+    def close(self, step: str) -> None:
+        """This step's agent takes no more messages: its attempt is about to end."""
+        self._deaf.add(step)
+
     def question(
         self, step: StepState, digest: str, tool: str, input: Any, basis: Mapping[str, str], text: str = ""
     ) -> ev.ApprovalAsked:
@@ -427,8 +433,9 @@ class Driver:
             mail, self._mail = self._mail, []
             for message in mail:
                 self._consumed.append(message.id)
-                event = to_event(self.state, message, self._world.clock.now())
-                if event is not None:
+                if message.body.get("kind") == "say" and message.body.get("step") in self._deaf:
+                    continue  # whoever sent it asks again, and finds the step settled
+                for event in to_events(self.state, message, self._world.clock.now()):
                     self._record(event)
 
     def _take_heard(self) -> None:
@@ -448,6 +455,7 @@ class Driver:
 
     def _take_end(self, end: _Ended) -> None:
         self._tasks.pop(end.step, None)
+        self._deaf.discard(end.step)
         stop = self._stopping.pop(end.step, None)
         step = self.state.steps[end.step]
         if step.attempts != end.attempt or step.id not in self.state.active:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from windlass.core.decide import Policy
+from windlass.engine.agent_messages import AgentMessages
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.checkpoints import CheckpointWriter
 from windlass.engine.control import Control
@@ -101,6 +102,7 @@ class Engine:
         requests = Requests(observer, drivers)
         self._resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
         self._control = control = Control(drivers, observer, requests, launcher, agents)
+        self._messages = AgentMessages(drivers, observer, requests, self._starter)
         self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control)
         self._transcripts = Transcripts(observer, home / "artifacts")
         self.damaged = observer.damaged
@@ -130,6 +132,7 @@ class Engine:
     skip = _of("_control", Control.skip)
     undo = _of("_control", Control.undo)
     summarise = _of("_control", Control.summarise)
+    say = _of("_messages", AgentMessages.say)
 
     # Watching
     find = _of("_observer", Observer.find)

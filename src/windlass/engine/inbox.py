@@ -6,17 +6,31 @@ from typing import Any
 
 from windlass.core import events as ev
 from windlass.core.redo import check_retry, check_skip
+from windlass.core.say import check_say, is_over, note_event, say_events
 from windlass.core.state import State
 from windlass.errors import UsageError
+from windlass.ids import new_id
 from windlass.plan.model import Budget
 from windlass.ports import Message
 from windlass.values import ValidationError
 
-__all__ = ["checked_limit", "to_event"]
+__all__ = ["checked_limit", "to_events"]
 
 
-def to_event(state: State, message: Message, now: float) -> ev.Event | None:
-    """Turn a message into an event; None when it no longer fits the state."""
+def to_events(state: State, message: Message, now: float) -> list[ev.Event]:
+    """Turn a message into events; none when it no longer fits the state."""
+    match message.body.get("kind"):
+        case "say":
+            return _say(state, now, message.body)
+        case "approve":
+            answer = _approval(state, now, message.body)
+            return [answer, *note_event(state.steps[answer.step], answer, new_id())] if answer is not None else []
+        case _:
+            event = _to_event(state, message, now)
+            return [event] if event is not None else []
+
+
+def _to_event(state: State, message: Message, now: float) -> ev.Event | None:
     body = message.body
     by = str(body.get("by", ""))
     match body.get("kind"):
@@ -26,15 +40,6 @@ def to_event(state: State, message: Message, now: float) -> ev.Event | None:
                 # It was asked for before: that stays the reason for the pause.
                 reason = state.wanted.reason or state.wanted.kind
             return ev.ControlRequested(now, kind, by, bool(body.get("now")), reason)
-        case "approve":
-            step = state.steps.get(str(body["step"]))
-            asked = step.approval if step is not None else None
-            if step is None or asked is None or asked.digest != body["digest"] or asked.allow is not None:
-                return None
-            if now >= asked.expires_at:
-                return None  # too late: unanswered in time, it fails closed
-            note = str(body.get("note", ""))
-            return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note)
         case "decide":
             step = state.questions.get(str(body["step"]))
             if step is None or step.waiting_for != "outcome":
@@ -53,6 +58,30 @@ def to_event(state: State, message: Message, now: float) -> ev.Event | None:
             return _redo(state, now, by, body)
         case _:
             return None
+
+
+def _approval(state: State, now: float, body: dict[str, Any]) -> ev.ApprovalAnswered | None:
+    step = state.steps.get(str(body["step"]))
+    asked = step.approval if step is not None else None
+    if step is None or asked is None or asked.digest != body["digest"] or asked.allow is not None:
+        return None
+    if now >= asked.expires_at:
+        return None  # too late: unanswered in time, it fails closed
+    by, note = str(body.get("by", "")), str(body.get("note", ""))
+    return ev.ApprovalAnswered(now, step.id, asked.digest, bool(body["allow"]), by, note)
+
+
+def _say(state: State, now: float, body: dict[str, Any]) -> list[ev.Event]:
+    """Make the events of a message to an agent, unless the step has moved on since."""
+    step = state.steps.get(str(body["step"]))
+    try:
+        if step is None or is_over(state, step):
+            return []
+        check_say(state, step)
+    except UsageError:
+        return []
+    told = ev.AgentTold(now, step.id, str(body["id"]), str(body["text"]), str(body.get("by", "")))
+    return say_events(state, step, told)
 
 
 def _redo(state: State, now: float, by: str, body: dict[str, Any]) -> ev.Event | None:

@@ -18,7 +18,7 @@ from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import State, StepState
 from windlass.engine.driver import head_of
 from windlass.engine.drivers import LocalDrivers
-from windlass.engine.inbox import to_event
+from windlass.engine.inbox import to_events
 from windlass.engine.lookup import find_step
 from windlass.engine.observer import POLL, Observer
 from windlass.errors import Conflict, NotPermitted, UsageError
@@ -75,16 +75,17 @@ class Requests:
             await self._journal.send(state.id, self._clock.now(), body)
         else:
             now = self._clock.now()
-            event = to_event(state, Message(0, state.id, now, body), now)
-            if event is None:
+            events = to_events(state, Message(0, state.id, now, body), now)
+            if not events:
                 raise UsageError(
                     f"execution {state.id} is not waiting for that answer any more",
                     advice=(f"see what it waits for: windlass status {state.id}",),
                 )
             after, before = state.seq, open_questions(state)
-            state.apply(event)
+            for event in events:
+                state.apply(event)
             changed = changes_of(before, open_questions(state))
-            await self._journal.append(state.id, after, [event], questions=changed)
+            await self._journal.append(state.id, after, events, questions=changed)
 
     async def refuse_attempts(self, state: State, what: str, step: str = "") -> None:
         """Refuse an answer that comes from inside an attempt of any execution, and write that down."""
@@ -102,7 +103,22 @@ class Requests:
         """
         found = find_step(state, step)
         (check_skip if body["kind"] == "skip" else check_retry)(state, found)
-        body, since = {**body, "step": found.id, "request": new_id()}, state.seq
+        after = await self._put(state, {**body, "step": found.id})
+        if not any(isinstance(event, _REDOING) and event.step == found.id for event in after):
+            raise Conflict(f"execution {state.id} moved on before the request for step {found.id} was read")
+        return await self._observer.state(state.id)
+
+    async def say(self, state: State, told: ev.AgentTold) -> State:
+        """Have a message to an agent written down; returns the state with that on disk. `Conflict` as for `redo`."""
+        body = {"kind": "say", "step": told.step, "id": told.id, "text": told.text, "by": told.by}
+        after = await self._put(state, body)
+        if not any(isinstance(event, ev.AgentTold) and event.id == told.id for event in after):
+            raise Conflict(f"execution {state.id} moved on before the message to step {told.step} was read")
+        return await self._observer.state(state.id)
+
+    async def _put(self, state: State, body: dict[str, Any]) -> list[ev.Event]:
+        """Put a request to the execution; returns the events since, once it is read."""
+        body, since = {**body, "request": new_id()}, state.seq
         if state.id in self._drivers:
             await self._drivers.deliver(state.id, body)
         elif self._drivers.driven(state):
@@ -110,10 +126,7 @@ class Requests:
             await self._taken(state, body)
         else:
             await self._write(state, body, [])
-        after = await self._journal.read(state.id, since)
-        if not any(isinstance(entry.event, _REDOING) and entry.event.step == found.id for entry in after):
-            raise Conflict(f"execution {state.id} moved on before the request for step {found.id} was read")
-        return await self._observer.state(state.id)
+        return [entry.event for entry in await self._journal.read(state.id, since)]
 
     async def _taken(self, state: State, body: dict[str, Any]) -> None:
         """Wait until the driver has read the message; if it ended before that, take it back and write it ourselves."""
@@ -130,11 +143,9 @@ class Requests:
 
     async def _write(self, state: State, body: dict[str, Any], consumed: list[int]) -> None:
         now, seq = self._clock.now(), state.seq
-        event = to_event(state, Message(0, state.id, now, body), now)
-        events: list[ev.Event] = []
-        if event is not None:
-            reopened = [ev.ExecutionReopened(now, str(body.get("by", "")))] if state.status.finished else []
-            events = [*reopened, event]
+        events = to_events(state, Message(0, state.id, now, body), now)
+        if events and state.status.finished and not isinstance(events[0], ev.ExecutionReopened):
+            events.insert(0, ev.ExecutionReopened(now, str(body.get("by", ""))))
         for one in events:
             state.apply(one)
         await self._journal.append(state.id, seq, events, head=head_of(state), consumed=consumed)

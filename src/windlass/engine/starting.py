@@ -95,11 +95,13 @@ class Starter:
         inputs: Mapping[str, Any] | None = None,
         plan: Plan | LoadedPlan | None = None,
         fresh: bool = False,
+        message: ev.AgentTold | None = None,
         id: str | None = None,
     ) -> str:
         """Make a new execution that keeps this one's steps completed before `from_step`. `id` is as for `start`.
 
-        An agent at `from_step` goes on in a copy of its conversation, unless `fresh`.
+        An agent at `from_step` goes on in a copy of its conversation, unless `fresh`; with a `message`, it goes on
+        with that.
         """
         origin = await self._observer.state(execution)
         loaded = LoadedPlan(origin.plan, origin.source) if plan is None else LoadedPlan.of(plan)
@@ -117,6 +119,7 @@ class Starter:
             workdir=origin.workdir,
             from_step=from_step,
             fresh=fresh,
+            message=message,
         )
         state = fold(events, chosen)
         await self._journal.append(state.id, 0, events, head=head_of(state))
@@ -172,6 +175,7 @@ def fork_events(
     workdir: str,
     from_step: str | None,
     fresh: bool = False,
+    message: ev.AgentTold | None = None,
 ) -> list[ev.Event]:
     """The journal that the fork begins with.
 
@@ -211,18 +215,21 @@ def fork_events(
             fork.apply(event)
         events += more
     if from_step is not None and not fresh:
-        events += _conversation(origin, fork, from_step, now)
-    return events
+        events += _conversation(origin, fork, from_step, now, goes_on=message is not None)
+    return [*events, message] if message is not None else events
 
 
-def _conversation(origin: State, fork: State, step_id: str, now: float) -> list[ev.Event]:
-    """The conversation that the agent of this step goes on in: the next attempt makes a copy of the original's."""
+def _conversation(origin: State, fork: State, step_id: str, now: float, *, goes_on: bool) -> list[ev.Event]:
+    """The conversation that the agent of this step goes on in: the next attempt makes a copy of the original's.
+
+    `goes_on`: with a person's message, so that the task of a completed step is not given to it again.
+    """
     before, step = origin.steps.get(step_id), fork.steps[step_id]
     agent = before.agent if before is not None else None
     if before is None or agent is None or agent.session is None or not step.spec.is_agent or step.spec.foreach:
         return []
     owner = agent.session_origin or origin.id
-    unheard = _done(before) or not _same_arguments(fork, step, before)
+    unheard = (_done(before) and not goes_on) or not _same_arguments(fork, step, before)
     return [ev.AgentSession(now, step_id, 0, agent.session_runtime, agent.session, owner, unheard)]
 
 

@@ -150,6 +150,11 @@ class AgentRequest:
     """Memory that the processes of all steps of the execution share; a runtime with a process of its own is in it."""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def opening(self) -> Literal["prompt", "follow-up"]:
+        """The way by which people's messages come to the agent that are there before this run's first prompt."""
+        return "prompt" if self.brief.prompt else "follow-up"
+
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
@@ -304,6 +309,10 @@ class Runner(Protocol):
 
 class RunnerHooks:
     """Optional methods of a runner, which inherits from this class to have them."""
+
+    takes_messages = False
+    """It gives the messages of `Host.told` to the agent itself, also those that are there before the first prompt.
+    Without it the engine puts them into the next prompt. A prompt without a text is for them alone."""
 
     def installed(self) -> Health:
         """Look for programs, packages and keys without starting anything; `available` finds out for real."""

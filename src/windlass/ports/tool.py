@@ -100,6 +100,10 @@ class Contact(Protocol):
         """Wait for the next message of a person to the agent of this step."""
         ...
 
+    def close(self) -> None:
+        """Take no more messages to the agent of this step: the attempt is about to end."""
+        ...
+
     def unclocked(self) -> AbstractContextManager[None]:
         """Within this, the attempt's timeout does not run: it waits for others."""
         ...

@@ -29,6 +29,8 @@ __all__ = [
     "Question",
     "Resume",
     "Retry",
+    "SaidMessage",
+    "Say",
     "Skip",
     "Snapshot",
 ]
@@ -137,6 +139,18 @@ class Retry(_Request):
 
 
 class Skip(_Request):
+    resume: bool = Field(default=True, description="Continue the execution here, if no process runs it.")
+    keep_plan: bool = Field(
+        default=False, description="Continue with the plan as it was started, though its file changed."
+    )
+    hold: bool = True
+
+
+class Say(_Request):
+    """A message to the agent of a step."""
+
+    text: Text
+    within: Seconds = Field(default=0.0, description="Wait so long until the agent has it.")
     resume: bool = Field(default=True, description="Continue the execution here, if no process runs it.")
     keep_plan: bool = Field(
         default=False, description="Continue with the plan as it was started, though its file changed."
@@ -260,6 +274,19 @@ class TranscriptPage(_Told):
     step: str
     entries: list[dict[str, Any]]
     next: str | None
+
+
+class SaidMessage(_Told):
+    """A message that is kept, and its delivery as far as it is known."""
+
+    id: str
+    execution: str = Field(description="The execution that has it: of a completed step, a fork.")
+    step: str
+    how: Literal["steer", "follow-up", "prompt"] | None = Field(
+        description="Within the agent's turn, after it, or with the prompt of an attempt; null while it waits."
+    )
+    forked: bool
+    detail: str
 
 
 class Question(_Told):

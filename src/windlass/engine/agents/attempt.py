@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from windlass.context.limits import ContextLimits, ContextRule
 from windlass.core import events as ev
-from windlass.core.budget import tokens_of
+from windlass.core.budget import known_part, tokens_of
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.core.handover import LONGEST_HANDOVER, hand_over, work_done
 from windlass.engine.agents.agent_tools import AgentTools
@@ -148,11 +149,15 @@ class AgentAttempt:
             asked = self._contact.step.approval
             answer = ""
             if asked is not None and asked.untold and asked.attempt == self._call.attempt - 1:
-                said = "allowed" if asked.allow else "denied"
-                answer = f"Your request to use {asked.tool} was {said}{f': {asked.note}' if asked.note else '.'}"
-            return await asyncio.to_thread(
+                said = "allowed" if asked.allow else "denied"  # the note of an allowed one comes as a message
+                note = f": {asked.note}" if asked.note and not asked.allow else "."
+                answer = f"Your request to use {asked.tool} was {said}{note}"
+            brief = await asyncio.to_thread(
                 briefing.go_on, role=self._role, workdir=workdir, reason=self._why(), answer=answer
             )
+            # In the fork of a completed step nothing was interrupted: it goes on with a person's message alone.
+            follows_up = agent is not None and agent.session_origin and agent.told
+            return replace(brief, prompt="", nudge=False) if follows_up else brief
         return await asyncio.to_thread(
             briefing.brief,
             task=_text(told["prompt"]),
@@ -214,6 +219,8 @@ class AgentAttempt:
     ) -> tuple[AgentResult, EngineHost]:
         call, deps = self._call, self._deps
         brief = await self._brief(runner.name, session, self._room(runner, role, model))
+        messages = self._untaken(runner)
+        brief = _with_messages(brief, messages)
         given = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))
         permissions = role.narrow(given, runner.name)
         host = EngineHost(
@@ -236,11 +243,35 @@ class AgentAttempt:
             for note in event.notes:
                 host.note(note)
             began = True
+            host.give(messages, "prompt")
             result = await self._see_through(runner, request, host)
+            while result.success and host.held is None and host.told() and result.session is not None:
+                request = self._follow_up(runner, request, host, result)
+                result = await self._see_through(runner, request, host)
+            if result.success:
+                self._contact.close()
+                if host.told() and result.session is None:
+                    host.note(f"a message came too late: {runner.name} keeps no conversation to go on in")
             host.ended(result.usage)
         finally:
             await asyncio.shield(self._settle(reservation, host) if began else reservation.put_back())
         return result, host
+
+    def _untaken(self, runner: Runner) -> list[ev.AgentTold]:
+        """Messages to put into the prompt, for a runner that does not take them itself."""
+        agent = self._contact.step.agent
+        return list(agent.told.values()) if agent is not None and not hooks_of(runner).takes_messages else []
+
+    def _follow_up(self, runner: Runner, request: AgentRequest, host: EngineHost, result: AgentResult) -> AgentRequest:
+        """The request of another turn, for messages that came too late for the last one."""
+        host.ended(result.usage)
+        host.next_turn()
+        messages = self._untaken(runner)
+        host.give(messages, "follow-up")
+        usd = request.budget.usd
+        left = request.budget if usd is None else Amount(max(0.01, usd - known_part(host.used)), request.budget.tokens)
+        brief = _with_messages(Brief(request.brief.system, ""), messages)
+        return replace(request, session=result.session, inherited=None, brief=brief, budget=left)
 
     def _prompt_tokens(self, brief: Brief, session: str | None) -> int:
         """Tokens of the first prompt: of the brief, and of the conversation that it is added to."""
@@ -346,6 +377,11 @@ class AgentAttempt:
         if failure.kind == REFUSED_CONTENT:
             self._tell_session(runtime, None)  # every further attempt in it would be refused, too
         raise ToolError.of(failure, result.output or None)
+
+
+def _with_messages(brief: Brief, messages: Sequence[ev.AgentTold]) -> Brief:
+    text = "\n\n".join(filter(None, (brief.prompt, *(message.text for message in messages))))
+    return replace(brief, prompt=text) if messages else brief
 
 
 def _reads_rules(runtime: str) -> bool:

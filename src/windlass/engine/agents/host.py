@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
-from windlass.core.budget import known_part
+from windlass.core.budget import known_part, plus
 from windlass.engine.agents.agent_tools import AgentTools
 from windlass.engine.agents.permits import verdict
 from windlass.engine.agents.reservation import BudgetReservation
@@ -60,6 +60,11 @@ class EngineHost:
         self._watching: asyncio.Task[None] | None = None
         self.used = Usage()
         """The last report of the attempt's usage."""
+        self._before: Usage | None = None
+        """Usage of the attempt's earlier turns."""
+        self.given: tuple[str, ...] = ()
+        """Messages in the prompt of a runner that does not take them itself; heard once the model has answered."""
+        self._how: Literal["follow-up", "prompt"] = "prompt"
         self.told_text = False
         self.over = asyncio.Event()
         """The runtime's turn is over."""
@@ -70,14 +75,31 @@ class EngineHost:
         now = self._clock.now()
         self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, self._runtime, session))
 
+    def give(self, messages: Sequence[ev.AgentTold], how: Literal["follow-up", "prompt"]) -> None:
+        """These messages are in the prompt."""
+        self.given, self._how = tuple(message.id for message in messages), how
+
+    def next_turn(self) -> None:
+        """Another turn of the runtime begins: its usage is added to that of the earlier ones."""
+        self._before = self.used
+
+    def _answered(self) -> None:
+        """The model has seen the prompt, and so the messages in it."""
+        if self.given:
+            now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+            self._contact.tell(ev.AgentHeard(now, step, attempt, self.given, self._how), soon=True)
+            self.given = ()
+
     def text(self, text: str) -> None:
         self.told_text = True
+        self._answered()
         self._call.output("agent", text)
 
     def note(self, text: str, *, waits: bool = False) -> None:
         self._call.output("wait.model" if waits else "note", text if text.endswith("\n") else text + "\n")
 
     def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
+        self._answered()
         line, now, file = " ".join(summary.split())[:LONGEST_SUMMARY], self._clock.now(), ""
         try:
             encoded = msgspec.json.encode(input)
@@ -150,15 +172,20 @@ class EngineHost:
         return str(path.relative_to(self._call.artifacts.parent))
 
     def usage(self, usage: Usage) -> None:
-        self.used = usage
+        self._answered()
+        self.used = self._total(usage)
         self._contact.tell(self.reported())
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def ended(self, usage: Usage) -> None:
         """Take the runtime's last report. Costs reported before stay known, even if this one has none."""
+        usage = self._total(usage)
         known = max(known_part(self.used), known_part(usage))
         self.used = usage if usage.usd is not None else msgspec.structs.replace(usage, at_least=known)
+
+    def _total(self, usage: Usage) -> Usage:
+        return usage if self._before is None else plus(self._before, usage)
 
     async def afford(self, prompt: int) -> bool:
         await self.watched()  # the two write the same reservation

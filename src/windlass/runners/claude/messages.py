@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from windlass.ports import Host
 from windlass.runners.claude.spending import TurnSpending, count
@@ -75,6 +75,14 @@ class MessageListener:
         self._call = ("", "")
         self._tools: dict[str, str] = {}
         """Tools of the uses that have no result yet, by their ids."""
+        self.tracks = asyncio.Event()
+        """Set if the runtime tells what becomes of each message to it. Earlier versions did not."""
+        self.sent: dict[str, Literal["sent", "taken", "answered"]] = {}
+        """Messages to the agent that the runtime is not done with, by their uuids."""
+        self.answered: asyncio.Queue[tuple[str, Literal["steer", "follow-up", ""]]] = asyncio.Queue()
+        """Messages that the model has seen, by their uuids, and how they came to it; the prompt has an empty `how`."""
+        self._opening = ""
+        self._how: Literal["steer", "follow-up"] = "steer"
 
     @property
     def said(self) -> str:
@@ -93,9 +101,12 @@ class MessageListener:
                 elif message.get("parent_tool_use_id") is None:
                     self._stream(_table(message.get("event")))
             case "assistant":
+                self._take_answers()
                 self._assistant(message)
             case "user":
                 self._results(_table(message.get("message")))
+            case "command_lifecycle":
+                self._lifecycle(_text(message.get("command_uuid")), _text(message.get("state")))
             case "system":
                 self._system(message)
             case "rate_limit_event":
@@ -115,6 +126,33 @@ class MessageListener:
         """Another turn of the same run follows the result."""
         self.result = None
         self.over.clear()
+
+    def opens_with(self, uuid: str) -> None:
+        """The prompt that is sent next has messages of people in it."""
+        self._opening = uuid
+
+    def _lifecycle(self, uuid: str, state: str) -> None:
+        self.tracks.set()
+        if uuid not in self.sent:
+            return
+        if state == "started":
+            self.sent[uuid] = "taken"
+            self._how = "follow-up" if self.result is not None else "steer"
+        elif state != "queued":
+            if state == "completed":
+                self._take_answers()
+            del self.sent[uuid]
+            self._consider()
+
+    def _take_answers(self) -> None:
+        """The model has answered, and so it has seen the messages that were taken before."""
+        if self._opening:
+            self.answered.put_nowait((self._opening, ""))
+            self._opening = ""
+        for uuid, state in self.sent.items():
+            if state == "taken":
+                self.sent[uuid] = "answered"
+                self.answered.put_nowait((uuid, self._how))
 
     def deny(self, use: str, tool: str, input: Any, reason: str = "") -> None:
         """Report a denied use of a tool."""
@@ -283,7 +321,7 @@ class MessageListener:
 
     def _consider(self) -> None:
         """A result ends a turn; where the runtime tells its state, only `idle` says that none follows."""
-        if self.result is not None and self._state in (None, "idle"):
+        if self.result is not None and self._state in (None, "idle") and not self.sent:
             self.over.set()
 
 

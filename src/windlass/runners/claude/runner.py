@@ -11,7 +11,9 @@ import importlib
 import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
+from windlass.core.events import AgentTold
 from windlass.errors import Category, Failure, classify
 from windlass.ids import new_id
 from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Meter, Runner, RunnerHooks, Usage
@@ -22,6 +24,7 @@ from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries, Binary
 from windlass.runners.claude.command import ClaudeCommand, account, command_for, credentials, for_child, only_within
 from windlass.runners.claude.failures import Verdict, cut_off, of_result, without_result
 from windlass.runners.claude.messages import MessageListener, summarise
+from windlass.runners.claude.session_file import known_uuids, uuid_of
 from windlass.runners.claude.spending import TurnSpending
 from windlass.runners.claude.wire import ClaudeWire
 from windlass.runners.tool_server import SERVER, tool_server
@@ -64,6 +67,9 @@ class ClaudeTurn:
         self._listener = MessageListener(host, self._spending, self._session, self._named)
         self._wire = ClaudeWire(self._spawn, self._listener.hear, self._tools.answer if self._tools else None)
         self._command = ClaudeCommand([], ())
+        self._said: dict[str, list[str]] = {}
+        """Ids of people's messages, by the uuids that they were sent with, until they are reported as heard."""
+        self._heard = asyncio.Event()
 
     async def run(self) -> AgentResult:
         begun = self._now()
@@ -99,28 +105,96 @@ class ClaudeTurn:
         await asyncio.to_thread(importlib.import_module, "claude_agent_sdk")
         from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
-        prompt = self._request.brief.prompt
         compacts = self._request.session is not None and self._host.summary_wanted()
         # A command of the runtime's own must not be taken word for word; the prompt after it is, by a mark of its own.
         options = ClaudeAgentOptions(can_use_tool=self._may_use, verbatim_prompts=not compacts)
         client = ClaudeSDKClient(options, transport=cast("Transport", self._wire))
-        connecting = asyncio.create_task(client.connect(COMPACT if compacts else prompt))
+        connecting = asyncio.create_task(self._open(client, compacts=compacts))
+        telling: list[asyncio.Task[None]] = []
         try:
             await _first(self._wire.ended, self._interrupted, connecting)
             if connecting.done():
                 connecting.result()
-                await _first(self._listener.over, self._wire.ended, self._interrupted)
-                if compacts and self._listener.over.is_set() and not self._interrupted.is_set():
-                    self._listener.begin_turn()
-                    await client.query(_verbatim(prompt))
+                if compacts:
+                    await _first(self._listener.over, self._wire.ended, self._interrupted)
+                if not self._interrupted.is_set() and not self._wire.ended.is_set():
+                    if compacts:
+                        self._listener.begin_turn()
+                        await self._prompt(client)
+                    telling = [asyncio.create_task(self._speak(client)), asyncio.create_task(self._report())]
                     await _first(self._listener.over, self._wire.ended, self._interrupted)
                 if self._interrupted.is_set() and not self._listener.over.is_set():
                     await self._stop_turn(client)
+                elif telling:
+                    await self._reported(telling[1])
             await self._part()
         finally:
-            connecting.cancel()
-            await asyncio.gather(connecting, return_exceptions=True)
+            for task in (connecting, *telling):
+                task.cancel()
+            await asyncio.gather(connecting, *telling, return_exceptions=True)
             await client.disconnect()
+
+    async def _open(self, client: ClaudeSDKClient, *, compacts: bool) -> None:
+        """Connect, and send the prompt, or the command that comes before it."""
+        await client.connect()
+        await (client.query(COMPACT) if compacts else self._prompt(client))
+
+    async def _prompt(self, client: ClaudeSDKClient) -> None:
+        """Send the prompt with the messages that were there before it."""
+        messages, uuid = await self._unsaid(), str(uuid4())
+        if messages:
+            uuid = uuid_of(messages[-1].id)
+            self._said[uuid] = [message.id for message in messages]
+            self._listener.opens_with(uuid)
+        texts = (self._request.brief.prompt, *(message.text for message in messages))
+        await client.query(_message("\n\n".join(filter(None, texts)) or "Go on.", uuid))
+
+    async def _unsaid(self) -> list[AgentTold]:
+        """Messages for the first prompt. The session knows those that it had when an earlier attempt broke off."""
+        messages = self._host.told()
+        if not messages or self._request.session is None:
+            return messages
+        env = for_child(self._env, self._request.env)
+        known = await asyncio.to_thread(known_uuids, env, self._request.session)
+        last = max((place for place, told in enumerate(messages, 1) if uuid_of(told.id) in known), default=0)
+        if last:
+            await self._host.heard([message.id for message in messages[:last]], "steer")
+        return messages[last:]
+
+    async def _speak(self, client: ClaudeSDKClient) -> None:
+        """Send people's messages as they come; the runtime gives them to the model after the running tool call."""
+        await self._listener.tracks.wait()
+        while True:
+            await self._host.wait_told()
+            sent = {id for ids in self._said.values() for id in ids}
+            for message in self._host.told():
+                if self._listener.over.is_set():
+                    return  # too late for this turn
+                if message.id not in sent:
+                    uuid = uuid_of(message.id)
+                    self._said[uuid] = [message.id]
+                    self._listener.sent[uuid] = "sent"
+                    await client.query(_message(message.text, uuid))
+            while self._said:
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def _reported(self, reporting: asyncio.Task[None]) -> None:
+        """Wait until all that the model has seen is reported."""
+        joining = asyncio.create_task(self._listener.answered.join())
+        await _first(joining, reporting)
+        joining.cancel()
+        if reporting.done():
+            reporting.result()
+
+    async def _report(self) -> None:
+        """Report the messages that the model has seen."""
+        answered = self._listener.answered
+        while True:
+            uuid, how = await answered.get()
+            await self._host.heard(self._said.pop(uuid), how or self._request.opening)
+            answered.task_done()
+            self._heard.set()
 
     async def _stop_turn(self, client: ClaudeSDKClient) -> None:
         """End the turn in order, so that the conversation can go on later; not for longer than the grace."""
@@ -244,18 +318,18 @@ class ClaudeTurn:
         return Verdict(mishap), False
 
 
+async def _message(text: str, uuid: str) -> AsyncIterator[dict[str, Any]]:
+    """A message of the user with a name, in which the runtime expands nothing."""
+    said = {"role": "user", "content": text}
+    yield {"type": "user", "message": said, "parent_tool_use_id": None, "client_composed": True, "uuid": uuid}
+
+
 async def _ended(process: Process) -> Exit:
     try:
         async with asyncio.timeout(HELD_UP):
             return await process.wait()
     except TimeoutError:
         return await process.stop(LAST_WORDS)
-
-
-async def _verbatim(prompt: str) -> AsyncIterator[dict[str, Any]]:
-    """A prompt in which the runtime expands nothing."""
-    message = {"role": "user", "content": prompt}
-    yield {"type": "user", "message": message, "parent_tool_use_id": None, "client_composed": True}
 
 
 async def _first(*awaited: asyncio.Event | asyncio.Task[None]) -> None:
@@ -278,6 +352,7 @@ DEAREST = "opus"
 
 class ClaudeCodeRunner(RunnerHooks, Runner):
     name = CLAUDE_CODE.name
+    takes_messages = True
 
     def __init__(self, deps: RunnerDeps) -> None:
         self._deps = deps

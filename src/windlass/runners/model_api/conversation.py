@@ -70,6 +70,8 @@ class Conversation:
         """Replies ever, also those that a summary stands for: uses of tools are named after them."""
         self.summaries: list[dict[str, Any]] = []
         """What `replace_older` was told about each summary, the oldest first."""
+        self.heard: set[str] = set()
+        """Ids of people's messages that are in it."""
         self._begun: set[str] = set()
         self._unwritten: list[bytes] = []
         self._length: int | None = None
@@ -144,6 +146,13 @@ class Conversation:
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
         self._record("prompt", [ModelRequest(parts=[UserPromptPart(clean(text))], instructions=clean(system) or None)])
+
+    def say(self, text: str, system: str, id: str) -> None:
+        """Add a person's message."""
+        from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+        said = ModelRequest(parts=[UserPromptPart(clean(text))], instructions=clean(system) or None)
+        self._record("prompt", [said], told=id)
 
     def reply(self, response: ModelResponse) -> None:
         """The model's reply. Calls with the same id (some local servers count from 0 each time) are told apart."""
@@ -249,7 +258,9 @@ class Conversation:
             messages = _messages(record) if "messages" in record else ()
         match record["kind"]:
             case "prompt":
-                if self.messages and _asks(messages[0]) is not None and _asks(messages[0]) == _asks(self.messages[-1]):
+                if told := record.get("told"):
+                    self.heard.add(told)
+                elif self.messages and (text := _asks(messages[0])) is not None and text == _asks(self.messages[-1]):
                     self._cut(len(self.messages) - 1)  # an attempt that got no reply asked the same: once is enough
                 self._add(messages[0], size)
             case "reply" | "partial":

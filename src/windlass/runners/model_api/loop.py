@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from windlass.core.budget import known_part, tokens_of_bytes
 from windlass.core.call_summary import call_summary
@@ -89,6 +89,7 @@ class Loop:
     async def run(self, model: Model) -> Failure | None:
         """Run until the model is done (None) or cannot go on."""
         try:
+            how: Literal["steer", "follow-up", "prompt"] = self._request.opening
             unsaid = self._has_more_to_say()
             while True:
                 if calls := self._conversation.pending():
@@ -97,8 +98,12 @@ class Loop:
                     unsaid = False
                     self._conversation.prompt(self._request.brief.prompt, self._system())
                     await self._conversation.keep()
+                    await self._listen(how)
+                elif await self._listen("follow-up" if self._done else how):
+                    self._done = False
                 elif self._done and not calls:
                     return None
+                how = "steer"
                 if (stop := self._limit()) is not None:
                     return stop
                 if not (await self._window.fit(model) and await self._host.afford(self._prompt_tokens())):
@@ -114,9 +119,26 @@ class Loop:
         """False if the conversation goes on by itself: it needs no word to go on where it waits for a reply, or for
         the results of calls; an answer to a question reaches the agent as the result of the call."""
         brief, said = self._request.brief, self._conversation
+        if not brief.prompt:
+            return False
         if said.pending():
             return not brief.nudge and not any(part.name == "answer" for part in brief.parts)
         return not (brief.nudge and said.awaits_reply)
+
+    async def _listen(self, how: Literal["steer", "follow-up", "prompt"]) -> bool:
+        """Add people's messages to the conversation; True if there were any.
+
+        The conversation has a message before it is reported as heard, with its id: after a crash in between, the id is
+        found there, and the message is only reported.
+        """
+        if not (messages := self._host.told()):
+            return False
+        for message in messages:
+            if message.id not in self._conversation.heard:
+                self._conversation.say(message.text, self._system(), message.id)
+        await self._conversation.keep()
+        await self._host.heard([message.id for message in messages], how)
+        return True
 
     def _prompt_tokens(self) -> int:
         return tokens_of_bytes(self._conversation.size) + self._toolbox.tokens

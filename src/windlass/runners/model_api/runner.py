@@ -31,6 +31,7 @@ SILENCE = 300.0
 
 class ModelApiRunner(RunnerHooks, Runner):
     name = CLI.name
+    takes_messages = True
 
     def __init__(self, deps: RunnerDeps, *, silence: float = SILENCE) -> None:
         self._env, self._now, self._prices, self._silence = deps.env, deps.now, deps.prices, silence

@@ -43,6 +43,7 @@ class _Turn(Protocol):
 
 class OpenCodeRunner(RunnerHooks, Runner):
     name = OPEN_CODE.name
+    takes_messages = True
 
     def __init__(self, deps: RunnerDeps, *, contract: Contract | None = None, retries: int = RETRIES) -> None:
         self._supervisor, self._env, self._now, self._prices = deps.supervisor, deps.env, deps.now, deps.prices
@@ -119,14 +120,20 @@ class OpenCodeRunner(RunnerHooks, Runner):
             advice = (program.advice,) if program.advice else ()
             failure = Failure(Category.CONFIGURATION, f"{self.name}: {program.detail}", advice=advice, elsewhere=True)
             return AgentResult(failure=failure, session=request.session)
-        match program.contract:
-            case "serve":
-                return await self._serve(program, request, host)
-            case "run":
-                return await self._one_shot(program, request, host)
-            case "legacy":
-                legacy = LegacyTurn(self._supervisor, program, request, host, engine_env=self._env, home=self._home)
-                return await self._follow(request, legacy)
+        if program.contract == "serve":
+            return await self._serve(program, request, host)
+        messages, how = host.told(), request.opening
+        if messages:
+            text = "\n\n".join(filter(None, (request.brief.prompt, *(message.text for message in messages))))
+            request = dataclasses.replace(request, brief=dataclasses.replace(request.brief, prompt=text))
+        if program.contract == "run":
+            result = await self._one_shot(program, request, host)
+        else:
+            legacy = LegacyTurn(self._supervisor, program, request, host, engine_env=self._env, home=self._home)
+            result = await self._follow(request, legacy)
+        if messages and (result.success or result.usage.tokens_out):
+            await host.heard([message.id for message in messages], how)
+        return result
 
     async def _serve(self, program: OpenCodeProgram, request: AgentRequest, host: Host) -> AgentResult:
         env = modern_environment(self._env, request.env, trusted=request.trusted)

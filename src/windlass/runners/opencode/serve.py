@@ -9,10 +9,12 @@ session runs on, and a server that keeps something of it running is retired. `re
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from windlass.core.events import AgentTold
 from windlass.errors import Failure
 from windlass.ports import AgentRequest, AgentResult, Host
 from windlass.prices import Prices
@@ -71,6 +73,10 @@ class ServedTurn:
         self._interrupted = False
         self._at_rest = False
         """The session itself has said that it is idle."""
+        self._sent = ""
+        """The id of our prompt, while the session has not got it, if it has messages of people in it."""
+        self._told: list[str] = []
+        self._reporting: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._rested = asyncio.Event()
         """The session was idle before the prompt."""
@@ -126,6 +132,8 @@ class ServedTurn:
             for failing in (listening, dying):
                 if failing.done():
                     failing.result()
+            if self._reporting is not None:
+                await self._reporting
         finally:
             for task in ends:
                 task.cancel()
@@ -194,8 +202,28 @@ class ServedTurn:
             async with asyncio.timeout(SIGN_OF_LIFE):
                 await self._rested.wait()
 
+    async def _unsaid(self) -> list[AgentTold]:
+        """Messages for the prompt. The session knows those that it had when an earlier attempt broke off."""
+        messages = self._host.told()
+        if not messages or self._request.session is None:
+            return messages
+        answer = await self._server.call("GET", f"/session/{self._session}/message", directory=self._directory)
+        known = (
+            {str(message["info"].get("id"))[-14:] for message in answer.json()} if answer.status_code == 200 else set()
+        )
+        last = max((place for place, told in enumerate(messages, 1) if _mark(told.id) in known), default=0)
+        if last:
+            await self._host.heard([message.id for message in messages[:last]], "follow-up")
+        return messages[last:]
+
     async def _prompt(self, model: dict[str, str] | None) -> None:
-        body: dict[str, Any] = {"parts": [{"type": "text", "text": self._request.brief.prompt}]}
+        messages = await self._unsaid()
+        texts = (self._request.brief.prompt, *(message.text for message in messages))
+        text = "\n\n".join(filter(None, texts)) or "Go on."
+        body: dict[str, Any] = {"parts": [{"type": "text", "text": text}]}
+        if messages:
+            body["messageID"] = self._sent = _message_id(messages[-1].id, self._now())
+            self._told = [message.id for message in messages]
         if self._request.brief.system:
             body["system"] = self._request.brief.system
         if model is not None:
@@ -299,6 +327,9 @@ class ServedTurn:
         match kind:
             case "message.updated" if main:
                 info = told.get("info") or {}
+                if self._sent and info.get("id") == self._sent:
+                    self._sent = ""
+                    self._reporting = asyncio.create_task(self._host.heard(self._told, self._request.opening))
                 self._reading.message(info)
                 if self._overflows and info.get("finish") and not info.get("error") and not info.get("summary"):
                     self._error = None  # it shortened the conversation, and the model has answered since
@@ -404,6 +435,16 @@ class ServedTurn:
         if self._error is not None:
             return failures.of_error(self._error, self._now())
         return failures.of_finish(self._reading, f"finish {self._reading.finish or 'unknown'!r}")
+
+
+def _mark(message: str) -> str:
+    """The end of the id that a person's message has in the session, by which it is found again after a crash."""
+    return hashlib.sha256(f"windlass message {message}".encode()).hexdigest()[:14]
+
+
+def _message_id(message: str, now: float) -> str:
+    """An id as OpenCode makes them: it sorts messages by their time, in units of 1/4096 of a millisecond."""
+    return f"msg_{int(now * 1000) * 4096 % 2**48:012x}{_mark(message)}"
 
 
 class Model(NamedTuple):

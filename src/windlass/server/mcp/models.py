@@ -152,6 +152,17 @@ class TranscriptView(BaseModel):
     next: list[str] = Field(description="How to read on, if this is not all.")
 
 
+class SaidView(BaseModel):
+    """A message to an agent that is kept, and its delivery as far as it is known."""
+
+    id: str
+    execution: str = Field(description="The execution that has it: of a completed step, a fork.")
+    step: str
+    how: str | None = Field(description="steer (in its turn), follow-up (after it), prompt; null while it waits.")
+    forked: bool
+    detail: str
+
+
 class RetryChange(BaseModel):
     """Changes to a step before it is tried again."""
 

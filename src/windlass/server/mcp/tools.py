@@ -47,6 +47,7 @@ from windlass.server.mcp.models import (
     ContextView,
     ExecutionView,
     RetryChange,
+    SaidView,
     StatusView,
     TranscriptView,
 )
@@ -277,6 +278,25 @@ class Tools:
         if not driven:
             await self._calls.driving.resume(engine, state.id, keep_plan=keep_plan)
         return await self._calls.see(engine, state.id, relay, wait_s)
+
+    @told
+    async def engine_say(
+        self,
+        ctx: Context[Any, Any],
+        execution: Id,
+        step: Annotated[str, Field(description="The step of the agent.")],
+        text: Annotated[str, Field(description="The message, in the person's words.")],
+        wait_s: Wait = 0.0,
+    ) -> SaidView:
+        """Say something to an agent for a person. A running agent gets it after a tool call or after its turn;
+        a stopped or failed one goes on with it; a completed one goes on with it in a fork.
+        """
+        engine = await self._engines(False)
+        receipt = await engine.say(execution, step, text, by=said_by(ctx), within=wait_s)
+        state = receipt.state
+        if not state.status.finished and not engine.driven(state):
+            await self._calls.driving.resume(engine, state.id, keep_plan=receipt.forked)
+        return cleaned(SaidView(**receipt.as_dict()))
 
     @told
     async def engine_approve(

@@ -201,6 +201,19 @@ def step_routes(service: Service) -> APIRouter:
             found = await engine.summarise(head.id, step, by=BY)
         return answer(found.plain(), 202)
 
+    @router.post("/say", responses={200: {"model": models.SaidMessage}, **problems(404, 409, 415)})
+    async def say(request: Request, execution: Id, step: StepId, body: models.Say) -> Response:
+        """Say something to the agent of a step: a running one gets it, a stopped one goes on with it, and a completed
+        one goes on with it in a fork."""
+        head = await engine.find(execution)
+        with not_now():
+            name = ticket_of(request).execution
+            receipt = await engine.say(head.id, step, body.text, by=BY, within=body.within, id=name)
+            if body.resume and not receipt.state.status.finished and not engine.driven(receipt.state):
+                keep = body.keep_plan or receipt.forked
+                await engine.resume(receipt.state.id, hold=body.hold, keep_plan=keep)
+        return answer(receipt.as_dict())
+
     @router.post("/skip", responses=answers)
     async def skip(request: Request, execution: Id, step: StepId, body: models.Skip | None = None) -> Response:
         """Skip a step, also after the execution's end: steps that depend on it run with a null output."""

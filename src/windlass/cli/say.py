@@ -1,0 +1,57 @@
+"""`say`: a message to the agent of a step, running, stopped or done (K1)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from windlass.cli.command import Argument, Group, Option
+from windlass.cli.detach import send_off
+from windlass.cli.run import Detach, ProgressOption, see_through
+from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
+from windlass.cli.view import Progress, view_for
+from windlass.engine.engine import Engine
+
+__all__ = ["register"]
+
+
+def register(app: Group) -> None:
+    app.add(say_to_agent, "say")
+
+
+def say_to_agent(
+    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
+    step: Annotated[str, Argument(metavar="STEP", help="The step of the agent; STEP[N] is one item of a foreach")],
+    text: Annotated[str, Argument(metavar="TEXT", help="The message; - reads it from stdin")],
+    wait: Annotated[
+        float, Option("--wait", metavar="SECONDS", min=0, help="Maximum time to wait until the agent has it")
+    ] = 5.0,
+    keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
+    detach: Detach = False,
+    progress: ProgressOption = Progress.AUTO,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Say something to an agent.
+
+    A running agent gets it after the running tool call or after its turn. A stopped or failed one goes on with it. A
+    completed one goes on with it in a fork.
+    """
+    message = sys.stdin.read() if text == "-" else text
+
+    async def work(engine: Engine) -> int:
+        receipt = await engine.say(execution, step, message, by=who(), within=wait)
+        say(receipt.text)
+        state = receipt.state
+        if engine.driven(state):
+            if as_json:
+                print_json(receipt.as_dict())
+            suggest(f"Running in its own process. Follow with: windlass watch {state.id}")
+            return 0
+        if detach:
+            return await send_off(engine, state.id, as_json, yes=yes)
+        resumed = await engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan or receipt.forked)
+        return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
+
+    raise CommandEnd(with_engine(work, home, yes=yes))

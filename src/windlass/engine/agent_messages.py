@@ -1,0 +1,141 @@
+"""`AgentMessages`: a person's message to the agent of a step, from any process (K1).
+
+The message is on disk before `say` returns. A running agent gets it within its turn or after it, a stopped one with the
+prompt of its next attempt; a failed step is retried with it. A completed step never runs again, so a fork from it goes
+on in its conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from windlass.core import events as ev
+from windlass.core.say import check_say, checked_message, is_over
+from windlass.core.state import State
+from windlass.core.transitions import StepStatus
+from windlass.engine.drivers import LocalDrivers
+from windlass.engine.lookup import find_step
+from windlass.engine.observer import POLL, Observer
+from windlass.engine.requests import Requests, persist
+from windlass.engine.starting import Starter
+from windlass.errors import UsageError
+from windlass.ids import new_id
+
+__all__ = ["AgentMessages", "SayReceipt"]
+
+_ENDS = (ev.AttemptFinished, ev.AttemptFailed, ev.AttemptStopped)
+
+
+@dataclass(frozen=True, slots=True)
+class SayReceipt:
+    """A message that is on disk, and its delivery as far as it is known."""
+
+    state: State
+    """The execution that has the message: of a completed step, a fork that is not started yet."""
+    step: str
+    id: str
+    how: Literal["", "steer", "follow-up", "prompt"] = ""
+    """How the agent got it: within its turn, after it, or with the prompt of an attempt; empty while it waits."""
+    forked: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The receipt as JSON has it."""
+        facts = {"id": self.id, "execution": self.state.id, "step": self.step, "how": self.how or None}
+        return {**facts, "forked": self.forked, "detail": self.text}
+
+    @property
+    def text(self) -> str:
+        """One line about the delivery, for people."""
+        step = self.state.steps[self.step]
+        match self.how:
+            case "steer":
+                return f"{self.step} has the message, in its running turn"
+            case "follow-up":
+                return f"{self.step} had finished its turn and goes on with the message"
+            case "prompt":
+                return f"{self.step} has the message, with the prompt of attempt {step.attempts}"
+        if self.forked:
+            return f"{self.step} is completed: it goes on with the message in a fork, {self.state.id}"
+        if step.status is StepStatus.WAITING and step.waiting_for == "approval":
+            return f"{self.step} is waiting for approval: it will be given the message after the answer"
+        if step.status is StepStatus.RUNNING:
+            return f"{self.step} will be given the message at its next turn"
+        return f"{self.step} will be given the message with the prompt of its next attempt"
+
+
+class AgentMessages:
+    """Puts people's messages to agents."""
+
+    def __init__(self, drivers: LocalDrivers, observer: Observer, requests: Requests, starter: Starter) -> None:
+        self._journal, self._clock = drivers.journal, drivers.clock
+        self._observer, self._requests, self._starter = observer, requests, starter
+
+    async def say(
+        self, execution: str, step: str, text: str, *, by: str = "", within: float = 0.0, id: str | None = None
+    ) -> SayReceipt:
+        """Say something to the agent of a step; returns when it is on disk, or after up to `within` seconds more when
+        the agent has it.
+
+        One that ended failed or partial is reopened, and paused until `resume`; the fork of a completed step waits for
+        it, too. With an `id`, the same message is said only once.
+        """
+        message, name = checked_message(text), id or new_id()
+
+        async def ask() -> tuple[SayReceipt, int]:
+            state = await self._observer.state(execution)
+            await self._requests.refuse_attempts(state, "say", step)
+            found = find_step(state, step)
+            if id is not None and (before := await self._said_before(state, found.id, id)) is not None:
+                return before, 0
+            check_say(state, found)
+            if is_over(state, found):
+                return await self._fork(state, found.id, message, by, name), 0
+            told = ev.AgentTold(self._clock.now(), found.id, name, message, by)
+            since = state.seq
+            return SayReceipt(await self._requests.say(state, told), found.id, name), since
+
+        receipt, since = await persist(ask)
+        running = receipt.step in receipt.state.active
+        return await self._delivered(receipt, since, within) if running and within else receipt
+
+    async def _said_before(self, state: State, step: str, id: str) -> SayReceipt | None:
+        entries = await self._journal.read(state.id)
+        if any(isinstance(entry.event, ev.AgentTold) and entry.event.id == id for entry in entries):
+            return SayReceipt(state, step, id)
+        if await self._journal.heads(prefix=id):
+            return SayReceipt(await self._observer.state(id), step, id, forked=True)
+        return None
+
+    async def _fork(self, state: State, step: str, message: str, by: str, name: str) -> SayReceipt:
+        """Make a fork of a completed step that goes on in its conversation with the message."""
+        found = state.steps[step]
+        if found.parent is not None or found.agent is None or found.agent.session is None:
+            why = "an item of a foreach" if found.parent is not None else "one without a conversation to go on in"
+            raise UsageError(
+                f"step {step} of {state.id} never runs again in its execution, and {why} cannot go on in a fork",
+                advice=(
+                    f"run it again in a new execution: windlass fork {state.id} --from {shlex.quote(found.spec.id)}",
+                ),
+            )
+        told = ev.AgentTold(self._clock.now(), step, name, message, by)
+        made = await self._starter.fork(state.id, from_step=step, message=told, id=name)
+        return SayReceipt(await self._observer.state(made), step, name, forked=True)
+
+    async def _delivered(self, receipt: SayReceipt, since: int, within: float) -> SayReceipt:
+        """The receipt once the agent has the message, or as it is after that time."""
+        execution = receipt.state.id
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while True:
+                    for entry in await self._journal.read(execution, since):
+                        since, event = entry.seq, entry.event
+                        if isinstance(event, ev.AgentHeard) and receipt.id in event.ids:
+                            return replace(receipt, state=await self._observer.state(execution), how=event.how)
+                        if isinstance(event, _ENDS) and event.step == receipt.step:
+                            return replace(receipt, state=await self._observer.state(execution))
+                    await asyncio.sleep(POLL)
+        return receipt

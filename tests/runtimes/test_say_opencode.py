@@ -1,0 +1,56 @@
+"""K1: a person's message to the real OpenCode: a further prompt in its session, and once over a crash."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from hosts import FakeHost
+from opencode_fixtures import Bench, needs_opencode
+
+from windlass.testing import Reply
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path, contract=request.param)
+    yield made
+    await made.close()
+
+
+@needs_opencode
+@pytest.mark.parametrize("bench", ["serve", "run"], indirect=True)
+async def test_k1_opencode_goes_on_with_a_message_in_its_session(bench: Bench) -> None:
+    first, later = FakeHost(), FakeHost()
+    first.tell("at the beginning")
+    async with bench.model(Reply.say("done"), Reply.say("better")) as model:
+        begun = await bench.runner.run(bench.request("the task"), first)
+        later.tell("make it better", "m1")
+        result = await bench.runner.run(bench.request("", session=begun.session), later)
+        model.check()
+    assert begun.output == "done"
+    assert result.output == "better", result
+    assert result.session == begun.session
+    assert first.heard_ids == [(("m0",), "prompt")]
+    assert later.heard_ids == [(("m1",), "follow-up")]
+    assert "the task\n\nat the beginning" in str(model.requests[0].messages).replace("\\n", "\n")
+    assert model.requests[1].last_user_text.strip() == "make it better"
+
+
+@needs_opencode
+@pytest.mark.parametrize("bench", ["serve"], indirect=True)
+async def test_k1_a_message_that_opencodes_session_has_is_not_said_again(bench: Bench) -> None:
+    first, host = FakeHost(), FakeHost()
+    first.tell("the first one")
+    async with bench.model(Reply.say("done"), Reply.say("again")) as model:
+        begun = await bench.runner.run(bench.request("the task"), first)
+        for text in ("the first one", "the new one"):  # as after a kill -9 before the journal had it
+            host.tell(text)
+        result = await bench.runner.run(bench.request("go on", session=begun.session), host)
+        model.check()
+    assert result.output == "again", result
+    assert host.heard_ids == [(("m0",), "follow-up"), (("m1",), "prompt")]
+    said = str(model.requests[1].messages)
+    assert [said.count(text) for text in ("the first one", "the new one")] == [1, 1]
