@@ -67,3 +67,25 @@ async def test_k8_a_transcript_over_http_mcp_and_the_client(serve: Serve, projec
         refused = server.api.get(f"/api/executions/{execution}/transcript?step=before")
         assert (refused.status, "has no agent" in refused.json["detail"]) == (422, True)
         assert server.api.get(f"/api/executions/{execution}/transcript?step=no").status == 404
+
+
+async def test_f3_the_context_of_an_agent_over_http_and_mcp(serve: Serve) -> None:
+    with ScriptedModel([Reply.say("It is done.", tokens_in=1234)]) as model:
+        server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY=SECRET)
+        execution = server.api.start(PLAN, wait=120)["id"]
+        path = f"/api/executions/{execution}"
+        (one,) = server.api.get(f"{path}/context").json["contexts"]
+        assert (one["step"], one["tokens"], one["threshold"], one["summaries"]) == ("work", 1234, 0.8, [])
+        assert one["summarise_at"] == one["window"] * 0.8
+        headers = {"Authorization": f"Bearer {server.token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
+        ):
+            view = shown(await mcp.call_tool("engine_context", {"execution": execution, "step": "work"}))
+            assert view["contexts"] == [one]
+        no_agent = server.api.get(f"{path}/context?step=before")
+        assert (no_agent.status, "is no agent" in no_agent.json["detail"]) == (409, True)
+        assert server.api.get(f"{path}/context?step=no").status == 404
+        ended = server.api.post(f"{path}/steps/work/summarise", {})
+        assert (ended.status, "makes no further call" in ended.json["detail"]) == (409, True)

@@ -44,6 +44,9 @@ class GuardedRunner(RunnerHooks):
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
         return self._hooks.account(model, env)
 
+    def window(self, model: str | None) -> int | None:
+        return self._hooks.window(model)
+
     def circuit(self, account: str) -> str:
         """The name of the breaker: `runtime cli (openai, account 3fa1b2c4)`; of the runtime alone where unknown."""
         return f"runtime {self.name} ({account})" if account else f"runtime {self.name}"
