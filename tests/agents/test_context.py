@@ -220,6 +220,33 @@ def test_a_binary_file_is_named_with_its_size_and_not_shown(tree: Any) -> None:
     assert context.notes == ("logo.png is binary (13 bytes), so its contents were not given to the agent",)
 
 
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"), [("a.png", PNG, "PNG image"), ("b.txt", b"%PDF-1.7\nx", "PDF document")]
+)
+def test_a5_an_image_or_pdf_is_named_by_its_content_to_an_agent_that_opens_it(
+    tree: Any, name: str, content: bytes, kind: str
+) -> None:
+    tree.file(name, content)
+    opened = gather([name], tree.root, opens_media=True)
+    assert opened.files[0].text == f"[a {kind} of {len(content)} bytes: open it with the tool that reads files]"
+    assert opened.notes == ()
+    left_out = gather([name], tree.root)
+    assert left_out.files[0].text == f"[a {kind} of {len(content)} bytes: not shown]"
+    assert "this runtime is given none, so it was left out" in left_out.notes[0]
+
+
+def test_a5_an_image_that_is_too_big_empty_or_something_else_is_no_image(tree: Any) -> None:
+    tree.file("big.png", PNG + b"x" * 5_000_000)
+    tree.file("empty.png", b"")
+    tree.file("text.png", b"just text")
+    big, empty, text = gather(["big.png", "empty.png", "text.png"], tree.root, opens_media=True).files
+    assert big.text.endswith("not shown]")
+    assert (empty.text, text.text) == ("", "just text")
+
+
 def test_text_that_is_not_utf_8_is_replaced_and_noted(tree: Any) -> None:
     tree.file("old.txt", b"caf\xe9\n")
     context = given(tree, "old.txt")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,21 @@ from windlass.ports import Answer, Brief, Permissions
 from windlass.prices import Prices
 from windlass.runners.claude.runner import ClaudeCodeRunner
 from windlass.testing.scripted_model import Reply
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+"""A PNG image of one pixel."""
+
+
+async def test_a5_its_own_tool_shows_an_image_to_the_model(tmp_path: Path) -> None:
+    image = tmp_path / "work" / "dot.png"
+    script = [Reply.use("Read", {"file_path": str(image)}), Reply.say("A dot.")]
+    async with claude_world(tmp_path, script) as world:
+        image.parent.mkdir(exist_ok=True)
+        image.write_bytes(base64.b64decode(DOT))
+        result = await world.runner.run(world.request("what is in dot.png?"), FakeHost())
+    world.model.check()
+    assert result.output == "A dot."
+    assert '"type": "image"' in json.dumps(world.model.requests[1].body)
 
 
 async def test_a2_a_turn_writes_a_real_file_and_tells_all_of_it_as_it_happens(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 An entry is a path or a pattern, relative to the working directory. It stays inside; an absolute path that the user
 wrote may lead elsewhere. Links that leave are refused with a note. What is missing is a `Problem`, because the step
 was written to have it; what is too long, binary or not UTF-8 is a note, because the agent can go on with the rest.
+Images and PDF documents are only named: an agent whose own tool opens them does so.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ MAX_ALL = 1024 * 1024
 _LEAST = 1024
 """A piece of a file shorter than this helps nobody."""
 _BINARY_PROBE = 8 * 1024
+_MEDIA = (
+    (b"\x89PNG\r\n\x1a\n", "PNG image", 5),
+    (b"\xff\xd8\xff", "JPEG image", 5),
+    (b"GIF8", "GIF image", 5),
+    (b"%PDF-", "PDF document", 32),
+)
+"""First bytes of files that some models take, with the most MB that they take of one."""
 _NAMED = 100
 """Files without room that are still named."""
 _MOST_NAMES = 2_000
@@ -46,9 +54,16 @@ class Context(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-def gather(entries: Iterable[str], workdir: Path, *, allow_absolute: bool = True, room: int | None = None) -> Context:
+def gather(
+    entries: Iterable[str],
+    workdir: Path,
+    *,
+    allow_absolute: bool = True,
+    opens_media: bool = False,
+    room: int | None = None,
+) -> Context:
     """The contents of these files, each once, in the order of the entries. `room`: bytes that the model's window has
-    for all of them, where it is known."""
+    for all of them, where it is known. `opens_media`: the agent's own tool opens images and PDF documents."""
     finder = _Finder(workdir, allow_absolute)
     for entry in entries:
         finder.add(entry)
@@ -66,9 +81,9 @@ def gather(entries: Iterable[str], workdir: Path, *, allow_absolute: bool = True
         except UnreadableFile as error:
             finder.problems.append(Problem(f"the file {shown} cannot be read: {error.why}"))
             continue
-        text = _text(piece, shown, notes)
-        files.append(ContextFile(shown, text))
-        left_over -= len(piece.head) + len(piece.tail) if not _is_binary(piece) else 0
+        media = _media(piece, shown, notes, opens_media)
+        files.append(ContextFile(shown, media or _text(piece, shown, notes)))
+        left_over -= len(piece.head) + len(piece.tail) if not media and not _is_binary(piece) else 0
     if left:
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         shown = ", ".join(left[:3])
@@ -82,6 +97,22 @@ def _abridged(names: list[str]) -> list[str]:
 
 def _is_binary(piece: Piece) -> bool:
     return b"\0" in piece.head[:_BINARY_PROBE]
+
+
+def _media(piece: Piece, shown: str, notes: list[str], opens_media: bool) -> str:
+    """The words for an image or a PDF document, by its content, whatever its name; empty for any other file."""
+    found = next(((kind, most) for magic, kind, most in _MEDIA if piece.head.startswith(magic)), None)
+    if found is None:
+        return ""
+    kind, most = found
+    what = f"a {kind} of {piece.size:,} bytes"
+    if not opens_media:
+        notes.append(f"{shown} is {what}: this runtime is given none, so it was left out")
+    elif piece.size > most * 1_000_000:
+        notes.append(f"{shown} is {what}: models take at most {most} MB, so it was left out")
+    else:
+        return f"[{what}: open it with the tool that reads files]"
+    return f"[{what}: not shown]"
 
 
 def _text(piece: Piece, shown: str, notes: list[str]) -> str:

@@ -171,6 +171,7 @@ class AgentAttempt:
             reads_rules_itself=_reads_rules(runtime) and self._deps.trusted(workdir),
             room=room,
             allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
+            opens_media=(row := RUNTIMES.get(runtime)) is not None and row.opens_media,
         )
 
     def _rule(self, role: RoleFacts, model: str | None) -> ContextRule:

@@ -53,6 +53,7 @@ class BriefingSource(Protocol):
         before: str,
         reads_rules_itself: bool,
         allow_absolute: bool,
+        opens_media: bool,
         room: int | None,
     ) -> Brief: ...
 
