@@ -76,7 +76,7 @@ def test_show_prints_a_role_as_an_agent_is_told_it(full: Any, windlass: Any) -> 
 def test_show_of_a_role_that_cannot_be_had_is_a_usage_error(full: Any, windlass: Any, name: str, said: str) -> None:
     done = windlass("agents", "show", name, code=2)
     assert f"windlass: {said}" in done.err
-    assert "→ see what there is: windlass agents" in done.err
+    assert "→ list all: windlass agents" in done.err
 
 
 def test_another_folder_can_be_looked_at(full: Any, windlass: Any) -> None:

@@ -172,7 +172,7 @@ async def test_inputs_are_given_over_the_defaults_and_checked(project: Project) 
             ],
             "a → b → a",
         ),
-        ([Step(id="a", tool="double", with_={"number": 1})] * 2, "taken"),
+        ([Step(id="a", tool="double", with_={"number": 1})] * 2, "already used"),
     ],
     ids=["unknown need", "unknown tool", "wrong argument", "unknown step", "cycle", "id twice"],
 )

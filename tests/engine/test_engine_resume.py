@@ -161,7 +161,7 @@ async def test_d5_missing_tools_cannot_be_accepted_away(project: Project, paused
     (project.path / "tools.py").unlink()
     for how in ({}, {"accept_changes": True}, {"keep_plan": True}):
         error = await refusal(paused, **how)
-        assert any("tools.py is gone" in reason for reason in error.reasons)
+        assert any("tools.py is missing" in reason for reason in error.reasons)
         assert any("'mark'" in reason for reason in error.reasons)
 
 

@@ -354,7 +354,7 @@ REFUSED = {
     "2n ** 64n": "is a BigInt of more than 64 bits",
     "Promise.resolve(1)": "is a promise: is an await missing?",
     "(() => { const a = {}; a.a = a; return a })()": "refers to itself",
-    "'\\ud800'": "has an invalid character",
+    "'\\ud800'": "holds half a character",
 }
 
 

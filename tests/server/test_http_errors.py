@@ -54,7 +54,7 @@ MISTAKES: list[tuple[str, str, Any, int, str]] = [
     ("DELETE", "/api/executions", None, 405, "DELETE"),
     ("POST", "/api/executions", {}, 422, "one thing to run"),
     ("POST", "/api/executions", {"plan": ONE, "task": "x"}, 422, "`plan` and `task`"),
-    ("POST", "/api/executions", {"plan": ONE, "role": "developer"}, 422, "`role` is for"),
+    ("POST", "/api/executions", {"plan": ONE, "role": "developer"}, 422, "`role` works only with"),
     ("POST", "/api/executions", {"plan": ONE, "wat": 1}, 422, "body.wat"),
     ("POST", "/api/executions", {"plan": ONE, "hold": "yes"}, 422, "body.hold"),
     ("POST", "/api/executions", {"plan": ONE, "workdir": "/no/such/place"}, 422, "/no/such/place"),

@@ -135,7 +135,7 @@ async def test_c5_an_error_has_its_category_and_what_to_do_about_it(project: Pro
         _error, text = error_of(await mcp.call_tool("engine_execute", {"plan": HELLO, "task": "both"}))
         assert "name one thing to run" in text
         _error, text = error_of(await mcp.call_tool("engine_execute", {"plan": HELLO, "role": "developer"}))
-        assert "`role` is for `task`" in text
+        assert "`role` works only with `task`" in text
     assert project.ids() == []
 
 
