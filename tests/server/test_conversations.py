@@ -89,3 +89,35 @@ async def test_f3_the_context_of_an_agent_over_http_and_mcp(serve: Serve) -> Non
         assert server.api.get(f"{path}/context?step=no").status == 404
         ended = server.api.post(f"{path}/steps/work/summarise", {})
         assert (ended.status, "makes no further call" in ended.json["detail"]) == (409, True)
+
+
+async def test_k1_a_message_over_http_mcp_and_the_client(serve: Serve, project: Project) -> None:
+    replies = [Reply.say(text) for text in ("It is done.", "It is better.", "It is best.", "It is perfect.")]
+    with ScriptedModel(replies) as model:
+        server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY=SECRET)
+        execution = server.api.start(PLAN, wait=120)["id"]
+        path = f"/api/executions/{execution}/steps"
+        said = server.api.post(f"{path}/work/say", {"text": "make it better"}).json
+        assert (said["step"], said["how"], said["forked"]) == ("work", None, True), said
+        assert said["execution"] != execution
+        async with HttpClient(server.address, server.token) as client:
+            state = await client.get(said["execution"], wait=120)
+            assert state["steps"][1]["output"] == "It is better."
+            more = await client.say(said["execution"], "work", "make it best")
+            await client.get(more["execution"], wait=120)
+            headers = {"Authorization": f"Bearer {server.token}"}
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
+            ):
+                asked = {"execution": more["execution"], "step": "work", "text": "make it perfect"}
+                view = shown(await mcp.call_tool("engine_say", asked))
+                state = await client.get(str(view["execution"]), wait=120)
+        assert state["steps"][1]["output"] == "It is perfect."
+        users = [str(message["content"]) for message in model.requests[3].messages if message["role"] == "user"]
+        assert len(users) == 4
+        assert ["make it better" in users[1], "make it best" in users[2], "make it perfect" in users[3]] == [True] * 3
+        refused = server.api.post(f"{path}/before/say", {"text": "hello"})
+        assert (refused.status, "has no agent to speak to" in refused.json["detail"]) == (422, True)
+        assert server.api.post(f"{path}/no/say", {"text": "hello"}).status == 404
+        assert server.api.post(f"{path}/work/say", {"text": ""}).status == 422

@@ -39,7 +39,7 @@ class GuardedRunner(RunnerHooks):
     def __init__(self, runner: Runner, book: GateStore, clock: Clock) -> None:
         self._runner, self._book, self._clock = runner, book, clock
         self._hooks = hooks_of(runner)
-        self.name = runner.name
+        self.name, self.takes_messages = runner.name, self._hooks.takes_messages
 
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
         return self._hooks.account(model, env)

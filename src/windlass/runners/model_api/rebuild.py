@@ -7,7 +7,7 @@ thoughts, and calls that were never begun: the model can make those again.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,8 +28,12 @@ def rebuilt(folder: Path, session: str, history: Sequence[ev.Event]) -> Conversa
     if not any(isinstance(event, ev.AgentSpoke | ev.AgentActed) for event in events):
         return None
     turns = _Turns(session, [event.tool for event in events if isinstance(event, ev.AgentActed)])
+    told = {event.id: event.text for event in history if isinstance(event, ev.AgentTold)}
     for event in events:
-        turns.take(event)
+        if isinstance(event, ev.AgentHeard):
+            turns.say(told[id] for id in event.ids if id in told)
+        else:
+            turns.take(event)
     turns.close()
     return Conversation.carried(folder, session, turns.messages)
 
@@ -69,13 +73,20 @@ class _Turns:
         self._calls: dict[str, ev.AgentActed] = {}
         self._results: dict[str, ev.AgentReturned] = {}
 
+    def say(self, texts: Iterable[str]) -> None:
+        """Add messages of people."""
+        from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+        self.close()
+        self.messages += [ModelRequest(parts=[UserPromptPart(text)]) for text in texts]
+
     def take(self, event: ev.Event) -> None:
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
         match event:
             case ev.AgentBegan():
                 self.close()
-                if event.prompt != self._prompt or self.messages[-1].kind == "response":
+                if event.prompt and (event.prompt != self._prompt or self.messages[-1].kind == "response"):
                     part, self._prompt = UserPromptPart(event.prompt), event.prompt
                     self.messages.append(ModelRequest(parts=[part], instructions=event.system or None))
             case ev.AgentSpoke():
