@@ -118,6 +118,6 @@ async def test_k1_a_message_over_http_mcp_and_the_client(serve: Serve, project: 
         assert len(users) == 4
         assert ["make it better" in users[1], "make it best" in users[2], "make it perfect" in users[3]] == [True] * 3
         refused = server.api.post(f"{path}/before/say", {"text": "hello"})
-        assert (refused.status, "has no agent to speak to" in refused.json["detail"]) == (422, True)
+        assert (refused.status, "has no agent to speak to" in refused.json["detail"]) == (409, True)
         assert server.api.post(f"{path}/no/say", {"text": "hello"}).status == 404
         assert server.api.post(f"{path}/work/say", {"text": ""}).status == 422
