@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from hosts import deps
 
 import windlass as library
 from windlass import Plan, Step
@@ -17,7 +18,9 @@ from windlass.core.breaker import FAILURES, Breaker
 from windlass.engine.agents.runtimes import GuardedRunner
 from windlass.engine.gates.memory import MemoryGateStore
 from windlass.journal.gatebook import SqliteGateStore
+from windlass.ports import RunnerHooks
 from windlass.runners.claude.command import account as of_claude
+from windlass.runners.model_api.runner import ModelApiRunner
 from windlass.runners.model_api.target import ModelTarget
 from windlass.runners.opencode.environment import account as of_opencode
 from windlass.testing import FakeClock, Reply, ScriptedModel, ScriptedRunner
@@ -123,3 +126,11 @@ async def test_c4_a_breaker_that_was_kept_for_a_whole_runtime_is_readable_and_go
     assert book.breakers() == {}
     book.close()
     assert GuardedRunner(ScriptedRunner(name="cli"), MemoryGateStore(), FakeClock()).account("any", {}) == ""
+
+
+def test_a1_every_hook_of_a_runner_is_kept_behind_its_breaker() -> None:
+    runner = ModelApiRunner(deps())
+    guarded = GuardedRunner(runner, MemoryGateStore(), FakeClock())
+    hooks = [name for name in vars(RunnerHooks) if not name.startswith("_")]
+    assert {"account", "window", "takes_messages"} <= set(hooks)
+    assert [getattr(guarded, name) for name in hooks] == [getattr(runner, name) for name in hooks]

@@ -38,14 +38,11 @@ class GuardedRunner(RunnerHooks):
 
     def __init__(self, runner: Runner, book: GateStore, clock: Clock) -> None:
         self._runner, self._book, self._clock = runner, book, clock
-        self._hooks = hooks_of(runner)
-        self.name, self.takes_messages = runner.name, self._hooks.takes_messages
-
-    def account(self, model: str | None, env: Mapping[str, str]) -> str:
-        return self._hooks.account(model, env)
-
-    def window(self, model: str | None) -> int | None:
-        return self._hooks.window(model)
+        self.name = runner.name
+        hooks = hooks_of(runner)
+        for hook in vars(RunnerHooks):
+            if not hook.startswith("_"):
+                setattr(self, hook, getattr(hooks, hook))
 
     def circuit(self, account: str) -> str:
         """The name of the breaker: `runtime cli (openai, account 3fa1b2c4)`; of the runtime alone where unknown."""
@@ -53,9 +50,6 @@ class GuardedRunner(RunnerHooks):
 
     async def available(self) -> Health:
         return await self._runner.available()
-
-    def installed(self) -> Health:
-        return self._hooks.installed()
 
     def resting(self, account: str) -> Health | None:
         """Why it cannot be used with that account just now. When the rest is over, the next attempt finds out."""
@@ -67,9 +61,6 @@ class GuardedRunner(RunnerHooks):
             f"circuit open{whose} after {breaker.failures} failures (last: {breaker.because}), retry in {rest:.0f} s"
         )
         return Health(False, detail, "check its health: windlass tools check", back_in=rest)
-
-    def prepare(self, model: str | None) -> None:
-        self._hooks.prepare(model)
 
     def call_cost(self, model: str | None, prompt: int) -> Amount:
         return self._runner.call_cost(model, prompt)
