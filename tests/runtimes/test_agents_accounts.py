@@ -129,7 +129,7 @@ async def test_c4_a_breaker_that_was_kept_for_a_whole_runtime_is_readable_and_go
 
 
 def test_a1_every_hook_of_a_runner_is_kept_behind_its_breaker() -> None:
-    runner = ModelApiRunner(deps())
+    runner = ModelApiRunner(deps(env={}))
     guarded = GuardedRunner(runner, MemoryGateStore(), FakeClock())
     hooks = [name for name in vars(RunnerHooks) if not name.startswith("_")]
     assert {"account", "window", "takes_messages"} <= set(hooks)
