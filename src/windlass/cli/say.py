@@ -44,10 +44,12 @@ def say_to_agent(
         receipt = await engine.say(execution, step, message, by=who(), within=wait)
         say(receipt.text)
         state = receipt.state
-        if engine.driven(state):
+        driven = engine.driven(state)
+        if driven or receipt.how or state.status.finished:  # it has it, and may have ended since
             if as_json:
                 print_json(receipt.as_dict())
-            suggest(f"Running in its own process. Follow with: windlass watch {state.id}")
+            if driven:
+                suggest(f"Running in its own process. Follow with: windlass watch {state.id}")
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
