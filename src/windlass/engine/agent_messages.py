@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -100,7 +99,7 @@ class AgentMessages:
 
         receipt, since = await persist(ask)
         running = receipt.step in receipt.state.active
-        return await self._delivered(receipt, since, within) if running and within else receipt
+        return await self._delivered(receipt, since, within if running else 0.0) if since else receipt
 
     async def _said_before(self, state: State, step: str, id: str) -> SayReceipt | None:
         entries = await self._journal.read(state.id)
@@ -127,15 +126,15 @@ class AgentMessages:
 
     async def _delivered(self, receipt: SayReceipt, since: int, within: float) -> SayReceipt:
         """The receipt once the agent has the message, or as it is after that time."""
-        execution = receipt.state.id
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                while True:
-                    for entry in await self._journal.read(execution, since):
-                        since, event = entry.seq, entry.event
-                        if isinstance(event, ev.AgentHeard) and receipt.id in event.ids:
-                            return replace(receipt, state=await self._observer.state(execution), how=event.how)
-                        if isinstance(event, _ENDS) and event.step == receipt.step:
-                            return replace(receipt, state=await self._observer.state(execution))
-                    await asyncio.sleep(POLL)
-        return receipt
+        execution, loop = receipt.state.id, asyncio.get_running_loop()
+        until = loop.time() + within
+        while True:
+            for entry in await self._journal.read(execution, since):
+                since, event = entry.seq, entry.event
+                if isinstance(event, ev.AgentHeard) and receipt.id in event.ids:
+                    return replace(receipt, state=await self._observer.state(execution), how=event.how)
+                if isinstance(event, _ENDS) and event.step == receipt.step:
+                    return replace(receipt, state=await self._observer.state(execution))
+            if loop.time() >= until:
+                return receipt
+            await asyncio.sleep(POLL)
