@@ -196,8 +196,8 @@ async def test_a7_whatever_the_program_does_is_a_failure_another_runtime_could_s
 
 
 NOT_OPENCODE: dict[str, tuple[str, str]] = {
-    "says something else": ("echo hello", "said 'hello'"),
-    "says nothing": ("true", "said nothing"),
+    "says something else": ("echo hello", "printed 'hello'"),
+    "says nothing": ("true", "printed nothing"),
     "fails": ("echo broken >&2; exit 7", "exit code 7: 'broken'"),
     "is killed": ("kill -9 $$", "signal 9"),
     "helps with nothing": ("[ $1 = --version ] && echo 9.9.9 || echo how can I help", "no contract that we know"),
