@@ -110,7 +110,7 @@ async def test_h3_the_substitute_takes_the_place_of_one_that_hangs_and_the_log_n
         for _ in range(FAILURES + 2):
             running = await engine.start(Plan(steps=[Step(id="a", tool="hangs")]))
             assert (await running.result())["steps"][0]["output"] == "instead"
-            assert "quick takes its place" in notes(project, running.id)
+            assert "using quick instead" in notes(project, running.id)
     assert "circuit open" in notes(project, running.id), "while its breaker is open, it is not even tried"
     assert hanging.begun == FAILURES
 
