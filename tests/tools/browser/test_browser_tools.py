@@ -103,7 +103,7 @@ async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(make
         assert "had nothing to click at '#button' within 0.5 s" in failure.message
         failure = await web.failure("click", selector="p", timeout=60)
         assert failure.category is Category.LOGIC
-        assert "fits 2 elements" in failure.message
+        assert "matches 2 elements" in failure.message
 
 
 async def test_h2_pictures_and_pdfs_are_artifacts_with_names_of_their_own(web: Web) -> None:
