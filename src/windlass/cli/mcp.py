@@ -155,7 +155,7 @@ class ClientEntry:
     """The key of the file under which servers stand by their names."""
     value: dict[str, Any]
     new: dict[str, Any]
-    """What a new file has besides."""
+    """Fields of a new file besides."""
 
     @property
     def snippet(self) -> dict[str, Any]:

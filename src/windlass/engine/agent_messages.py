@@ -38,7 +38,7 @@ class SayReceipt:
     step: str
     id: str
     how: Literal["", "steer", "follow-up", "prompt"] = ""
-    """How the agent got it: within its turn, after it, or with the prompt of an attempt; empty while it waits."""
+    """The way the agent got it: within its turn, after it, or with the prompt of an attempt; empty while it waits."""
     forked: bool = False
 
     def as_dict(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Conversation:
         self._replies = 0
         """Replies ever, also those that a summary stands for: uses of tools are named after them."""
         self.summaries: list[dict[str, Any]] = []
-        """What `replace_older` was told about each summary, the oldest first."""
+        """Facts that `replace_older` was given about each summary, the oldest first."""
         self.heard: set[str] = set()
         """Ids of people's messages that are in it."""
         self._begun: set[str] = set()
