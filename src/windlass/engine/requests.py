@@ -93,7 +93,13 @@ class Requests:
         if source is None:
             return
         if not state.status.finished and len(state.refused) < MOST_REFUSED:
-            await self.answer(state, {"kind": "refused", "what": what, "step": step, "by": str(source)})
+            body = {"kind": "refused", "what": what, "step": step, "by": str(source), "request": new_id()}
+            await self.answer(state, body)
+            # The attempt may be the last thing that keeps its execution running: it is on record before that ends.
+            while await self._unread(state.id, body):
+                if not self._drivers.driven(await self._observer.state(state.id)):
+                    break
+                await asyncio.sleep(POLL)
         raise refusal_of(source)
 
     async def redo(self, state: State, step: str, body: dict[str, Any]) -> State:
