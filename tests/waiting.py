@@ -47,7 +47,7 @@ async def settled(turns: int = 20) -> None:
 
 
 def promised(seconds: float) -> float:
-    """Patience for what is promised within that time: longer where more processes want a core than there are cores."""
+    """Patience for what is promised within that time: longer where the load is over half of the cores."""
     return seconds * max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
