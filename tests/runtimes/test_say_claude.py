@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 from claude_fixtures import claude_world
 from hosts import FakeHost
 
+from windlass.core.events import AgentTold
 from windlass.runners.claude.session_file import known_uuids, uuid_of
 from windlass.testing.scripted_model import Reply
 
@@ -38,8 +40,14 @@ async def test_k1_claude_goes_on_with_a_message_that_came_at_the_end_of_its_turn
             if not self.heard_ids and not self.messages:
                 self.tell("one more thing")
 
-    host = Late()
-    async with claude_world(tmp_path, [Reply.say("done"), Reply.say("now it is")]) as world:
+        def told(self) -> list[AgentTold]:
+            if self.messages:
+                taken.set()  # the runner sends it now, and the model has not ended its turn
+            return super().told()
+
+    host, taken = Late(), threading.Event()
+    script = [Reply.say("done", hold=taken, hold_at="middle"), Reply.say("now it is")]
+    async with claude_world(tmp_path, script) as world:
         result = await world.runner.run(world.request(), host)
     world.model.check()
     assert result.output == "now it is"
