@@ -31,8 +31,6 @@ class Runtime:
     """Its tools that can do this among other things: denied with it, never offered for it."""
     reads_rules: bool = False
     """Reads the project's AGENTS.md by itself."""
-    opens_media: bool = False
-    """Its tool for reading files shows images and PDF documents to the model."""
     any_model: bool = False
     """Takes the model that a role for another runtime names."""
     models: Mapping[ModelClass, str] = field(default_factory=dict)
@@ -60,7 +58,6 @@ CLAUDE_CODE = Runtime(
         "todo": "TodoWrite",
         "skill": "Skill",
     },
-    opens_media=True,
     models={"small": "haiku", "standard": "sonnet", "large": "opus"},
     client_names=("claude-code", "claude code"),
 )

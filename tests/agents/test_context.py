@@ -230,21 +230,39 @@ def test_a5_an_image_or_pdf_is_named_by_its_content_to_an_agent_that_opens_it(
     tree: Any, name: str, content: bytes, kind: str
 ) -> None:
     tree.file(name, content)
-    opened = gather([name], tree.root, opens_media=True)
+    opened = gather([name], tree.root, media="opens")
     assert opened.files[0].text == f"[a {kind} of {len(content)} bytes: open it with the tool that reads files]"
     assert opened.notes == ()
     left_out = gather([name], tree.root)
     assert left_out.files[0].text == f"[a {kind} of {len(content)} bytes: not shown]"
-    assert "this runtime is given none, so it was left out" in left_out.notes[0]
+    assert "this runtime or model is given none, so it was left out" in left_out.notes[0]
 
 
 def test_a5_an_image_that_is_too_big_empty_or_something_else_is_no_image(tree: Any) -> None:
     tree.file("big.png", PNG + b"x" * 5_000_000)
     tree.file("empty.png", b"")
     tree.file("text.png", b"just text")
-    big, empty, text = gather(["big.png", "empty.png", "text.png"], tree.root, opens_media=True).files
+    big, empty, text = gather(["big.png", "empty.png", "text.png"], tree.root, media="opens").files
     assert big.text.endswith("not shown]")
     assert (empty.text, text.text) == ("", "just text")
+
+
+def test_a5_an_image_is_attached_whole_for_a_model_that_takes_it(tree: Any) -> None:
+    content = PNG + bytes(1_000_000)  # longer than a text may be
+    tree.file("shot", content)
+    context = gather(["shot"], tree.root, media="attached")
+    assert context.files[0].text == f"[a PNG image of {len(content):,} bytes: attached to this message]"
+    assert [tuple(file) for file in context.attachments] == [("shot", "image/png", content)]
+    assert gather(["shot"], tree.root, media="opens").attachments == ()
+
+
+def test_a5_attachments_beyond_what_a_request_may_have_are_left_out_with_a_note(tree: Any) -> None:
+    for number in range(5):
+        tree.file(f"{number}.png", PNG + bytes(4_500_000))
+    context = gather(["*.png"], tree.root, media="attached")
+    assert [file.path for file in context.attachments] == ["0.png", "1.png", "2.png", "3.png"]
+    assert context.files[4].text.endswith("not shown]")
+    assert "all attachments may have 20 MB, so it was left out" in context.notes[0]
 
 
 def test_text_that_is_not_utf_8_is_replaced_and_noted(tree: Any) -> None:

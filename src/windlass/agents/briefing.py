@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windlass.agents.catalogue import Catalogue
     from windlass.agents.roles import Role
     from windlass.agents.skills import Skill
-    from windlass.ports import Brief, Handoff
+    from windlass.ports import Brief, Handoff, Media
 
 __all__ = ["Briefing"]
 
@@ -59,14 +59,14 @@ class Briefing:
         reads_rules_itself: bool = False,
         with_rules: bool = True,
         allow_absolute: bool = True,
-        opens_media: bool = False,
+        media: Media = "",
         room: int | None = None,
     ) -> Brief:
         """Put together the prompt of a step's agent.
 
         `before`: the work of earlier attempts, whose conversation is not gone on with.
         `reads_rules_itself`: the runtime reads the project's rules, so they are left out, with a note.
-        `opens_media`: the runtime's own tool opens images and PDF documents.
+        `media`: how the model comes to see images and PDF documents.
         `allow_absolute`: the entries of `files` are as the user wrote them, not the results of other steps.
         `room`: characters of files and other steps' output that the model's window has room for, where it is known.
         """
@@ -78,7 +78,7 @@ class Briefing:
         chosen = _found(catalogue.role, role) if role else None
         notes: list[str] = []
         used, listed = _skills(catalogue, skills, chosen, notes)
-        context = gather(files, workdir, allow_absolute=allow_absolute, opens_media=opens_media, room=room)
+        context = gather(files, workdir, allow_absolute=allow_absolute, media=media, room=room)
         if context.problems:
             texts = [str(problem) for problem in context.problems]
             advice = ("correct `files` of the step: paths and patterns are relative to the working directory",)

@@ -3,7 +3,7 @@
 An entry is a path or a pattern, relative to the working directory. It stays inside; an absolute path that the user
 wrote may lead elsewhere. Links that leave are refused with a note. What is missing is a `Problem`, because the step
 was written to have it; what is too long, binary or not UTF-8 is a note, because the agent can go on with the rest.
-Images and PDF documents are only named: an agent whose own tool opens them does so.
+Images and PDF documents are attached to the prompt, or only named to an agent whose own tool opens them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.agents.reading import Piece, UnreadableFile, read_ends, shown_path
+from windlass.agents.reading import Piece, UnreadableFile, read_ends, read_head, shown_path
 from windlass.errors import Problem
 from windlass.globs import MAX_MATCHES, is_pattern, match_files, split_pattern
 from windlass.homes import is_in_home
 from windlass.plan.schema import nearest
+from windlass.ports import Attachment, Media
 
 __all__ = ["MAX_ALL", "MAX_FILE", "Context", "ContextFile", "gather"]
 
@@ -28,13 +29,24 @@ MAX_ALL = 1024 * 1024
 _LEAST = 1024
 """A piece of a file shorter than this helps nobody."""
 _BINARY_PROBE = 8 * 1024
+MAX_ATTACHED = 20_000_000
+"""Bytes of all attachments: providers take 32 MB in a request, in which four bytes stand for three."""
+
+
+class _MediaKind(NamedTuple):
+    first_bytes: bytes
+    name: str
+    type: str
+    most: int
+    """Bytes that models take of one."""
+
+
 _MEDIA = (
-    (b"\x89PNG\r\n\x1a\n", "PNG image", 5),
-    (b"\xff\xd8\xff", "JPEG image", 5),
-    (b"GIF8", "GIF image", 5),
-    (b"%PDF-", "PDF document", 32),
+    _MediaKind(b"\x89PNG\r\n\x1a\n", "PNG image", "image/png", 5_000_000),
+    _MediaKind(b"\xff\xd8\xff", "JPEG image", "image/jpeg", 5_000_000),
+    _MediaKind(b"GIF8", "GIF image", "image/gif", 5_000_000),
+    _MediaKind(b"%PDF-", "PDF document", "application/pdf", 32_000_000),
 )
-"""First bytes of files that some models take, with the most MB that they take of one."""
 _NAMED = 100
 """Files without room that are still named."""
 _MOST_NAMES = 2_000
@@ -52,6 +64,7 @@ class Context(NamedTuple):
     """Files that are named to the agent and not shown."""
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 def gather(
@@ -59,17 +72,18 @@ def gather(
     workdir: Path,
     *,
     allow_absolute: bool = True,
-    opens_media: bool = False,
+    media: Media = "",
     room: int | None = None,
 ) -> Context:
     """The contents of these files, each once, in the order of the entries. `room`: bytes that the model's window has
-    for all of them, where it is known. `opens_media`: the agent's own tool opens images and PDF documents."""
+    for all of them, where it is known. `media`: how the model comes to see images and PDF documents."""
     finder = _Finder(workdir, allow_absolute)
     for entry in entries:
         finder.add(entry)
     files: list[ContextFile] = []
     left: list[str] = []
     notes = finder.notes
+    pictures = _MediaFiles(media, notes)
     most = left_over = MAX_ALL if room is None else min(MAX_ALL, room)
     for shown, real in finder.found:
         limit = min(MAX_FILE, max(left_over, _LEAST))
@@ -78,18 +92,19 @@ def gather(
         except UnreadableFile as error:
             finder.problems.append(Problem(f"the file {shown} cannot be read: {error.why}"))
             continue
-        media = _media(piece, shown, notes, opens_media)
-        if not media and not _is_binary(piece):
+        picture = pictures.add(piece, shown, real)
+        if not picture and not _is_binary(piece):
             if left_over < _LEAST:
                 left.append(shown)
                 continue
             left_over -= len(piece.head) + len(piece.tail)
-        files.append(ContextFile(shown, media or _text(piece, shown, notes)))
+        files.append(ContextFile(shown, picture or _text(piece, shown, notes)))
     if left:
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         shown = ", ".join(left[:3])
         notes.append(f"{shown}{more} left out: all files together may have {most // 1024} KiB")
-    return Context(tuple(files), tuple(_abridged(left)), tuple(notes), tuple(finder.problems))
+    problems, attachments = tuple(finder.problems), tuple(pictures.attachments)
+    return Context(tuple(files), tuple(_abridged(left)), tuple(notes), problems, attachments)
 
 
 def _abridged(names: list[str]) -> list[str]:
@@ -100,20 +115,35 @@ def _is_binary(piece: Piece) -> bool:
     return b"\0" in piece.head[:_BINARY_PROBE]
 
 
-def _media(piece: Piece, shown: str, notes: list[str], opens_media: bool) -> str:
-    """The words for an image or a PDF document, by its content, whatever its name; empty for any other file."""
-    found = next(((kind, most) for magic, kind, most in _MEDIA if piece.head.startswith(magic)), None)
-    if found is None:
-        return ""
-    kind, most = found
-    what = f"a {kind} of {piece.size:,} bytes"
-    if not opens_media:
-        notes.append(f"{shown} is {what}: this runtime is given none, so it was left out")
-    elif piece.size > most * 1_000_000:
-        notes.append(f"{shown} is {what}: models take at most {most} MB, so it was left out")
-    else:
-        return f"[{what}: open it with the tool that reads files]"
-    return f"[{what}: not shown]"
+class _MediaFiles:
+    """Images and PDF documents among the files, known by their content, whatever their names."""
+
+    def __init__(self, media: Media, notes: list[str]) -> None:
+        self._media, self._notes = media, notes
+        self.attachments: list[Attachment] = []
+        self._room = MAX_ATTACHED
+
+    def add(self, piece: Piece, shown: str, real: str) -> str:
+        """The words for the prompt; empty for any other file."""
+        kind = next((kind for kind in _MEDIA if piece.head.startswith(kind.first_bytes)), None)
+        if kind is None:
+            return ""
+        what = f"a {kind.name} of {piece.size:,} bytes"
+        most = kind.most if self._media == "opens" else min(kind.most, MAX_ATTACHED)
+        if not self._media:
+            self._notes.append(f"{shown} is {what}: this runtime or model is given none, so it was left out")
+        elif piece.size > most:
+            self._notes.append(f"{shown} is {what}: at most {most // 1_000_000} MB are taken, so it was left out")
+        elif self._media == "opens":
+            return f"[{what}: open it with the tool that reads files]"
+        elif piece.size > self._room:
+            limit = MAX_ATTACHED // 1_000_000
+            self._notes.append(f"{shown} is {what}: all attachments may have {limit} MB, so it was left out")
+        elif (data := read_head(real, piece.size).head)[: len(kind.first_bytes)] == kind.first_bytes:
+            self._room -= len(data)
+            self.attachments.append(Attachment(shown, kind.type, data))
+            return f"[{what}: attached to this message]"
+        return f"[{what}: not shown]"
 
 
 def _text(piece: Piece, shown: str, notes: list[str]) -> str:

@@ -190,7 +190,7 @@ def compose(
     if role is not None:
         told += [f"role {role.name}: {remark}" for remark in role.ignored]
         parts.insert(0, Part("role", role.name, clean(role.prompt)))
-    return Brief(system_prompt(role), "\n\n".join(blocks), tuple(parts), tuple(told))
+    return Brief(system_prompt(role), "\n\n".join(blocks), tuple(parts), tuple(told), attachments=context.attachments)
 
 
 def continuation(

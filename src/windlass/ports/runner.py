@@ -27,10 +27,12 @@ __all__ = [
     "AgentRequest",
     "AgentResult",
     "Answer",
+    "Attachment",
     "Brief",
     "ChooseTools",
     "Handoff",
     "Host",
+    "Media",
     "Part",
     "Permissions",
     "Runner",
@@ -45,6 +47,8 @@ __all__ = [
 
 
 SummaryMethod: TypeAlias = Literal["model", "key points", "truncation", "runtime"]
+Media: TypeAlias = Literal["", "opens", "attached"]
+"""Images and PDF documents: left out, named to an agent whose own tool opens them, or attached to the prompt."""
 
 
 class Part(NamedTuple):
@@ -67,6 +71,15 @@ class Brief:
     """Parts left out or cut short, each with the reason: shown to the user."""
     nudge: bool = False
     """The prompt says nothing but to go on: a conversation whose last message has no reply yet needs none."""
+    attachments: tuple[Attachment, ...] = ()
+
+
+class Attachment(NamedTuple):
+    """An image or a PDF document that goes to the model with the prompt."""
+
+    path: str
+    media_type: str
+    data: bytes
 
 
 class Handoff(NamedTuple):
@@ -326,6 +339,10 @@ class RunnerHooks:
     def window(self, model: str | None) -> int | None:
         """Tokens that this model can read at once, where known."""
         return None
+
+    def media(self, model: str | None) -> Media:
+        """How this model comes to see images and PDF documents among the step's files."""
+        return ""
 
     def prepare(self, model: str | None) -> None:
         """Load in the background everything that the first run would wait for: a step is about to need it."""

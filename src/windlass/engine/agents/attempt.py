@@ -142,7 +142,7 @@ class AgentAttempt:
         now = self._deps.clock.now()
         self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, runtime, session))
 
-    async def _brief(self, runtime: str, session: str | None, room: int | None) -> Brief:
+    async def _brief(self, runner: Runner, model: str | None, session: str | None, room: int | None) -> Brief:
         briefing, told, workdir = self._deps.briefing, self._told, self._call.workdir
         agent = self._contact.step.agent
         if session is not None and not (agent is not None and agent.unheard):
@@ -168,10 +168,10 @@ class AgentAttempt:
             handoff=self._handoff(),
             before=await self._before(session, room),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
-            reads_rules_itself=_reads_rules(runtime) and self._deps.trusted(workdir),
+            reads_rules_itself=_reads_rules(runner.name) and self._deps.trusted(workdir),
             room=room,
             allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
-            opens_media=(row := RUNTIMES.get(runtime)) is not None and row.opens_media,
+            media=hooks_of(runner).media(model),
         )
 
     def _rule(self, role: RoleFacts, model: str | None) -> ContextRule:
@@ -219,7 +219,7 @@ class AgentAttempt:
         notes: Sequence[str],
     ) -> tuple[AgentResult, EngineHost]:
         call, deps = self._call, self._deps
-        brief = await self._brief(runner.name, session, self._room(runner, role, model))
+        brief = await self._brief(runner, model, session, self._room(runner, role, model))
         messages = self._untaken(runner)
         brief = _with_messages(brief, messages)
         given = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from windlass.clock import Clock
 from windlass.core.decide import Policy
-from windlass.ports import Brief, Handoff, Ledger, Permissions, Runner
+from windlass.ports import Brief, Handoff, Ledger, Media, Permissions, Runner
 from windlass.settings import Settings
 
 __all__ = ["AgentDeps", "BriefingSource", "RoleFacts"]
@@ -53,7 +53,7 @@ class BriefingSource(Protocol):
         before: str,
         reads_rules_itself: bool,
         allow_absolute: bool,
-        opens_media: bool,
+        media: Media,
         room: int | None,
     ) -> Brief: ...
 

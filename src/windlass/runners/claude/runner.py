@@ -16,7 +16,7 @@ from uuid import uuid4
 from windlass.core.events import AgentTold
 from windlass.errors import Category, Failure, classify
 from windlass.ids import new_id
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Meter, Runner, RunnerHooks, Usage
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Media, Meter, Runner, RunnerHooks, Usage
 from windlass.process import Exit, Process, ProcessLimits, ProcessLost, SpawnError
 from windlass.process.pipes import PIPE
 from windlass.runners import RunnerDeps, import_in_background
@@ -387,6 +387,9 @@ class ClaudeCodeRunner(RunnerHooks, Runner):
         prices = self._deps.prices
         found = prices.call(named, prompt + OWN_PROMPT, output)
         return found if found.usd is not None else prices.call(DEAREST, prompt + OWN_PROMPT, output)
+
+    def media(self, model: str | None) -> Media:
+        return "opens"
 
     def window(self, model: str | None) -> int | None:
         return self._deps.prices.window(model) if model else None

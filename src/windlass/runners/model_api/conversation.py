@@ -32,10 +32,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from windlass.runners.model_api.attachments import attached, excess_bytes
 from windlass.runners.toolbox import ModelCall, clean
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
+
+    from windlass.ports import Attachment
 
 __all__ = ["FILE", "Conversation", "Lost", "Unwritable"]
 
@@ -141,11 +144,13 @@ class Conversation:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def prompt(self, text: str, system: str) -> None:
+    def prompt(self, text: str, system: str, attachments: Sequence[Attachment] = ()) -> None:
         """Add the user's next prompt. `system` is the system prompt from here on."""
-        from pydantic_ai.messages import ModelRequest, UserPromptPart
+        from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
-        self._record("prompt", [ModelRequest(parts=[UserPromptPart(clean(text))], instructions=clean(system) or None)])
+        files = [BinaryContent(data, media_type=type, identifier=clean(path)) for path, type, data in attachments]
+        said = UserPromptPart([clean(text), *files] if files else clean(text))
+        self._record("prompt", [ModelRequest(parts=[said], instructions=clean(system) or None)])
 
     def say(self, text: str, system: str, id: str) -> None:
         """Add a person's message."""
@@ -256,11 +261,12 @@ class Conversation:
         """Take one record into account, a new one or one that is read."""
         if messages is None:
             messages = _messages(record) if "messages" in record else ()
+        size -= sum(excess_bytes(file) for message in messages for file in attached(message))
         match record["kind"]:
             case "prompt":
                 if told := record.get("told"):
                     self.heard.add(told)
-                elif self.messages and (text := _asks(messages[0])) is not None and text == _asks(self.messages[-1]):
+                elif self.messages and (said := _asks(messages[0])) is not None and said == _asks(self.messages[-1]):
                     self._cut(len(self.messages) - 1)  # an attempt that got no reply asked the same: once is enough
                 self._add(messages[0], size)
             case "reply" | "partial":
@@ -364,13 +370,15 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _asks(message: ModelMessage) -> str | None:
-    """The text of a message in which the user says one thing and nothing else."""
+def _asks(message: ModelMessage) -> tuple[str, list[bytes]] | None:
+    """The text and the attachments of a message in which the user says one thing and nothing else."""
     from pydantic_ai.messages import UserPromptPart
 
     match message.parts:
         case [UserPromptPart(content=str(text))]:
-            return text
+            return text, []
+        case [UserPromptPart(content=[str(text), *_])]:
+            return text, [file.data for file in attached(message)]
     return None
 
 

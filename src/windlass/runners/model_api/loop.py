@@ -96,7 +96,8 @@ class Loop:
                     await self._perform(calls)
                 if unsaid:  # after the results of calls that were cut off: they belong to the reply before it
                     unsaid = False
-                    self._conversation.prompt(self._request.brief.prompt, self._system())
+                    brief = self._request.brief
+                    self._conversation.prompt(brief.prompt, self._system(), brief.attachments)
                     await self._conversation.keep()
                     await self._listen(how)
                 elif await self._listen("follow-up" if self._done else how):

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from windlass.errors import Category, Failure, classify
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks, ToolSpec, Usage
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Media, Runner, RunnerHooks, ToolSpec, Usage
 from windlass.prices import Prices
 from windlass.redact import Redactor
 from windlass.runners import RunnerDeps, import_in_background
@@ -62,6 +62,11 @@ class ModelApiRunner(RunnerHooks, Runner):
         if isinstance(target, Failure):
             return Amount(0.0, 0)  # it will not come to a call
         return self._prices.call(target.priced_as, prompt, MOST_OUTPUT)
+
+    def media(self, model: str | None) -> Media:
+        """Attach them for the providers' own models; a model on another server may refuse a request that has some."""
+        target = self._target(model)
+        return "attached" if isinstance(target, ModelTarget) and target.kind != "openai-compatible" else ""
 
     def window(self, model: str | None) -> int | None:
         target = self._target(model)

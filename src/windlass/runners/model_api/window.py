@@ -33,6 +33,7 @@ from windlass.context import (
 )
 from windlass.context.summary import INSTRUCTIONS
 from windlass.ports import AgentRequest, Host, SummaryMethod, ToolSpec, Usage
+from windlass.runners.model_api.attachments import attached, attachment_tokens
 from windlass.runners.model_api.conversation import Conversation
 from windlass.runners.model_api.target import ModelTarget
 from windlass.runners.model_api.wire import Counted, ModelExchange, UsageTally
@@ -333,7 +334,7 @@ def context_message(message: ModelMessage) -> ContextMessage:
 
     words: list[str] = []
     uses: list[ContextUse] = []
-    tokens, results = 0, False
+    tokens, results = sum(map(attachment_tokens, attached(message))), False
     for part in message.parts:
         text = ""
         match part:

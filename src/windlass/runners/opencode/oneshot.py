@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import mimetypes
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -83,6 +84,7 @@ class OneShotTurn:
         argv += [f"--model={self._request.model}"] if self._request.model else []
         argv += [f"--session={self._session}"] if self._session else []
         argv += ["--auto"] if auto else []
+        argv += [f"--file={path}" for path in await asyncio.to_thread(self._attach)]
         # The prompt goes through stdin: an argument may not be longer than 128 KiB. The folder is not our place.
         prompt = self._request.brief.prompt.encode()
         self._process = process = await self._supervisor.spawn(argv, cwd=str(self._home), env=env, stdin=prompt)
@@ -103,6 +105,16 @@ class OneShotTurn:
             await self._process.stop(self._request.grace)
 
     # -- before ----------------------------------------------------------------------------------
+
+    def _attach(self) -> list[Path]:
+        """Write the attachments to files of the step, which OpenCode reads by itself."""
+        folder = self._request.scratch / "attachments"
+        paths = []
+        for number, attachment in enumerate(self._request.brief.attachments, 1):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            paths.append(folder / f"{number}{mimetypes.guess_extension(attachment.media_type) or ''}")
+            paths[-1].write_bytes(attachment.data)
+        return paths
 
     async def _directory(self) -> str:
         """A session is bound to its folder, and from another one OpenCode would hang: look up which it is."""

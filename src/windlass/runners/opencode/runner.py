@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from windlass.errors import Category, Failure, WindlassError, classify
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Runner, RunnerHooks
+from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Media, Runner, RunnerHooks
 from windlass.runners import RunnerDeps
 from windlass.runners.opencode import failures
 from windlass.runners.opencode.engine_tools import EngineTools
@@ -98,6 +98,10 @@ class OpenCodeRunner(RunnerHooks, Runner):
             self._interrupts.pop(request.id, None)
         return dataclasses.replace(result, duration=asyncio.get_running_loop().time() - began)
 
+    def media(self, model: str | None) -> Media:
+        """OpenCode knows which models take them, and tells the others that it could not show them."""
+        return "attached"
+
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
         return account(model, {**self._env, **env})
 
@@ -129,6 +133,8 @@ class OpenCodeRunner(RunnerHooks, Runner):
         if program.contract == "run":
             result = await self._one_shot(program, request, host)
         else:
+            if request.brief.attachments:
+                host.note(f"OpenCode {program.version} takes no attachments: the images and documents were left out")
             legacy = LegacyTurn(self._supervisor, program, request, host, engine_env=self._env, home=self._home)
             result = await self._follow(request, legacy)
         if messages and (result.success or result.usage.tokens_out):

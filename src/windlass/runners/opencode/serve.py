@@ -9,6 +9,7 @@ session runs on, and a server that keeps something of it running is retired. `re
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 from windlass.core.events import AgentTold
 from windlass.errors import Failure
-from windlass.ports import AgentRequest, AgentResult, Host
+from windlass.ports import AgentRequest, AgentResult, Attachment, Host
 from windlass.prices import Prices
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.opencode import failures
@@ -220,7 +221,8 @@ class ServedTurn:
         messages = await self._unsaid()
         texts = (self._request.brief.prompt, *(message.text for message in messages))
         text = "\n\n".join(filter(None, texts)) or "Go on."
-        body: dict[str, Any] = {"parts": [{"type": "text", "text": text}]}
+        files = [_file_part(attachment) for attachment in self._request.brief.attachments]
+        body: dict[str, Any] = {"parts": [{"type": "text", "text": text}, *files]}
         if messages:
             body["messageID"] = self._sent = _message_id(messages[-1].id, self._now())
             self._told = [message.id for message in messages]
@@ -445,6 +447,11 @@ def _mark(message: str) -> str:
 def _message_id(message: str, now: float) -> str:
     """An id as OpenCode makes them: it sorts messages by their time, in units of 1/4096 of a millisecond."""
     return f"msg_{int(now * 1000) * 4096 % 2**48:012x}{_mark(message)}"
+
+
+def _file_part(attachment: Attachment) -> dict[str, str]:
+    url = f"data:{attachment.media_type};base64,{base64.b64encode(attachment.data).decode()}"
+    return {"type": "file", "mime": attachment.media_type, "filename": attachment.path, "url": url}
 
 
 class Model(NamedTuple):
