@@ -16,7 +16,7 @@ from hosts import FakeHost
 from model_api_world import PROTOCOLS, World, scripted
 from opencode_fixtures import Bench, needs_opencode
 
-from windlass.ports import AgentRequest, Attachment
+from windlass.ports import AgentRequest, PromptAttachment
 from windlass.runners.model_api.conversation import Conversation
 from windlass.testing import Reply
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from conftest import Project, Windlass
 
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
-IMAGE = Attachment("shots/a.png", "image/png", PIXEL)
-DOCUMENT = Attachment("spec.pdf", "application/pdf", b"%PDF-1.4\n%%EOF\n")
+IMAGE = PromptAttachment("shots/a.png", "image/png", PIXEL)
+DOCUMENT = PromptAttachment("spec.pdf", "application/pdf", b"%PDF-1.4\n%%EOF\n")
 
 
-def encoded(attachment: Attachment) -> str:
+def encoded(attachment: PromptAttachment) -> str:
     return base64.b64encode(attachment.data).decode()
 
 
-def with_files(request: AgentRequest, *attachments: Attachment) -> AgentRequest:
+def with_files(request: AgentRequest, *attachments: PromptAttachment) -> AgentRequest:
     return replace(request, brief=replace(request.brief, attachments=attachments))
 
 
-async def ask(world: World, *attachments: Attachment, session: str | None = None) -> str | None:
+async def ask(world: World, *attachments: PromptAttachment, session: str | None = None) -> str | None:
     request = with_files(world.request("look at it", session=session, nudge=False), *attachments)
     return (await world.runner().run(request, FakeHost())).session
 
@@ -66,7 +66,7 @@ async def test_a5_the_same_prompt_after_a_failure_has_its_image_once(tmp_path: P
 
 def test_a5_an_image_counts_as_its_tokens_and_not_as_its_bytes(tmp_path: Path) -> None:
     conversation = Conversation.new(tmp_path)
-    conversation.prompt("look at it", "", [Attachment("big.png", "image/png", PIXEL + bytes(4_000_000))])
+    conversation.prompt("look at it", "", [PromptAttachment("big.png", "image/png", PIXEL + bytes(4_000_000))])
     assert 6_000 < conversation.size < 8_000
     conversation.keep_now()
     assert Conversation.load(tmp_path, conversation.session).size == conversation.size

@@ -18,7 +18,7 @@ from windlass.errors import Problem
 from windlass.globs import MAX_MATCHES, is_pattern, match_files, split_pattern
 from windlass.homes import is_in_home
 from windlass.plan.schema import nearest
-from windlass.ports import Attachment, Media
+from windlass.ports import Media, PromptAttachment
 
 __all__ = ["MAX_ALL", "MAX_FILE", "Context", "ContextFile", "gather"]
 
@@ -64,7 +64,7 @@ class Context(NamedTuple):
     """Files that are named to the agent and not shown."""
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[PromptAttachment, ...] = ()
 
 
 def gather(
@@ -120,7 +120,7 @@ class _MediaFiles:
 
     def __init__(self, media: Media, notes: list[str]) -> None:
         self._media, self._notes = media, notes
-        self.attachments: list[Attachment] = []
+        self.attachments: list[PromptAttachment] = []
         self._room = MAX_ATTACHED
 
     def add(self, piece: Piece, shown: str, real: str) -> str:
@@ -141,7 +141,7 @@ class _MediaFiles:
             self._notes.append(f"{shown} is {what}: all attachments may have {limit} MB, so it was left out")
         elif (data := read_head(real, piece.size).head)[: len(kind.first_bytes)] == kind.first_bytes:
             self._room -= len(data)
-            self.attachments.append(Attachment(shown, kind.type, data))
+            self.attachments.append(PromptAttachment(shown, kind.type, data))
             return f"[{what}: attached to this message]"
         return f"[{what}: not shown]"
 

@@ -27,7 +27,6 @@ __all__ = [
     "AgentRequest",
     "AgentResult",
     "Answer",
-    "Attachment",
     "Brief",
     "ChooseTools",
     "Handoff",
@@ -35,6 +34,7 @@ __all__ = [
     "Media",
     "Part",
     "Permissions",
+    "PromptAttachment",
     "Runner",
     "RunnerHooks",
     "SummaryMethod",
@@ -71,10 +71,10 @@ class Brief:
     """Parts left out or cut short, each with the reason: shown to the user."""
     nudge: bool = False
     """The prompt says nothing but to go on: a conversation whose last message has no reply yet needs none."""
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[PromptAttachment, ...] = ()
 
 
-class Attachment(NamedTuple):
+class PromptAttachment(NamedTuple):
     """An image or a PDF document that goes to the model with the prompt."""
 
     path: str
@@ -341,7 +341,7 @@ class RunnerHooks:
         return None
 
     def media(self, model: str | None) -> Media:
-        """How this model comes to see images and PDF documents among the step's files."""
+        """The way in which this model comes to see images and PDF documents among the files of a step."""
         return ""
 
     def prepare(self, model: str | None) -> None:

@@ -38,7 +38,7 @@ from windlass.runners.toolbox import ModelCall, clean
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 
-    from windlass.ports import Attachment
+    from windlass.ports import PromptAttachment
 
 __all__ = ["FILE", "Conversation", "Lost", "Unwritable"]
 
@@ -144,7 +144,7 @@ class Conversation:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def prompt(self, text: str, system: str, attachments: Sequence[Attachment] = ()) -> None:
+    def prompt(self, text: str, system: str, attachments: Sequence[PromptAttachment] = ()) -> None:
         """Add the user's next prompt. `system` is the system prompt from here on."""
         from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from windlass.core.events import AgentTold
 from windlass.errors import Failure
-from windlass.ports import AgentRequest, AgentResult, Attachment, Host
+from windlass.ports import AgentRequest, AgentResult, Host, PromptAttachment
 from windlass.prices import Prices
 from windlass.runners.endings import TurnEnding, failure
 from windlass.runners.opencode import failures
@@ -449,7 +449,7 @@ def _message_id(message: str, now: float) -> str:
     return f"msg_{int(now * 1000) * 4096 % 2**48:012x}{_mark(message)}"
 
 
-def _file_part(attachment: Attachment) -> dict[str, str]:
+def _file_part(attachment: PromptAttachment) -> dict[str, str]:
     url = f"data:{attachment.media_type};base64,{base64.b64encode(attachment.data).decode()}"
     return {"type": "file", "mime": attachment.media_type, "filename": attachment.path, "url": url}
 
