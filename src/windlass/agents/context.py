@@ -83,7 +83,7 @@ def gather(
     files: list[ContextFile] = []
     left: list[str] = []
     notes = finder.notes
-    pictures = _MediaFiles(media, notes)
+    pictures = _MediaReader(media, notes)
     most = left_over = MAX_ALL if room is None else min(MAX_ALL, room)
     for shown, real in finder.found:
         limit = min(MAX_FILE, max(left_over, _LEAST))
@@ -115,7 +115,7 @@ def _is_binary(piece: Piece) -> bool:
     return b"\0" in piece.head[:_BINARY_PROBE]
 
 
-class _MediaFiles:
+class _MediaReader:
     """Images and PDF documents among the files, known by their content, whatever their names."""
 
     def __init__(self, media: Media, notes: list[str]) -> None:
