@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
+from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges, question_id
 from windlass.errors import Conflict, JournalError
 from windlass.journal.schema import open_database
@@ -700,3 +701,96 @@ async def test_c6_the_index_of_a_file_that_has_none_is_made_from_its_events(tmp_
     (found,) = await second.questions()
     assert (found.execution, found.question.step, found.question.seq, found.question.workdir) == ("x", "a", 3, "/")
     await second.close()
+
+
+# -- the history ---------------------------------------------------------------------------------
+
+
+def step_record(step: str = "a", **fields: Any) -> StepRecord:
+    known: dict[str, Any] = dict.fromkeys(("runtime", "model", "role", "category", "after"), "")
+    known |= dict.fromkeys(("items", "unknown", "tokens_in", "tokens_out", "input_bytes"), 0)
+    known |= dict.fromkeys(("queued_s", "waited_s", "person_s", "known_usd"), 0.0)
+    known |= {"tool": "shell", "status": "completed", "attempts": 1, "started": 1.0, "ended": 2.0, "worked_s": 1.0}
+    return StepRecord(**{"step": step, "edited": False, **known, **fields})
+
+
+def record(name: str, *steps: StepRecord, status: str = "completed", plan: str = "p", ended: float = 2.0) -> Any:
+    figures: dict[str, Any] = {"took_s": 1.0, "person_s": 0.0, "queued_s": 0.0, "waited_s": 0.0, "worked_s": 1.0}
+    figures |= {"known_usd": 0.0, "unknown": 0, "tokens_in": 0, "tokens_out": 0, "attempts": 1}
+    times = {"created": 1.0, "started": 1.0, "ended": ended}
+    return ExecutionRecord(
+        id=name, plan=plan, digest="d", status=status, category="", **times, **figures, steps=steps or (step_record(),)
+    )
+
+
+async def stop(journal: Journal, name: str, **fields: Any) -> ExecutionRecord:
+    """Begin an execution and stop it, with a record."""
+    await begin(journal, name)
+    kept: ExecutionRecord = record(name, **fields)
+    await journal.append(name, 1, [note(1)], head=head(name, kept.status), record=kept)
+    return kept
+
+
+async def test_d7_a_record_is_kept_with_the_event_that_stops_its_execution(journal: Journal) -> None:
+    kept = await stop(journal, "x")
+    assert await journal.history.records() == [kept]
+
+
+async def test_d7_a_refused_append_leaves_the_record_as_it_was(journal: Journal) -> None:
+    kept = await stop(journal, "x", status="paused")
+    with pytest.raises(Conflict):
+        await journal.append("x", 1, [note(2)], head=head("x", "failed"), record=record("x", status="failed"))
+    assert await journal.history.records() == [kept]
+
+
+async def test_d7_an_execution_that_goes_on_has_no_record_until_it_stops_again(journal: Journal) -> None:
+    await stop(journal, "x", status="paused")
+    await journal.append("x", 2, [note(2)], head=head("x", "running"))
+    assert await journal.history.records() == []
+    again = record("x", ended=9.0)
+    await journal.append("x", 3, [note(3)], head=head("x", "completed"), record=again)
+    assert await journal.history.records() == [again]
+
+
+async def test_d7_a_second_record_of_the_same_stop_replaces_the_first(journal: Journal) -> None:
+    await stop(journal, "x", status="paused")
+    again = record("x", status="paused", ended=5.0)
+    await journal.append("x", 2, [note(2)], record=again)
+    assert await journal.history.records() == [again]
+
+
+async def test_d7_the_record_of_a_removed_execution_is_gone(journal: Journal) -> None:
+    await stop(journal, "x")
+    kept = await stop(journal, "y")
+    await journal.remove("x")
+    assert await journal.history.records() == [kept]
+
+
+async def test_d7_records_are_read_newest_first_by_plan_and_up_to_a_limit(journal: Journal) -> None:
+    for name, plan, ended in (("x", "p", 5.0), ("y", "q", 9.0), ("z", "p", 7.0)):
+        await stop(journal, name, plan=plan, ended=ended)
+    assert [found.id for found in await journal.history.records()] == ["y", "z", "x"]
+    assert [found.id for found in await journal.history.records("p")] == ["z", "x"]
+    assert [found.id for found in await journal.history.records(limit=1)] == ["y"]
+    assert await journal.history.records("none") == []
+
+
+async def test_d7_observations_are_steps_that_ran_to_their_end_newest_first(journal: Journal) -> None:
+    steps = (
+        step_record("a", worked_s=2.0),
+        step_record("b", tool="agent", runtime="cli", model="m", worked_s=3.0),
+        step_record("c", status="skipped", attempts=0),
+        step_record("d", status="paused", ended=None),
+        step_record("e", status="failed", category="logic"),
+    )
+    for name, plan, ended in (("x", "p", 5.0), ("y", "q", 9.0)):
+        await begin(journal, name)
+        kept = record(name, *steps, plan=plan, ended=ended)
+        await journal.append(name, 1, [note(1)], head=head(name, "failed"), record=kept)
+    seen = journal.history.observations
+    assert [one.step for one in await seen()] == ["a", "b", "e", "a", "b", "e"]
+    assert [one.step for one in await seen(plan="p")] == ["a", "b", "e"]
+    assert await seen(plan="p", step="b") == [steps[1]]
+    assert await seen(tool="agent", runtime="cli", model="m") == [steps[1], steps[1]]
+    assert await seen(tool="agent", runtime="opencode") == []
+    assert len(await seen(tool="shell", limit=3)) == 3

@@ -37,6 +37,8 @@ class State(StateData):
         self.seq += 1
         self._at = event.at
         _APPLY[type(event)](self, event)
+        if self.questions or self.held_since is not None:
+            self.count_held(event.at)
         self.updated_at = event.at
 
     # -- one method an event -------------------------------------------------------------------
@@ -47,6 +49,7 @@ class State(StateData):
         self.started_at = event.at
 
     def _resumed(self, event: ev.ExecutionResumed) -> None:
+        self._count_absence(event.at)
         if self.status is not ExecutionStatus.RUNNING:
             self.become(ExecutionStatus.RUNNING, event.at)
         else:
@@ -72,6 +75,17 @@ class State(StateData):
             self._shorten_wait(step, event.at)
         self.look_for_room()  # there may be some by now: another day, another limit in the settings
 
+    def _count_absence(self, at: float) -> None:
+        """Count the time without a driver as waiting for a person: somebody had to resume it."""
+        if self.held_since is not None:
+            self.count_held(self.updated_at)
+            self.held_since = None
+        for step in self.steps.values():
+            if step.status is _WAITING:
+                self.count_wait(step, self.updated_at)
+                step.person += max(0.0, at - self.updated_at)
+                step.counted_at = at
+
     def _shorten_wait(self, step: StepState, at: float) -> None:
         """A clock that was set back must not make a backoff longer than it was meant to be."""
         if step.until is None or step.waiting_since is None:
@@ -82,6 +96,9 @@ class State(StateData):
             heapq.heappush(self.timers, (step.until, step.id))
 
     def _paused(self, event: ev.ExecutionPaused) -> None:
+        for step in self.steps.values():
+            if step.status is _WAITING:
+                self.count_wait(step, event.at)
         self.become(ExecutionStatus.PAUSED, event.at)
         self.wanted = None
         self.paused_for = event.reason
@@ -225,6 +242,8 @@ class State(StateData):
         asked = step.approval
         if asked is None or asked.digest != event.digest:
             return
+        if step.status is _WAITING:
+            self.count_wait(step, event.at)
         asked.allow, asked.by, asked.note = event.allow, event.by, event.note
         step.answers = {**(step.answers or {}), asked.digest: asked}
         if step.status is _WAITING:
@@ -246,6 +265,7 @@ class State(StateData):
     def _decision_made(self, event: ev.DecisionMade) -> None:
         step = self.steps[event.step]
         self.questions.pop(step.id, None)
+        self.count_wait(step, event.at)
         step.doubtful = False
         if event.choice == "done":
             step.output = event.output

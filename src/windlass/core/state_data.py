@@ -57,6 +57,11 @@ class StateData:
         self.worked_before = 0.0
         """Running time before a person reopened it: its time limit counts from there."""
         self.running_since: float | None = None
+        self.stopped_at: float | None = None
+        """The time of its last pause or of its end."""
+        self.held_s = 0.0
+        """Of its running time: only a person could go on."""
+        self.held_since: float | None = None
         self.steps: dict[str, StepState] = {}
         self.ready: dict[str, StepState] = {}
         """Steps with all prerequisites settled, in the order they became so."""
@@ -175,8 +180,9 @@ class StateData:
         if not ((old is _PENDING and new is _RUNNING) or (old is _RUNNING and new is _COMPLETED)):
             check_step_move(step.id, old, new)
             if old is _WAITING and step.waiting_since is not None:
+                self.count_wait(step, self._at)
                 step.waited += max(0.0, self._at - step.waiting_since)
-                step.waiting_since = None
+                step.waiting_since = step.counted_at = None
         step.status = new
 
     def become(self, status: ExecutionStatus, at: float) -> None:
@@ -187,6 +193,29 @@ class StateData:
         elif self.running_since is not None:
             self.worked_s += max(0.0, at - self.running_since)
             self.running_since = None
+        if status is not ExecutionStatus.RUNNING:
+            self.stopped_at = at
+
+    def count_wait(self, step: StepState, until: float) -> None:
+        """Count a step's wait up to now for a person, if it is one for a person or for its paused execution."""
+        since = step.waiting_since if step.counted_at is None else step.counted_at
+        if since is not None and (step.asks or self.status is ExecutionStatus.PAUSED):
+            step.person += max(0.0, until - since)
+        step.counted_at = until
+
+    def count_held(self, at: float) -> None:
+        """Count the running time in which only a person can go on. Called after events while there are questions."""
+        if self.held_since is not None:
+            self.held_s += max(0.0, at - self.held_since)
+        self.held_since = at if self._only_questions() else None
+
+    def _only_questions(self) -> bool:
+        questions = self.questions
+        if self.status is not ExecutionStatus.RUNNING or not questions or any(s not in questions for s in self.active):
+            return False
+        if self.to_judge or self.in_doubt or (self.ready and len(self.active) < self.prepared.parallel):
+            return False
+        return not any(step not in questions and self._holds(until, step) for until, step in self.timers)
 
     def leave_indexes(self, step: StepState) -> None:
         key = step.id

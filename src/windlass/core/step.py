@@ -113,6 +113,10 @@ class StepState(msgspec.Struct, eq=False):
     """Seconds that its attempts waited for a place, a rate, memory or a breaker before their work began."""
     waited: float = 0.0
     """Seconds that it waited for a retry, a person, a quota or a budget."""
+    person: float = 0.0
+    """Of these: for a person, or while its execution was paused."""
+    counted_at: float | None = None
+    """The time up to which `person` has its part of the current wait; None is the beginning of that wait."""
     worked: float = 0.0
     """Seconds that its attempts worked; one that a crash cut off counts with none."""
     off_work: float = 0.0

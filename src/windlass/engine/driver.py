@@ -23,6 +23,7 @@ import msgspec
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide
+from windlass.core.history import record_of
 from windlass.core.questions import QuestionChanges, changes_of, open_questions
 from windlass.core.resources import Resources
 from windlass.core.standing import pause_event
@@ -249,8 +250,9 @@ class Driver:
         shown = (state.status, state.driver, state.paused_for)
         head = head_of(state) if shown != self._shown else None
         questions = self._question_changes() if state.questions or self._open else None
+        record = record_of(state) if state.status is not _RUNNING else None
         await self._world.journal.append(
-            state.id, self._written, batch, head=head, consumed=consumed, questions=questions
+            state.id, self._written, batch, head=head, consumed=consumed, questions=questions, record=record
         )
         self._written += len(batch)
         if not self.acknowledged.done():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windlass.core import events as ev
+from windlass.core.history import has_stopped, record_of
 from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
@@ -59,7 +60,8 @@ class Housekeeping:
         if known:
             await self._make_room(known[0])
         questions = changes_of({}, open_questions(state))
-        await self._journal.append(state.id, 0, events, head=head_of(state), questions=questions)
+        record = record_of(state) if has_stopped(state) else None
+        await self._journal.append(state.id, 0, events, head=head_of(state), questions=questions, record=record)
         await self._take_over_charges(state, events)
         return state.id
 

@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.core import events as ev
 from windlass.core.edit import edited, misplaced
+from windlass.core.history import has_stopped, record_of
 from windlass.core.questions import changes_of, open_questions
 from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import State, StepState
@@ -85,7 +86,8 @@ class Requests:
             for event in events:
                 state.apply(event)
             changed = changes_of(before, open_questions(state))
-            await self._journal.append(state.id, after, events, questions=changed)
+            record = record_of(state) if has_stopped(state) else None
+            await self._journal.append(state.id, after, events, questions=changed, record=record)
 
     async def refuse_attempts(self, state: State, what: str, step: str = "") -> None:
         """Refuse an answer that comes from inside an attempt of any execution, and write that down."""
@@ -154,7 +156,8 @@ class Requests:
             events.insert(0, ev.ExecutionReopened(now, str(body.get("by", ""))))
         for one in events:
             state.apply(one)
-        await self._journal.append(state.id, seq, events, head=head_of(state), consumed=consumed)
+        record = record_of(state) if has_stopped(state) else None
+        await self._journal.append(state.id, seq, events, head=head_of(state), consumed=consumed, record=record)
 
 
 def check_edits(

@@ -23,12 +23,14 @@ from windlass.core.budget import (
     month_of,
 )
 from windlass.core.events import ApprovalAsked, Event, decode, encode
+from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.errors import Conflict, JournalError
+from windlass.journal.history import matches
 from windlass.journal.ledger import checked_heading, in_order
 from windlass.ports import AskedQuestion, Charge, Entry, Head, Message, Spending, Usage
 
-__all__ = ["MemoryJournal", "MemoryLedger"]
+__all__ = ["MemoryHistory", "MemoryJournal", "MemoryLedger"]
 
 
 class MemoryJournal:
@@ -43,6 +45,7 @@ class MemoryJournal:
         """Open questions by execution and step, with their positions."""
         self._asked = 0
         self._drivers: set[str] = set()
+        self.history = MemoryHistory()
 
     def enlist(self, label: str = "") -> str:
         driver = "-".join(filter(None, (label, uuid.uuid4().hex[:12])))
@@ -65,6 +68,7 @@ class MemoryJournal:
         head: Head | None = None,
         consumed: Sequence[int] = (),
         questions: QuestionChanges | None = None,
+        record: ExecutionRecord | None = None,
     ) -> None:
         if self._last.get(execution, 0) != after:
             raise Conflict(f"another process took over execution {execution}; nothing was written")
@@ -78,6 +82,10 @@ class MemoryJournal:
         self._last[execution] = after + len(events)
         if head is not None:
             self._heads[execution] = head
+            if head.status in ("pending", "running"):
+                self.history.kept.pop(execution, None)
+        if record is not None:
+            self.history.kept[execution] = record
         self._inbox = [message for message in self._inbox if message.id not in consumed]
         if questions is not None:
             for step in (*questions.closed, *(question.step for question in questions.opened)):
@@ -129,6 +137,7 @@ class MemoryJournal:
         for execution in executions:
             self._heads.pop(execution, None)
             self._last.pop(execution, None)
+            self.history.kept.pop(execution, None)
         self._questions = {where: asked for where, asked in self._questions.items() if where[0] not in executions}
 
     async def reclaim(self, most: int | None = None) -> int:
@@ -136,6 +145,31 @@ class MemoryJournal:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+class MemoryHistory:
+    """The records of a journal in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, ExecutionRecord] = {}
+
+    async def records(self, plan: str = "", limit: int = 60) -> list[ExecutionRecord]:
+        newest = sorted(self.kept.values(), key=lambda record: -record.ended)
+        return [record for record in newest if not plan or record.plan == plan][:limit]
+
+    async def observations(
+        self,
+        *,
+        plan: str | None = None,
+        step: str | None = None,
+        tool: str | None = None,
+        runtime: str | None = None,
+        model: str | None = None,
+        limit: int = 60,
+    ) -> list[StepRecord]:
+        records = await self.records(plan or "", len(self.kept))
+        found = (one for record in records for one in record.steps if matches(one, step, tool, runtime, model))
+        return list(found)[:limit]
 
 
 @dataclass(slots=True)

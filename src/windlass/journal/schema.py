@@ -14,6 +14,7 @@ from windlass.core.events import FORMAT
 from windlass.errors import JournalError
 from windlass.homes import check_database, home_id, write_home_id
 from windlass.journal.database import transaction, translate
+from windlass.journal.history import HISTORY_TRIGGERS, ensure_history
 from windlass.journal.questions import ensure_index
 
 __all__ = ["TRIGGERS", "open_database", "reclaim_space", "table_columns"]
@@ -41,7 +42,7 @@ PRAGMA user_version = {FORMAT};
 
 
 _COUNT = "INSERT INTO status_counts VALUES ({0}.status, {1}) ON CONFLICT DO UPDATE SET count = count + {1};"
-TRIGGERS = (
+_COUNTING = (
     f"CREATE TRIGGER count_created AFTER INSERT ON executions BEGIN {_COUNT.format('new', '1')} END",
     "CREATE TRIGGER count_changed AFTER UPDATE OF status ON executions WHEN old.status <> new.status "
     f"BEGIN {_COUNT.format('old', '-1')} {_COUNT.format('new', '1')} END",
@@ -49,6 +50,8 @@ TRIGGERS = (
 )
 """Count executions by status in the transaction that changes them. Triggers, so that the counts stay right when an
 older release, which knows nothing of them, writes to the file."""
+TRIGGERS = (*_COUNTING, *HISTORY_TRIGGERS)
+"""All triggers of the file."""
 
 _ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -64,7 +67,7 @@ _ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "CREATE TABLE status_counts (status TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
             "INSERT INTO status_counts SELECT status, count(*) FROM executions GROUP BY status",
-            *TRIGGERS,
+            *_COUNTING,
         ),
     ),
 )
@@ -200,6 +203,7 @@ def _prepare(db: sqlite3.Connection, home: str | None) -> None:
         with transaction(db):
             _add_missing(db)  # looked for again with the write lock held: another process may have been faster
     ensure_index(db)
+    ensure_history(db)
 
 
 def _add_missing(db: sqlite3.Connection) -> None:

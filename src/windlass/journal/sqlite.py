@@ -23,9 +23,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from windlass.core.events import Event, encode
+from windlass.core.history import ExecutionRecord
 from windlass.core.questions import QuestionChanges
 from windlass.errors import Conflict, JournalError, Vanished
 from windlass.journal.database import Busy, Database, Pace, meaning
+from windlass.journal.history import SqliteHistory, write_record
 from windlass.journal.presence import Presence
 from windlass.journal.questions import find_questions, forget_questions, update_index
 from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message
@@ -56,6 +58,7 @@ class _Append(msgspec.Struct):
     head: Head | None
     consumed: Sequence[int]
     questions: QuestionChanges | None
+    record: ExecutionRecord | None
     done: asyncio.Future[None] | None = None
 
 
@@ -88,6 +91,7 @@ class SqliteJournal:
         self._queue: queue.SimpleQueue[list[_Append | _Job] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self.history = SqliteHistory(self._reading)
 
     # -- the port ------------------------------------------------------------------------------
 
@@ -106,8 +110,9 @@ class SqliteJournal:
         head: Head | None = None,
         consumed: Sequence[int] = (),
         questions: QuestionChanges | None = None,
+        record: ExecutionRecord | None = None,
     ) -> None:
-        request = _Append(execution, after, [encode(event) for event in events], head, consumed, questions)
+        request = _Append(execution, after, [encode(event) for event in events], head, consumed, questions, record)
         # Where nobody else appended since, there is no company to share a commit with.
         if execution == self._last and not self._pending and self._write_now(request):
             return
@@ -360,6 +365,8 @@ class SqliteJournal:
             )
         if request.questions is not None:
             update_index(db, key, request.questions)
+        if request.record is not None:
+            write_record(db, key, request.record)
         for message in request.consumed:
             db.execute("DELETE FROM inbox WHERE id = ?", (message,))
 

@@ -7,6 +7,7 @@ adapter to the same promises.
 from __future__ import annotations
 
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses
+from windlass.ports.history import History
 from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message
 from windlass.ports.ledger import Amount, Charge, Ledger, ReservationRefused, Scope, Spending
 from windlass.ports.meter import Meter
@@ -69,6 +70,7 @@ __all__ = [
     "Handoff",
     "Head",
     "Health",
+    "History",
     "Host",
     "Journal",
     "Ledger",

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from windlass.core.events import ApprovalAsked, Event
+from windlass.core.history import ExecutionRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
+from windlass.ports.history import History
 
 __all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message"]
 
@@ -83,12 +85,18 @@ class Journal(Protocol):
         head: Head | None = None,
         consumed: Sequence[int] = (),
         questions: QuestionChanges | None = None,
+        record: ExecutionRecord | None = None,
     ) -> None:
         """Add events that follow sequence `after`, or raise `Conflict` and add nothing.
 
-        `head` replaces the execution's line, the messages in `consumed` are gone, and the index of open questions is
-        changed, in the same commit.
+        `head` replaces the execution's line, the messages in `consumed` are gone, the index of open questions is
+        changed, and `record` is the execution's in the history, in the same commit. A stopped execution has a record.
         """
+        ...
+
+    @property
+    def history(self) -> History:
+        """The records of stopped executions."""
         ...
 
     async def questions(self, *, named: str = "", before: int = 0, limit: int = 0) -> list[AskedQuestion]:

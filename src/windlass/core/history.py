@@ -1,0 +1,225 @@
+"""Records of stopped executions: what each step and the whole took, waited and cost. Pure.
+
+`record_of` makes one from a folded state. Journals keep it in the commit of the event that stops the execution, and
+make it again from the events where it is missing, so it never says anything that the journal does not. Waiting for a
+person, and pauses, are kept apart from waits for a retry, a quota or a place, and both from work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass.core.transitions import ExecutionStatus, StepStatus
+
+if TYPE_CHECKING:
+    from windlass.core.agent import Cost
+    from windlass.core.state import State
+    from windlass.core.step import StepState
+
+__all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "record_of"]
+
+RECORD_FORMAT = 1
+"""The version of these records. A journal that holds another one makes them again from its events."""
+
+_FAILED, _WAITING = StepStatus.FAILED, StepStatus.WAITING
+_encoded = msgspec.json.Encoder().encode
+
+
+class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One step of a stopped execution; the items of a foreach are summed up in it."""
+
+    step: str
+    """Its id, without the index of an item; empty for steps that a changed plan replaced."""
+    items: int
+    """Items of a foreach; 0 for any other step."""
+    tool: str
+    runtime: str
+    """The runtime, model and role of its agent, as they were last; empty without one."""
+    model: str
+    role: str
+    status: str
+    category: str
+    """The category of its failure; empty unless it failed."""
+    attempts: int
+    """0 for a step that was skipped, or completed without running: kept by a fork, or by a person's word."""
+    started: float | None
+    ended: float | None
+    """None if it did not settle."""
+    queued_s: float
+    """Seconds that its attempts waited for a place, a rate, memory or a breaker."""
+    waited_s: float
+    """Seconds that it waited for a retry, a quota or a budget that others held."""
+    person_s: float
+    """Seconds that it waited for a person, or for its paused execution."""
+    worked_s: float
+    known_usd: float
+    """The part of its cost that is known."""
+    unknown: int
+    """Attempts of unknown cost."""
+    tokens_in: int
+    tokens_out: int
+    input_bytes: int
+    """The size of its input as JSON."""
+    after: str
+    """The step that it waited for last; empty if it waited for none."""
+    edited: bool
+    """A person gave it other arguments, or another runtime or model, than the plan."""
+
+    @property
+    def usd(self) -> float | None:
+        """Its cost; None where any of it is unknown, which is not the same as nothing."""
+        return None if self.unknown else self.known_usd
+
+
+class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A stopped execution: finished, or paused until it goes on."""
+
+    id: str
+    plan: str
+    """The plan's name."""
+    digest: str
+    """The plan's digest."""
+    status: str
+    category: str
+    """The category of its failure; empty unless it failed."""
+    created: float
+    started: float | None
+    """None if it was cancelled before it began."""
+    ended: float
+    """The time at which it stopped."""
+    took_s: float
+    """Seconds that it ran, without pauses and without the time in which only a person could go on."""
+    person_s: float
+    """The rest of the time between its start and its end."""
+    queued_s: float
+    """This and the next two are sums over its steps, which may run at once."""
+    waited_s: float
+    worked_s: float
+    known_usd: float
+    unknown: int
+    """Attempts of unknown cost."""
+    tokens_in: int
+    tokens_out: int
+    attempts: int
+    steps: tuple[StepRecord, ...]
+
+    @property
+    def usd(self) -> float | None:
+        """Its cost; None where any of it is unknown."""
+        return None if self.unknown else self.known_usd
+
+
+def has_stopped(state: State) -> bool:
+    """True if an execution is finished or paused, so that it has a record."""
+    return state.status is ExecutionStatus.PAUSED or state.status.finished
+
+
+def record_of(state: State) -> ExecutionRecord:
+    """Sum up a stopped execution."""
+    ended = state.stopped_at if state.stopped_at is not None else state.updated_at
+    graph, known = state.prepared.graph, state.steps
+    # Steps that wait for the same ones share the answer, so that a wide graph costs no more than a chain.
+    after = [_last_settled(known, names[0], graph.needs[names[0]]) for names in graph.groups]
+    group_of = graph.group_of
+    steps = [_step(known[name], ended, after[group_of[name]]) for name in graph.order]
+    if state.spent_before.tokens or state.spent_before.usd or state.spent_before.unknown:
+        steps.append(_replaced(state.spent_before))
+    took = max(0.0, state.worked_s - state.held_s)
+    return ExecutionRecord(
+        state.id,
+        state.plan.name,
+        state.plan.digest,
+        state.status.value,
+        state.error.category.value if state.error is not None else "",
+        state.created_at,
+        state.started_at,
+        ended,
+        took,
+        max(0.0, ended - state.started_at - took) if state.started_at is not None else 0.0,
+        sum([step.queued_s for step in steps]),
+        sum([step.waited_s for step in steps]),
+        sum([step.worked_s for step in steps]),
+        sum([step.known_usd for step in steps]),
+        sum([step.unknown for step in steps]),
+        sum([step.tokens_in for step in steps]),
+        sum([step.tokens_out for step in steps]),
+        sum([step.attempts for step in steps]),
+        tuple(steps),
+    )
+
+
+def _last_settled(steps: dict[str, StepState], name: str, needs: tuple[str, ...]) -> str:
+    if len(needs) < 2:
+        return needs[0] if needs else ""
+    return max(needs, key=lambda need: steps[need].finished_at or 0.0)
+
+
+def _step(step: StepState, ended: float, after: str) -> StepRecord:
+    if step.children is not None:
+        return _foreach(step, ended, after)
+    waited, agent = step.waited, step.agent
+    if step.status is _WAITING and step.waiting_since is not None:
+        waited += max(0.0, ended - step.waiting_since)
+    cost = agent.cost if agent is not None else None
+    return StepRecord(
+        step.id,
+        0,
+        step.prepared.tool,
+        agent.runtime if agent is not None else "",
+        agent.model if agent is not None else "",
+        agent.role if agent is not None else step.spec.agent or "" if step.prepared.is_agent else "",
+        step.status.value,
+        step.error.category.value if step.error is not None and step.status is _FAILED else "",
+        step.attempts,
+        step.started_at,
+        step.finished_at,
+        step.queued,
+        max(0.0, waited - step.person) if waited else 0.0,
+        step.person,
+        step.worked,
+        cost.usd if cost is not None else 0.0,
+        cost.unknown if cost is not None else 0,
+        cost.tokens_in if cost is not None else 0,
+        cost.tokens_out if cost is not None else 0,
+        len(_encoded(step.input)),
+        after,
+        bool(step.edits or step.runtime or step.model),
+    )
+
+
+def _foreach(step: StepState, ended: float, after: str) -> StepRecord:
+    """Sum up a foreach and its items."""
+    items = [_step(item, ended, "") for item in step.children or ()]
+    named = next((item for item in reversed(items) if item.runtime), None)
+    return StepRecord(
+        step.id,
+        len(items),
+        step.prepared.tool,
+        named.runtime if named is not None else "",
+        named.model if named is not None else "",
+        named.role if named is not None else "",
+        step.status.value,
+        step.error.category.value if step.error is not None and step.status is _FAILED else "",
+        sum([item.attempts for item in items]),
+        step.started_at,
+        step.finished_at,
+        sum([item.queued_s for item in items]),
+        sum([item.waited_s for item in items]),
+        step.person + sum([item.person_s for item in items]),
+        sum([item.worked_s for item in items]),
+        sum([item.known_usd for item in items]),
+        sum([item.unknown for item in items]),
+        sum([item.tokens_in for item in items]),
+        sum([item.tokens_out for item in items]),
+        sum([item.input_bytes for item in items]),
+        after,
+        any([item.edited for item in items]),
+    )
+
+
+def _replaced(cost: Cost) -> StepRecord:
+    """The spending of steps that a changed plan made begin anew, or removed."""
+    usage = (cost.usd, cost.unknown, cost.tokens_in, cost.tokens_out)
+    return StepRecord("", 0, "", "", "", "", "replaced", "", 0, None, None, 0.0, 0.0, 0.0, 0.0, *usage, 0, "", False)

@@ -1,0 +1,158 @@
+"""Records of stopped executions: waiting for a person and pauses apart from other waits, and from work (D7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from windlass.core import events as ev
+from windlass.core.history import ExecutionRecord, StepRecord, record_of
+from windlass.core.state import State, fold
+from windlass.errors import Category, Failure
+from windlass.plan.model import Plan
+
+
+def begun(*steps: dict[str, Any], **plan: Any) -> State:
+    made = Plan.model_validate({"name": "p", "steps": list(steps), **plan})
+    state = fold([ev.ExecutionCreated(0.0, id="x", plan=msgspec.Raw(made.encoded), inputs={}, workdir="/")], made)
+    state.apply(ev.ExecutionStarted(10.0, "d"))
+    return state
+
+
+def ran(state: State, step: str, at: float, until: float, attempt: int = 1, queued: float = 0.0) -> None:
+    state.apply(ev.AttemptStarted(at, step, attempt, "shell", {"line": "true"}, "repeatable"))
+    state.apply(ev.AttemptFinished(until, step, attempt, "ok", None, queued))
+
+
+def failed(state: State, step: str, at: float, until: float) -> None:
+    state.apply(ev.AttemptStarted(at, step, 1, "shell", {}, "repeatable"))
+    state.apply(ev.AttemptFailed(until, step, 1, Failure(Category.TRANSIENT, "no", step)))
+
+
+def finished(state: State, at: float, status: Any = "completed") -> ExecutionRecord:
+    state.apply(ev.ExecutionFinished(at, status))
+    return record_of(state)
+
+
+def waits(step: StepRecord | ExecutionRecord) -> tuple[float, float, float, float]:
+    return step.queued_s, step.waited_s, step.person_s, step.worked_s
+
+
+def asked(step: str, at: float) -> ev.ApprovalAsked:
+    return ev.ApprovalAsked(at, step, "digest", "shell", {}, at + 1000.0)
+
+
+A = {"id": "a", "run": "true"}
+B = {"id": "b", "run": "true", "needs": "a"}
+
+
+def test_d7_work_queue_and_the_times_of_an_execution() -> None:
+    state = begun(A, B)
+    ran(state, "a", 11.0, 15.0, queued=1.0)
+    ran(state, "b", 15.0, 17.0)
+    record = finished(state, 18.0)
+    assert [waits(step) for step in record.steps] == [(1.0, 0.0, 0.0, 3.0), (0.0, 0.0, 0.0, 2.0)]
+    assert (record.created, record.started, record.ended) == (0.0, 10.0, 18.0)
+    assert (record.took_s, record.person_s, record.attempts) == (8.0, 0.0, 2)
+    assert waits(record) == (1.0, 0.0, 0.0, 5.0)
+    assert [step.after for step in record.steps] == ["", "a"]
+    assert record.steps[0].input_bytes == len('{"line":"true"}')
+
+
+def test_d7_a_wait_for_a_retry_is_no_wait_for_a_person() -> None:
+    state = begun(A)
+    failed(state, "a", 10.0, 12.0)
+    state.apply(ev.StepWaiting(12.0, "a", "retry", 20.0))
+    ran(state, "a", 20.0, 21.0, attempt=2)
+    record = finished(state, 21.0)
+    assert waits(record.steps[0]) == (0.0, 8.0, 0.0, 3.0)
+    assert (record.took_s, record.person_s) == (11.0, 0.0)
+
+
+def test_d7_a_wait_for_an_approval_is_for_a_person_and_not_in_the_time_it_took() -> None:
+    state = begun({**A, "approve": "always"})
+    state.apply(asked("a", 11.0))
+    state.apply(ev.ApprovalAnswered(111.0, "a", "digest", True, "me"))
+    ran(state, "a", 112.0, 114.0)
+    record = finished(state, 114.0)
+    assert waits(record.steps[0]) == (0.0, 1.0, 100.0, 2.0)
+    assert (record.took_s, record.person_s) == (4.0, 100.0)
+
+
+def test_d7_an_approval_beside_running_work_holds_up_nobody() -> None:
+    state = begun({**A, "approve": "always"}, {"id": "c", "run": "true"})
+    state.apply(asked("a", 10.0))
+    ran(state, "c", 10.0, 40.0)
+    state.apply(ev.ApprovalAnswered(50.0, "a", "digest", True, "me"))
+    ran(state, "a", 50.0, 51.0)
+    record = finished(state, 51.0)
+    assert (record.took_s, record.person_s) == (31.0, 10.0)
+
+
+def test_d7_a_pause_in_a_wait_for_a_retry_counts_as_a_pause() -> None:
+    state = begun(A)
+    failed(state, "a", 10.0, 12.0)
+    state.apply(ev.StepWaiting(12.0, "a", "retry", 20.0))
+    state.apply(ev.ExecutionPaused(15.0, "pause"))
+    paused = record_of(state)
+    assert (paused.status, paused.ended, paused.took_s) == ("paused", 15.0, 5.0)
+    assert waits(paused.steps[0]) == (0.0, 3.0, 0.0, 2.0)
+    state.apply(ev.ExecutionResumed(1000.0, "d"))
+    ran(state, "a", 1001.0, 1003.0, attempt=2)
+    record = finished(state, 1003.0)
+    assert waits(record.steps[0]) == (0.0, 4.0, 985.0, 4.0)
+    assert (record.took_s, record.person_s) == (8.0, 985.0)
+
+
+def test_d7_the_time_between_a_crash_and_the_resume_is_neither_work_nor_a_retry() -> None:
+    state = begun(A)
+    failed(state, "a", 10.0, 12.0)
+    state.apply(ev.StepWaiting(12.0, "a", "retry", 20.0))
+    state.apply(ev.ExecutionResumed(500.0, "other"))
+    ran(state, "a", 500.0, 501.0, attempt=2)
+    record = finished(state, 501.0)
+    assert waits(record.steps[0]) == (0.0, 0.0, 488.0, 3.0)
+    assert (record.took_s, record.person_s) == (3.0, 488.0)
+
+
+def test_d7_items_of_a_foreach_are_summed_up_under_their_step() -> None:
+    state = begun({"id": "each", "run": "echo", "foreach": [1, 2, 3]})
+    state.apply(ev.StepExpanded(10.0, "each", [1, 2, 3]))
+    for number in range(3):
+        ran(state, f"each[{number}]", 10.0, 12.0)
+    state.apply(ev.StepCompleted(12.0, "each", []))
+    (step,) = finished(state, 12.0).steps
+    assert (step.step, step.items, step.attempts, step.worked_s) == ("each", 3, 3, 6.0)
+
+
+def test_d7_an_unknown_cost_is_not_nothing() -> None:
+    state = begun({"id": "ask", "prompt": "x"})
+    state.apply(ev.AttemptStarted(10.0, "ask", 1, "agent", {}, "repeatable"))
+    state.apply(ev.AgentBegan(10.0, "ask", 1, "cli", "coder", "gpt", "x"))
+    state.apply(ev.UsageReported(11.0, "ask", 1, ev.Usage(100, 10, model="gpt-x"), "cli"))
+    state.apply(ev.AttemptFinished(12.0, "ask", 1, "ok"))
+    record = finished(state, 12.0)
+    (step,) = record.steps
+    assert (step.runtime, step.model, step.role) == ("cli", "gpt-x", "coder")
+    assert (step.usd, step.unknown, step.tokens_in, step.tokens_out) == (None, 1, 100, 10)
+    assert record.usd is None
+
+
+def test_d7_a_clock_that_was_set_back_makes_no_negative_times() -> None:
+    state = begun(A)
+    state.apply(ev.AttemptStarted(11.0, "a", 1, "shell", {}, "repeatable"))
+    state.apply(ev.AttemptFinished(3.0, "a", 1, "ok"))
+    record = finished(state, 2.0)
+    assert (record.took_s, record.person_s, record.steps[0].worked_s) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("status", ["failed", "partial", "cancelled"])
+def test_d7_a_step_that_never_ran_has_no_attempt_and_no_category(status: str) -> None:
+    state = begun(A, B)
+    state.apply(ev.StepSkipped(10.0, "a", "its condition"))
+    state.apply(ev.StepSkipped(10.0, "b", "its condition"))
+    record = finished(state, 11.0, status)
+    assert {(step.status, step.attempts, step.category) for step in record.steps} == {("skipped", 0, "")}
+    assert record.status == status
