@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from forks import PROGRAM, Forked, Zygote
 from hypothesis import HealthCheck, settings
+from ports import KeptPort
 from waiting import PATIENCE, wait_until, wait_until_async
 
 from windlass.core.events import Event, decode
@@ -65,6 +66,14 @@ def until() -> Callable[..., Any]:
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[Any]]:
     return wait_until_async
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port for a server that is started more than once at it, or not at all."""
+    kept = KeptPort()
+    yield kept.number
+    kept.close()
 
 
 class Project:

@@ -6,7 +6,6 @@ import asyncio
 import http.server
 import json
 import signal
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -44,14 +43,6 @@ async def page() -> AsyncIterator[Page]:
     assert program is not None
     async with browser(program) as page:
         yield page
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        number: int = found.getsockname()[1]
-        return number
 
 
 @pytest.fixture

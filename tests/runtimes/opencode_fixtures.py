@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from hosts import FakeHost, deps
+from ports import KeptPort
 
 from windlass.ports import AgentRequest, Brief, Permissions
 from windlass.process import Supervisor
@@ -28,7 +28,6 @@ __all__ = [
     "ALLOWED",
     "MODEL",
     "Bench",
-    "free_port",
     "needs_opencode",
     "opencode_binary",
     "prepare_user",
@@ -50,12 +49,6 @@ def opencode_binary() -> str | None:
 
 
 needs_opencode = pytest.mark.skipif(opencode_binary() is None, reason="no OpenCode: make dev installs it")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def settings(base_url: str, **more: Any) -> dict[str, Any]:
@@ -110,7 +103,8 @@ class Bench:
     ) -> None:
         self.base = base
         self.user = base / "user"
-        self.port = free_port()
+        self._kept = KeptPort()
+        self.port = self._kept.number
         prepare_user(self.user)
         self.configure()
         self.supervisor = supervisor or Supervisor()
@@ -184,4 +178,5 @@ class Bench:
     async def close(self) -> None:
         await self.runner.close()
         await self.supervisor.close()
+        self._kept.close()
         shutil.rmtree(self.user / ".cache", ignore_errors=True)

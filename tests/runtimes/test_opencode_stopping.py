@@ -147,7 +147,9 @@ async def test_a8_when_the_engine_is_killed_its_server_and_commands_end(
     other = Bench(tmp_path)
     program = Path(__file__).with_name("opencode_engine.py")
     async with other.model(bash("sleep 1006"), Reply.say("never")):
-        engine = await asyncio.create_subprocess_exec(sys.executable, str(program), str(tmp_path))
+        engine = await asyncio.create_subprocess_exec(
+            sys.executable, str(program), str(tmp_path), env={**os.environ, "PYTHONPATH": str(program.parents[1])}
+        )
         await eventually(lambda: other.servers)
         await eventually(lambda: other.processes("sleep 1006"))
         engine.kill()

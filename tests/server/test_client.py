@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,8 +140,9 @@ async def test_client_local_finds_the_server_of_a_home(server: Any, project: Pro
     assert none.value.advice == ("start one: windlass serve",)
 
 
-async def test_i3_the_stream_goes_on_gapless_through_a_restart_of_the_server(serve: Any, project: Project) -> None:
-    port = _free_port()
+async def test_i3_the_stream_goes_on_gapless_through_a_restart_of_the_server(
+    serve: Any, project: Project, port: int
+) -> None:
     server = serve("--port", str(port))
     steps = [{"id": f"s{n}", "run": f"echo {n}", "needs": [f"s{n - 1}"] if n else []} for n in range(30)]
     async with Client(server.address, server.token) as client:
@@ -173,15 +173,8 @@ async def _positions(client: Client, into: list[int]) -> None:
             return
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-async def test_nobody_at_the_address_is_said_with_what_to_do() -> None:
-    async with Client(f"http://127.0.0.1:{_free_port()}", "token", retry=0.5, patience=0.0) as client:
+async def test_nobody_at_the_address_is_said_with_what_to_do(port: int) -> None:
+    async with Client(f"http://127.0.0.1:{port}", "token", retry=0.5, patience=0.0) as client:
         with pytest.raises(Unreachable) as asked:
             await client.get("any")
         with pytest.raises(Unreachable) as streamed:
@@ -192,10 +185,9 @@ async def test_nobody_at_the_address_is_said_with_what_to_do() -> None:
 
 
 async def test_a_request_is_made_again_when_the_line_is_cut_and_done_once(
-    serve: Any, project: Project, until: Any
+    serve: Any, project: Project, until: Any, port: int
 ) -> None:
     """The server is stopped while it holds the answer back; the next one gives it, for the same execution."""
-    port = _free_port()
     server = serve("--port", str(port))
     async with Client(server.address, server.token, retry=60) as client:
         starting = asyncio.create_task(client.start(LONG, wait=30))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from browser_world import Web, browsers, drivers, page
-from loopback import Asked, serve
+from loopback import Asked, reply, serve
 
 import windlass
 from windlass import Plan, Step
@@ -112,14 +112,21 @@ async def test_h2_a_driver_that_is_killed_is_replaced(web: Web) -> None:
 
 
 async def test_h2_a_click_that_is_cancelled_is_never_made(web: Web) -> None:
-    body = "<script>setTimeout(() => document.body.innerHTML = '<a href=/clicked>Go</a>', 500)</script>"
-    async with serve({"/": page(body), "/clicked": page("clicked")}) as server:
+    body = "<script>fetch('/go').then(() => document.body.innerHTML = '<a href=/clicked>Go</a>')</script>"
+    cancelled = asyncio.Event()
+
+    async def go(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await cancelled.wait()
+        writer.write(reply())
+
+    async with serve({"/": page(body), "/go": go, "/clicked": page("clicked")}) as server:
         await web.use("open", url=server.url("/"))
         click = asyncio.ensure_future(web.use("click", text="Go"))
         await asyncio.wait({click}, timeout=0.1)
         click.cancel()
         with pytest.raises(asyncio.CancelledError):
             await click
+        cancelled.set()
         assert "is not open" in (await web.failure("text")).message
         assert "/clicked" not in {asked.path for asked in server.asked}
 

@@ -224,7 +224,11 @@ async def test_h2_a_failure_after_the_page_was_acted_on_leaves_the_outcome_open(
             timeout=0.5,
         )
         assert early.kind == "", "nothing was clicked, so it can be tried again"
-        late = await web.failure(tool, **arguments, timeout=0.5)
+        for seconds in (0.5, 2, 8, 30):  # a busy machine has not even found the button within half a second
+            late = await web.failure(tool, **arguments, timeout=seconds)
+            if late.kind:
+                break
+            assert "/order" not in {asked.path for asked in server.asked}, late
         assert late.kind == CUT_OFF, late
 
 
