@@ -183,3 +183,47 @@ def test_c4_a_cancelled_agent_is_gone_for_good(project: Project, windlass: Windl
         assert "cancelled" in windlass("resume", execution, code=2).err
     model.check()
     assert project.state(execution).status == "cancelled"
+
+
+@pytest.mark.parametrize("runtime", [CLAUDE, pytest.param(OPEN, marks=needs_opencode)])
+def test_k1_a_message_under_way_at_a_kill_9_is_given_once_and_in_order(
+    project: Project, windlass: Windlass, until: Any, runtime: str
+) -> None:
+    script = [sleeping(runtime, project), Reply.say("Done, with both."), Reply.say("Nothing more.", repeat=True)]
+    with serving(project, script) as model:
+        run = windlass.background("run", project.plan(PLAN), "--runtime", runtime, "--yes")
+        until((project.path / "running").exists)
+        until(lambda: kept(project, runtime, "I wait."))
+        (execution,) = project.ids()
+        for text in ("the first remark", "the second remark"):
+            windlass("say", execution, "work", text, "--wait", "0")
+        until(lambda: len(told(project, ev.AgentTold)) == 2)
+        run.signal(signal.SIGKILL)
+        assert run.ended().code == -signal.SIGKILL
+        gone_soon(project)
+        ran = windlass("resume", execution, "--json", "--yes")
+    step, _ = agent(ran, 1)
+    assert step["status"] == "completed", ran
+    said = model.requests[-1].text
+    assert [said.count(text) for text in ("begin the work", "the first remark", "the second remark")] == [1, 1, 1]
+    assert said.index("the first remark") < said.index("the second remark")
+    heard = [id for event in told(project, ev.AgentHeard) for id in event.ids]
+    assert heard == [event.id for event in told(project, ev.AgentTold)]
+
+
+def test_k1_retry_goes_on_in_the_conversation_and_fresh_begins_anew(project: Project, windlass: Windlass) -> None:
+    project.file("a.txt", "the text of a")
+    plan = "steps: [{id: work, agent: developer, runtime: cli, prompt: begin the work, retry: 0}]"
+    refused = Reply.error(401, "another key")
+    script = [Reply.use("files__read", {"path": "a.txt"}), refused, refused, Reply.say("done anew")]
+    with serving(project, script) as model:
+        windlass("run", project.plan(plan), "--yes", code=1)
+        (execution,) = project.ids()
+        windlass("retry", execution, "work", "--yes", code=1)
+        ran = windlass("retry", execution, "work", "--fresh", "--yes", "--json")
+    model.check()
+    assert ran.json["steps"][0]["output"] == "done anew"
+    assert "the text of a" in model.requests[2].text, "the retry goes on"
+    assert "the text of a" not in str(model.requests[3].messages[0]), "a fresh one has its prompt alone"
+    assert len(model.requests[3].messages) == 1
+    assert len({event.session for event in told(project, ev.AgentSession)} - {None}) == 2
