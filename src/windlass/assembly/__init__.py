@@ -38,7 +38,7 @@ from windlass.tools.built_in import TABLE, BuiltInTools, Registry, ToolSetup
 from windlass.tools.composed import FolderComposedStore
 from windlass.trust import Ask, Trust
 
-__all__ = ["PlanLoader", "Programs", "cache_folder", "child_environment", "open_engine", "programs"]
+__all__ = ["PlanLoader", "Programs", "cache_folder", "child_environment", "open_engine", "programs", "trace_problem"]
 
 _CHILDREN_SEE = [
     "PATH",
@@ -114,7 +114,15 @@ def open_engine(
     built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)
     code = programs(policy, folder, supervisor, built_in, [agents, *own], terms.enabled)
     intake = Admission(chosen.load, folder)
+    telemetry = None
+    if chosen.telemetry.endpoint is not None:
+        from windlass.telemetry import Tracing  # most homes send no traces
+
+        telemetry = Tracing(chosen.telemetry, journal)
+        drivers.commits.subscribe(telemetry.committed)
     attempt_runner = AttemptRunner(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
+    if telemetry is not None:
+        attempt_runner.span_variables = telemetry.child_environment
     return Engine(
         drivers,
         attempt_runner,
@@ -128,7 +136,17 @@ def open_engine(
         built_in=built_in,
         reader=PlanLoader(code.registry, trust),
         archive=CheckpointFolder(folder / "executions"),
+        telemetry=telemetry,
     )
+
+
+def trace_problem(settings: Settings) -> str | None:
+    """Ask the endpoint for traces; gives the problem, nothing if it answers, None if there is no endpoint."""
+    if settings.telemetry.endpoint is None:
+        return None
+    from windlass.telemetry.send import problem_of
+
+    return problem_of(settings.telemetry.endpoint, settings.telemetry.headers_env)
 
 
 def make_home(folder: Path) -> None:

@@ -18,7 +18,8 @@ from windlass.errors import WindlassError
 __all__ = ["COMMANDS", "app", "run_app"]
 
 # The engine's log is for servers; a command reports the same as an error.
-logging.getLogger("windlass.engine").addHandler(logging.NullHandler())
+for _name in ("windlass.engine", "windlass.telemetry"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class _Known(NamedTuple):

@@ -55,6 +55,7 @@ def doctor(
     findings = [_python(), _sqlite(), _home(judgement), _space(folder)]
     if not judgement.reason:  # else nothing in it is believed
         findings += [_journal(folder), _settings(folder)]
+        findings += _traces(folder)
     findings += [_containment(), *_layers(), _shell(), asyncio.run(_sandbox())]
     findings += asyncio.run(_runtimes(folder if not judgement.reason else None))
     findings += deeply
@@ -153,6 +154,25 @@ def _settings(folder: Path) -> Finding:
     except WindlassError as error:
         return Finding("settings", False, error.message, "correct the file named above")
     return Finding("settings", True, f"{folder / 'config.toml'}, {user_folder() / 'config.toml'}")
+
+
+def _traces(folder: Path) -> list[Finding]:
+    """Ask the endpoint for traces, where there is one. Executions run all the same if it does not answer."""
+    from windlass.assembly import trace_problem
+    from windlass.errors import WindlassError
+    from windlass.settings import load_settings
+
+    try:
+        settings = load_settings(folder)
+    except WindlassError:  # told of already
+        return []
+    problem, endpoint = trace_problem(settings), settings.telemetry.endpoint
+    if problem is None:
+        return []
+    if problem:
+        mend = "start it, or correct `telemetry` in your settings; executions run without it, and their spans are lost"
+        return [Finding("traces", False, f"{endpoint} cannot be used: {problem}", mend)]
+    return [Finding("traces", True, f"{endpoint} answers")]
 
 
 def _containment() -> Finding:

@@ -73,7 +73,11 @@ class _RedactedLines(logging.Formatter):
         self._redactor = Redactor()
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redactor.text(super().format(record))
+        from windlass.server.logs import log_ids
+
+        ids = log_ids(getattr(record, "fields", {}), None)
+        told = "".join(f" {name}={value}" for name, value in ids.items())
+        return self._redactor.text(super().format(record) + told)
 
 
 async def _serve(home: str | None, *, approvals: bool) -> None:

@@ -90,7 +90,7 @@ async def _serve(
         listening.close()
         raise
     redactor = Redactor(more={"server token": service.access.token})
-    log_to(sys.stderr, redactor)
+    log_to(sys.stderr, redactor, engine.telemetry)
     app = create_app(service, hosts=names)
     config = uvicorn.Config(
         app,

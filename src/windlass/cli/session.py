@@ -201,6 +201,8 @@ def with_engine(
             result = await work(engine)
         for execution, reason in engine.checkpoint_failures.items():
             say(f"warning: could not write a checkpoint file of {execution}: {reason}")
+        if engine.telemetry is not None and (trouble := engine.telemetry.trouble):
+            say(f"warning: {trouble}")
         return result
 
     return asyncio.run(main())

@@ -117,6 +117,8 @@ class ExecutionCreated(EventBase, frozen=True, tag="execution.created"):
     """Choice at a limit of the budget, for this execution; empty is as the settings say."""
     environment: dict[str, str] = {}
     """Versions that matter for going on: `windlass`, `python`, `quickjs`."""
+    traceparent: str = ""
+    """The span of another program that started it (W3C trace context), if it was told and traces are on."""
 
 
 class ExecutionStarted(EventBase, frozen=True, tag="execution.started"):

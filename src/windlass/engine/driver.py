@@ -34,7 +34,7 @@ from windlass.engine.inbox import to_events
 from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import OVER_BUDGET, Answer, Head, Journal, Message, Meter
+from windlass.ports import OVER_BUDGET, Answer, CurrentAttempt, Head, Journal, Message, Meter, current_attempt
 
 __all__ = ["Driver", "World", "head_of"]
 
@@ -281,6 +281,7 @@ class Driver:
     async def _attempt(self, started: ev.AttemptStarted, step: StepState) -> None:
         outcome: Outcome | None = None
         meter = Meter()
+        current_attempt.set(CurrentAttempt(self.state.id, started.step, started.attempt))  # for log lines
         try:
             outcome = await self._attempt_runner.perform(
                 started,

@@ -28,7 +28,7 @@ from windlass.engine.requests import Requests
 from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
 from windlass.engine.transcripts import Transcripts
-from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox
+from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox, Telemetry
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
@@ -77,6 +77,7 @@ class Engine:
         built_in: ToolHealth | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.home = home
         self.journal = drivers.journal
@@ -92,13 +93,16 @@ class Engine:
         self.built_in = built_in
         """The tools that come with the engine."""
         self.settings = settings or Settings()
+        self.telemetry = telemetry
+        """Sends traces, if the settings say so."""
         self._drivers = drivers
         self._checkpoints = CheckpointWriter(drivers, archive, self.settings.checkpoints)
         handle = partial(Execution, self)
         launcher = Launcher(drivers, policy or Policy(), attempt_runner, agents, sandbox)
         self._observer = observer = Observer(drivers)
         self._plans = plans = Plans(reader, launcher, agents, sandbox)
-        self._starter = Starter(drivers.journal, drivers.clock, plans, observer, launcher, handle)
+        caller = telemetry.caller if telemetry is not None else None
+        self._starter = Starter(drivers.journal, drivers.clock, plans, observer, launcher, handle, caller)
         requests = Requests(observer, drivers)
         self._resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
         self._control = control = Control(drivers, observer, requests, launcher, agents)
@@ -186,6 +190,8 @@ class Engine:
         """
         await self._drivers.close(reason)
         await self._checkpoints.close()
+        if self.telemetry is not None:
+            await self.telemetry.close()  # while the journal can be read
         closed = (self.agents, self.sandbox, self.built_in, self.attempt_runner.tools, self.attempt_runner.processes)
         for part in closed:
             if part is not None:

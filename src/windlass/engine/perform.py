@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +115,8 @@ class AttemptRunner:
     grace: float = 5.0
     gates: Gates = field(default_factory=Gates)
     intake: Admission = field(default_factory=Admission)
+    span_variables: Callable[[str, str, int], Mapping[str, str]] | None = None
+    """Gives the variables that tell an attempt's processes their span, where there are traces."""
 
     def place(self, execution: str, workdir: str, memory: int | None = None) -> AttemptFolders:
         """`memory` is the limit that the processes of the execution share."""
@@ -167,7 +169,7 @@ class AttemptRunner:
             processes=self.processes,
             timeout=step.prepared.timeout,
             reduced=started.reduced,
-            env=self.env,
+            env=self.env if self.span_variables is None else self._with_span(place.execution, started),
             output=output,
             grace=self.grace,
             contact=contact,
@@ -204,6 +206,10 @@ class AttemptRunner:
                 failure = msgspec.structs.replace(failure, final=True)  # nothing would be different the second time
             told = _as_failure(failure, getattr(error, "output", None) if type(error) is ToolError else None)
             return msgspec.structs.replace(told, cut_off=failure.kind == CUT_OFF)
+
+    def _with_span(self, execution: str, started: AttemptStarted) -> Mapping[str, str]:
+        assert self.span_variables is not None
+        return {**self.env, **self.span_variables(execution, started.step, started.attempt)}
 
     async def _admit(self, call: Call) -> None:
         """Wait for a place; if the wait was shown, so is its end."""

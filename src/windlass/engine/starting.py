@@ -39,14 +39,23 @@ class Starter:
     """Starts executions."""
 
     def __init__(
-        self, journal: Journal, clock: Clock, plans: Plans, observer: Observer, launcher: Launcher, handle: Handle
+        self,
+        journal: Journal,
+        clock: Clock,
+        plans: Plans,
+        observer: Observer,
+        launcher: Launcher,
+        handle: Handle,
+        caller: Callable[[], str] | None = None,
     ) -> None:
+        """`caller` gives the span of the program that starts an execution, for its trace."""
         self._journal = journal
         self._clock = clock
         self._plans = plans
         self._observer = observer
         self._launcher = launcher
         self._handle = handle
+        self._caller = caller
 
     async def create(
         self,
@@ -150,6 +159,7 @@ class Starter:
             source=loaded.source,
             on_overrun=on_overrun,
             environment=self._launcher.environment,
+            traceparent=self._caller() if self._caller is not None else "",
         )
         await self._plans.prerequisites(loaded, workdir, anyway=anyway)
         await self._plans.check_programs(plan)

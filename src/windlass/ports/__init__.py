@@ -43,6 +43,13 @@ from windlass.ports.sandbox import (
     Sandbox,
     Trouble,
 )
+from windlass.ports.telemetry import (
+    CurrentAttempt,
+    SpanCounts,
+    Telemetry,
+    current_attempt,
+    incoming_traceparent,
+)
 from windlass.ports.terms import Estimate, GateStore, Rate, Terms
 from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, Tool, Toolbox, ToolLike, as_tool, health_of
 
@@ -61,6 +68,7 @@ __all__ = [
     "ComposedStore",
     "ComposedTool",
     "Contact",
+    "CurrentAttempt",
     "Delivery",
     "Entry",
     "Estimate",
@@ -92,8 +100,10 @@ __all__ = [
     "RunnerHooks",
     "Sandbox",
     "Scope",
+    "SpanCounts",
     "Spending",
     "SummaryMethod",
+    "Telemetry",
     "Terms",
     "Tool",
     "ToolLike",
@@ -105,6 +115,8 @@ __all__ = [
     "Uses",
     "account_name",
     "as_tool",
+    "current_attempt",
     "health_of",
     "hooks_of",
+    "incoming_traceparent",
 ]

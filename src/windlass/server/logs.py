@@ -1,7 +1,8 @@
 """One line of JSON for each request, and for whatever else the server has to tell.
 
 A line names the route, not the address: addresses can hold login codes and signed links. Nothing that a request brings
-is written down but its method, its route and the execution that it is about. The redactor goes over every line.
+is written down but its method, its route and the execution that it is about. A line about an execution has the ids of
+its step, attempt, trace and span, as far as they are known. The redactor goes over every line.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import logging
 import time
 import traceback
 import uuid
+from collections.abc import Mapping
 from typing import Any, Protocol, TextIO
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windlass.clock import iso
+from windlass.ports import Telemetry, current_attempt, incoming_traceparent
 from windlass.redact import Redactor
 from windlass.server.guard import PUBLIC
 from windlass.server.problems import REQUEST, unexpected
 
-__all__ = ["JsonLines", "RequestLog", "log_to"]
+__all__ = ["JsonLines", "RequestLog", "log_ids", "log_to"]
 
 NO_ROUTE = "(none)"
 REQUEST_ID = b"x-request-id"
@@ -35,24 +38,40 @@ class RequestObserver(Protocol):
     def __call__(self, method: str, route: str, status: int, seconds: float) -> None: ...
 
 
+def log_ids(fields: Mapping[str, Any], telemetry: Telemetry | None) -> dict[str, Any]:
+    """The execution, step and attempt of a log line, as far as its fields or the running attempt tell, and its span."""
+    here = current_attempt.get()
+    if here is not None and fields.get("execution", here.execution) == here.execution:
+        ids: dict[str, Any] = here._asdict()
+    else:
+        ids = {}
+    ids |= {name: fields[name] for name in ("execution", "step", "attempt") if name in fields}
+    if telemetry is not None and "execution" in ids:
+        ids |= telemetry.ids(str(ids["execution"]), str(ids.get("step", "")), int(ids.get("attempt", 0)))
+    return ids
+
+
 class JsonLines(logging.Formatter):
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, telemetry: Telemetry | None = None) -> None:
+        """With `telemetry`, lines about an execution have the ids of its trace."""
         super().__init__()
         self._redactor = redactor
+        self._telemetry = telemetry
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, Any] = {"at": iso(record.created), "level": record.levelname.lower(), "from": record.name}
         told["message"] = record.getMessage()
-        told |= getattr(record, "fields", {})
+        fields = getattr(record, "fields", {})
+        told |= fields | log_ids(fields, self._telemetry)
         if record.exc_info and record.exc_info[1] is not None:
             told["error"] = "".join(traceback.format_exception(record.exc_info[1]))
         return self._redactor.text(json.dumps(told, ensure_ascii=False, default=str))
 
 
-def log_to(stream: TextIO, redactor: Redactor) -> None:
+def log_to(stream: TextIO, redactor: Redactor, telemetry: Telemetry | None = None) -> None:
     """Let the server's log, and uvicorn's, go there."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines(redactor))
+    handler.setFormatter(JsonLines(redactor, telemetry))
     for name, level in (("windlass", logging.INFO), ("uvicorn", logging.WARNING), ("mcp", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
@@ -71,6 +90,8 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         number = scope[REQUEST] = uuid.uuid4().hex[:16]
+        given = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+        incoming_traceparent.set(given.decode("latin-1"))
         began = time.perf_counter()
         status = 0
 

@@ -27,6 +27,7 @@ from windlass.settings.tables import (
     PermissionSettings,
     PriceSettings,
     RuntimeSettings,
+    TelemetrySettings,
 )
 from windlass.settings.tools import (
     BrowserSettings,
@@ -54,6 +55,7 @@ __all__ = [
     "RuntimeSettings",
     "SearchSettings",
     "Settings",
+    "TelemetrySettings",
     "ToolSettings",
     "load_settings",
 ]
@@ -99,6 +101,7 @@ class Settings(CheckedValue):
     """MCP servers whose tools can be used, besides those of `.mcp.json` and `opencode.json` in trusted folders."""
     browser: BrowserSettings = BrowserSettings.model_construct()
     load: LoadSettings = LoadSettings.model_construct()
+    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
 
 
 USER_ONLY = Settings.model_fields.keys() - RULES.keys() - FREE

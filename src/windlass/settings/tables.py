@@ -1,9 +1,10 @@
-"""Tables of the settings for budgets, runtimes, prices, permissions and approvals."""
+"""Tables of the settings for budgets, runtimes, prices, permissions, approvals and traces."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+from windlass.plan.quantities import Duration
 from windlass.runtimes import ModelClass
 from windlass.values import CheckedValue, field
 
@@ -15,6 +16,7 @@ __all__ = [
     "PermissionSettings",
     "PriceSettings",
     "RuntimeSettings",
+    "TelemetrySettings",
 ]
 
 
@@ -127,3 +129,34 @@ class ApprovalSettings(CheckedValue):
     """Tools that always need approval, also against the plan; names and patterns like `shell`, `files.*`."""
     sensitive: tuple[str, ...] = ("files.delete", "message.*")
     """For steps with `approve: sensitive`."""
+
+
+class TelemetrySettings(CheckedValue):
+    """Traces by OpenTelemetry (I6). Without an `endpoint` there are none, whatever the OTEL_… variables say."""
+
+    endpoint: str | None = None
+    """An OTLP receiver, HTTP with protobuf: `http://localhost:4318`. `/v1/traces` is added where it is missing."""
+    headers_env: dict[str, str] = {}
+    """Headers by the environment variables that hold them: `{Authorization = "OTLP_AUTH"}`."""
+    content: bool = False
+    """Send prompts, arguments, outputs and messages, too; secrets in them are replaced."""
+    propagate: bool = True
+    """Tell the processes of steps and agents their span, as `TRACEPARENT`."""
+    timeout: Duration = 10.0
+    """Seconds that a request may take, with its retries; then its spans are dropped."""
+
+    def _after(self) -> TelemetrySettings:
+        if self.endpoint is None:
+            return self
+        from urllib.parse import urlsplit
+
+        try:
+            parts = urlsplit(self.endpoint)
+            fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        except ValueError:
+            fits = False
+        if not fits or parts.query or parts.fragment:
+            raise ValueError("`endpoint` is an address like http://localhost:4318")
+        if "@" in parts.netloc:
+            raise ValueError("`endpoint` holds a password: put it into a variable, and name that in `headers_env`")
+        return self

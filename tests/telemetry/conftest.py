@@ -1,0 +1,14 @@
+"""A receiver for each test, and an engine that sends its traces there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from receiver import Receiver
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
