@@ -11,7 +11,7 @@ from doc_pages import REPOSITORY, is_program, play
 
 LEFT_BEHIND = shutil.ignore_patterns(
     *(".windlass", "__pycache__", "NOTES.md", "COUNT.md", "WINCH.md"),
-    *("address.txt", "repo", "build.txt", "published-*.txt"),
+    *("address.txt", "repo", "spans.jsonl", "tried", "build.txt", "published-*.txt"),
 )
 """What a run in place leaves in an example's folder: the copy must not begin with it."""
 EXAMPLES = sorted(path for path in (REPOSITORY / "examples").iterdir() if path.is_dir())
