@@ -323,7 +323,7 @@ class SqliteJournal:
         except Exception as error:  # whatever it is, it belongs to the caller, not to this thread
             self._known.clear()
             return meaning(error, self._path)
-        self._pace.took(self._writer.commit_seconds)
+        self._pace.took(self._writer.disk_seconds)
         return None
 
     def _notice_others(self) -> None:
