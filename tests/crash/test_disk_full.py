@@ -81,7 +81,7 @@ def fill_files(cli: Cli, new_home: NewHome, stride: int) -> int:
     """Let files grow by `stride` bytes more each time. Returns how many executions were refused in their middle."""
     refused, executions = 0, 0
     # Below 32 KiB not even SQLite's shared index fits; the description takes what is above that.
-    for limit in (4_096, 20_000, *range(33_000, 120_000, stride)):
+    for limit in (4_096, 20_000, *range(33_000, 240_000, stride)):
         home = new_home("")
         home.plan.write_text(plan(home.folder / "log", "d" * 24_000))
         ended = cli.run(home, "run", str(home.plan), "--json", largest_file=limit)
@@ -167,10 +167,10 @@ steps:
     run: |
       {WRITE.format(log=log)}
       while [ ! -s {home.folder}/pid ]; do :; done
-      head -c 60000 /dev/zero | tr '\\0' x
+      head -c 200000 /dev/zero | tr '\\0' x
 """
     )
-    ended = cli.run(home, "run", str(home.plan), largest_file=60_000)
+    ended = cli.run(home, "run", str(home.plan), largest_file=110_000)
     check_refusal(ended)
     pid = int((home.folder / "pid").read_text())
     assert not Path(f"/proc/{pid}").exists(), "its processes are gone before the command is"
