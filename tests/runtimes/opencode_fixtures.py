@@ -41,11 +41,11 @@ HERE = Path(__file__).resolve().parents[2]
 
 
 def opencode_binary() -> str | None:
-    """The program under test: WINDLASS_TEST_OPENCODE, or what `make dev` has installed."""
+    """The program under test: WINDLASS_TEST_OPENCODE, or what `make dev` has installed, whose answers are kept."""
     if told := os.environ.get("WINDLASS_TEST_OPENCODE"):
         return told
     installed = HERE / ".venv" / "opencode" / "opencode"
-    return str(installed) if installed.exists() else None
+    return str(Path(__file__).with_name("opencode")) if installed.exists() else None
 
 
 needs_opencode = pytest.mark.skipif(opencode_binary() is None, reason="no OpenCode: make dev installs it")

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from agent_project import BOTH, CLAUDE, OPEN, living, serving, told
+from agent_project import CLAUDE, CLAUDE_AND_SOAK, OPEN, living, serving, told
 
 from windlass.core import events as ev
 from windlass.testing import Reply
@@ -53,7 +53,7 @@ FEW = ("status-404", "refusal", "drop")
 
 
 @pytest.mark.parametrize("named", [FEW, pytest.param((), marks=pytest.mark.soak, id="all")])
-@BOTH
+@CLAUDE_AND_SOAK
 def test_c3_every_error_of_the_api_has_its_category_and_advice_and_keeps_what_there_was(
     project: Project, windlass: Windlass, runtime: str, named: tuple[str, ...]
 ) -> None:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_project import BOTH, CLAUDE, OPEN, agent, price, serving, told, wait_for, write
+from agent_project import CLAUDE, CLAUDE_AND_SOAK, OPEN, agent, price, serving, told, wait_for, write
 from opencode_fixtures import needs_opencode
 
 from windlass.core import events as ev
@@ -121,7 +121,7 @@ def test_e_opencode_waits_for_a_short_limit_itself_and_the_engine_for_a_long_one
 # -- budget ------------------------------------------------------------------------------------------
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_e1_a_spent_budget_stops_with_5_and_more_of_it_goes_on_in_the_same_conversation(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:

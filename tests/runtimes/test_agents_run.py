@@ -7,7 +7,21 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from agent_project import BOTH, CLAUDE, MODEL, OPEN, agent, bash, living, price, serving, told, wait_for, write
+from agent_project import (
+    BOTH,
+    CLAUDE,
+    CLAUDE_AND_SOAK,
+    MODEL,
+    OPEN,
+    agent,
+    bash,
+    living,
+    price,
+    serving,
+    told,
+    wait_for,
+    write,
+)
 from opencode_fixtures import needs_opencode
 
 from windlass.core import events as ev
@@ -84,7 +98,7 @@ def test_a2_a3_a_task_is_done_for_real_and_all_of_it_is_accounted_for(
     assert not any(CANARY in text for text in (ran.out, ran.err, *shown))
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_b3_four_tasks_work_at_once_and_the_fifth_is_handed_what_they_said(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:

@@ -146,7 +146,7 @@ def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes
     [
         (CLAUDE, "a signal"),
         pytest.param(CLAUDE, "a command", marks=pytest.mark.soak),
-        pytest.param(OPEN, "a command", marks=needs_opencode),
+        pytest.param(OPEN, "a command", marks=[needs_opencode, pytest.mark.soak]),
     ],
 )
 def test_a8_an_interrupt_ends_all_at_once_and_stands_still(

@@ -100,7 +100,7 @@ def test_k6_g2_g3_programs_and_composed_tools_run_under_the_steps_permissions_an
     assert not (project.path / "made.txt").exists()
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_k6_an_approval_may_come_later_and_elsewhere_and_the_agent_goes_on(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:

@@ -203,17 +203,18 @@ async def test_f2_without_budget_for_a_summary_the_run_ends_with_its_conversatio
     assert not any(summarises(r) for r in model.requests[8:])
 
 
-async def test_f3_a_conversation_of_50_mb_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("megabytes", [5, pytest.param(50, marks=pytest.mark.soak)])
+async def test_f3_a_conversation_of_50_mb_goes_on(tmp_path: Path, megabytes: int) -> None:
     """One that an earlier version left behind: every result of it is kept whole in the file."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
     messages: list[Any] = [ModelRequest(parts=[UserPromptPart("Note every invoice of TICKET-77.")])]
-    for n in range(500):
+    for n in range(10 * megabytes):
         messages.append(ModelResponse(parts=[ToolCallPart("shell", {"command": f"list {n}"}, f"c{n}")]))
         messages.append(ModelRequest(parts=[ToolReturnPart("shell", f"invoice {n} of the list\n" * 4_500, f"c{n}")]))
     big = Conversation.carried(tmp_path / "scratch", "big", messages)
     big.keep_now()
-    assert big.size > 50_000_000
+    assert big.size > megabytes * 1_000_000
     async with scripted("anthropic", tmp_path, [summary(Reply.say, GOOD), Reply.say("All done.")]) as (world, model):
         host = FakeHost(tools=[SHELL], tool=listing)
         before = time.process_time()

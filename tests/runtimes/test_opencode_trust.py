@@ -62,6 +62,7 @@ async def test_a3_an_untrusted_folder_brings_nothing_of_its_own(bench: Bench, co
     assert hostile.harm() == []
 
 
+@pytest.mark.soak  # test_agents_hostile.py shows that the bait is one that works
 async def test_a3_a_trusted_folders_settings_take_part(bench: Bench, port: int) -> None:
     hostile = Hostile(bench, port)
     runner = bench.another_runner()
@@ -74,7 +75,7 @@ async def test_a3_a_trusted_folders_settings_take_part(bench: Bench, port: int) 
     assert hostile.harm() == [hostile.plugin, hostile.command]
 
 
-@pytest.mark.parametrize("contract", ["serve", "run"])
+@pytest.mark.parametrize("contract", ["serve", pytest.param("run", marks=pytest.mark.soak)])
 async def test_a3_a_version_that_cannot_leave_settings_out_is_not_used_in_an_untrusted_folder(
     bench: Bench, contract: Contract, port: int
 ) -> None:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-import pytest_asyncio
 from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode
 
+from windlass.runners.opencode.probe import Contract
 from windlass.testing import Reply
 
-
-@pytest_asyncio.fixture
-async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path, contract=request.param)
-    yield made
-    await made.close()
+pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="session")]
 
 
-@needs_opencode
-@pytest.mark.parametrize("bench", ["serve", "run"], indirect=True)
-async def test_k1_opencode_goes_on_with_a_message_in_its_session(bench: Bench) -> None:
+@pytest.mark.parametrize("contract", ["serve", "run"])
+async def test_k1_opencode_goes_on_with_a_message_in_its_session(bench: Bench, contract: Contract) -> None:
+    runner = bench.runner if contract == "serve" else bench.another_runner(contract=contract)
     first, later = FakeHost(), FakeHost()
     first.tell("at the beginning")
     async with bench.model(Reply.say("done"), Reply.say("better")) as model:
-        begun = await bench.runner.run(bench.request("the task"), first)
+        begun = await runner.run(bench.request("the task"), first)
         later.tell("make it better", "m1")
-        result = await bench.runner.run(bench.request("", session=begun.session), later)
+        result = await runner.run(bench.request("", session=begun.session), later)
         model.check()
     assert begun.output == "done"
     assert result.output == "better", result
@@ -39,8 +31,6 @@ async def test_k1_opencode_goes_on_with_a_message_in_its_session(bench: Bench) -
     assert model.requests[1].last_user_text.strip() == "make it better"
 
 
-@needs_opencode
-@pytest.mark.parametrize("bench", ["serve"], indirect=True)
 async def test_k1_a_message_that_opencodes_session_has_is_not_said_again(bench: Bench) -> None:
     first, host = FakeHost(), FakeHost()
     first.tell("the first one")
