@@ -649,6 +649,7 @@ async def test_c6_open_questions_are_found_newest_first_page_by_page_and_with_wh
     await ask(journal, "x", 1, "a", "b")
     await ask(journal, "y", 1, "a")
     assert await steps_asking(journal) == ["y a", "x b", "x a"]
+    assert await journal.count_questions() == 3
     page = await journal.questions(limit=2)
     assert [found.asked.input for found in page] == [{"line": "a"}, {"line": "b"}]
     assert (page[0].plan, page[0].question.workdir) == ("p", "/work")

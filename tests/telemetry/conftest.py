@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from receiver import Receiver
+from server_process import serve, server
+
+__all__ = ["receiver", "serve", "server"]
 
 
 @pytest.fixture

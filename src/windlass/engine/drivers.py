@@ -69,6 +69,11 @@ class LocalDrivers(Drivers):
         """The task that drives it, if this process does."""
         return self._tasks.get(execution)
 
+    def driven_state(self, execution: str) -> State | None:
+        """Its state as the driver here has it, if there is one; do not change it."""
+        driver = self._drivers.get(execution)
+        return driver.state if driver is not None else None
+
     async def drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
         """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
         execution = driver.state.id

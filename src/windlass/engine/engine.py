@@ -153,6 +153,7 @@ class Engine:
     transcript = _of("_transcripts", Transcripts.transcript)
     follow_transcript = _of("_transcripts", Transcripts.follow_transcript)
     driven = _of("_drivers", LocalDrivers.driven)
+    driven_state = _of("_drivers", LocalDrivers.driven_state)
 
     # Keeping order
     checkpoint = _of("_housekeeping", Housekeeping.checkpoint)

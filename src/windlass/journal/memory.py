@@ -103,6 +103,9 @@ class MemoryJournal:
                 found.append(AskedQuestion(position, execution, self._heads[execution].name, question, entry.event))
         return found[:limit] if limit else found
 
+    async def count_questions(self) -> int:
+        return len(self._questions)
+
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
         if execution is None:
             found = [e for e in self._entries if e.position > after]

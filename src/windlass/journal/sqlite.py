@@ -131,6 +131,9 @@ class SqliteJournal:
     async def questions(self, *, named: str = "", before: int = 0, limit: int = 0) -> list[AskedQuestion]:
         return await self._reading(lambda db: find_questions(db, named, before, limit))
 
+    async def count_questions(self) -> int:
+        return await self._reading(lambda db: int(db.execute("SELECT count(*) FROM questions").fetchone()[0]))
+
     async def heads(
         self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
     ) -> list[Head]:

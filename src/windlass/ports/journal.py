@@ -103,6 +103,10 @@ class Journal(Protocol):
         """Open questions of all executions, newest first: those of an id or digest, and older than `before`."""
         ...
 
+    async def count_questions(self) -> int:
+        """Count the open questions of all executions."""
+        ...
+
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
         """One execution's entries after a sequence, or with None everyone's after a position."""
         ...

@@ -35,7 +35,7 @@ class Telemetry(Protocol):
         ...
 
     def ids(self, execution: str, step: str = "", attempt: int = 0) -> dict[str, str]:
-        """`trace_id`, and `span_id` of the attempt or else of the execution, in hex."""
+        """`trace_id`, and `span_id` of the attempt or else of the execution, in hex; nothing for a part of an id."""
         ...
 
     def child_environment(self, execution: str, step: str, attempt: int) -> dict[str, str]:

@@ -39,13 +39,13 @@ class RequestObserver(Protocol):
 
 
 def log_ids(fields: Mapping[str, Any], telemetry: Telemetry | None) -> dict[str, Any]:
-    """The execution, step and attempt of a log line, as far as its fields or the running attempt tell, and its span."""
-    here = current_attempt.get()
-    if here is not None and fields.get("execution", here.execution) == here.execution:
-        ids: dict[str, Any] = here._asdict()
+    """The execution, step and attempt that a log line is about, by its fields or the running attempt, and its span."""
+    ids: dict[str, Any]
+    if "execution" in fields:  # the line says itself what it is about
+        ids = {name: fields[name] for name in ("execution", "step", "attempt") if name in fields}
     else:
-        ids = {}
-    ids |= {name: fields[name] for name in ("execution", "step", "attempt") if name in fields}
+        here = current_attempt.get()
+        ids = here._asdict() if here is not None else {}
     if telemetry is not None and "execution" in ids:
         ids |= telemetry.ids(str(ids["execution"]), str(ids.get("step", "")), int(ids.get("attempt", 0)))
     return ids

@@ -112,7 +112,7 @@ class Service:
         await self.engine.wait(execution)
 
     def _committed(self, execution: str, events: Sequence[ev.Event], _seq: int) -> None:
-        self.metrics.committed(events)
+        self.metrics.committed(self.engine.driven_state(execution), events)
         for event in events:
             if isinstance(event, ev.ExecutionFinished):
                 fields = {"execution": execution, "status": event.status}

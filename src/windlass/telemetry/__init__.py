@@ -36,6 +36,8 @@ RESENT = 30.0
 FLUSH = 5.0
 """Seconds that the last spans have at the end of a process."""
 READ_TIMEOUT = 60.0
+WHOLE_ID = 36
+"""Characters of an execution's id."""
 
 _log = logging.getLogger("windlass.telemetry")
 
@@ -97,6 +99,8 @@ class Tracing:
         return text if linked(text) is not None else ""
 
     def ids(self, execution: str, step: str = "", attempt: int = 0) -> dict[str, str]:
+        if len(execution) != WHOLE_ID:
+            return {}  # the beginning of an id, as people type it
         span = attempt_span(execution, step, attempt) if attempt else root_span(execution)
         return {"trace_id": f"{trace_id(execution):032x}", "span_id": f"{span:016x}"}
 

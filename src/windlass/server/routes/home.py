@@ -121,9 +121,13 @@ def health_routes(service: Service) -> APIRouter:
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **problems()}, response_class=Response)
     async def metrics() -> Response:
         """Metrics in Prometheus' form."""
+        spent = await engine.ledger.spent_by(("runtime", "model"))
         page = service.metrics.page(
             counts=await engine.counts(),
-            spent=await engine.ledger.spent("runtime"),
+            spent=spent["runtime"],
+            models=spent["model"],
+            questions=await engine.journal.count_questions(),
+            spans=engine.telemetry.counts() if engine.telemetry is not None else None,
             circuits={name: told["circuit"] for name, told in breakers(engine.attempt_runner.gates).items()},
             waiting=engine.attempt_runner.intake.told()["waiting"],
             driven=engine.driving,
