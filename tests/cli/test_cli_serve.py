@@ -150,6 +150,23 @@ def test_i3_a_person_is_told_the_address_and_a_login_link_that_works_once(
             assert "code=" not in json.loads(line).get("message", "")
 
 
+def test_i3_ctrl_c_stops_it_in_order_from_the_moment_it_says_where_it_is(windlass: Windlass, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        """
+import os, signal, sys
+
+def impatient(frame, event, _argument):
+    if event == "return" and frame.f_code.co_name == "_tell":
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.setprofile(impatient)
+"""
+    )
+    ran = windlass("serve", "--port", "0", PYTHONPATH=str(tmp_path))
+    assert ran.err.endswith("stopped; running executions continue at the next start\n")
+
+
 def test_i3_the_login_link_is_shown_on_a_terminal(windlass: Windlass) -> None:
     terminal = windlass.terminal("serve", "--port", "0")
     terminal.expect("press Ctrl-C to stop")

@@ -8,6 +8,8 @@ import os
 import socket
 import stat
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -109,7 +111,7 @@ async def _serve(
     server.service = service
     address = _address(host, listening)
     lock.announce(address)
-    _tell(service, address, as_json)
+    server.tell = partial(_tell, service, address, as_json)
     try:
         await server.serve([listening])
     finally:
@@ -127,11 +129,13 @@ def _server_class() -> type:
         """uvicorn's server; it announces the first signal to the service, so that waiting requests end."""
 
         service: Service
+        tell: Callable[[], None]
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             for listening in sockets or ():
                 listening.listen(QUEUED)  # uvicorn has one number for this and for how many it takes at once
+            self.tell()  # whoever reads it may press Ctrl-C at once, which from here on stops the server in order
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if self.should_exit:
