@@ -100,7 +100,7 @@ async def test_h2_a_page_whose_script_never_ends_is_closed_and_the_next_one_work
 
 
 async def test_h2_a_page_that_takes_all_memory_crashes_alone(web: Web) -> None:
-    bomb = "<p id=x>x</p><button onclick='const a = []; for (;;) a.push(new Array(1e6).fill({}))'>Go</button>"
+    bomb = "<p id=x>x</p><button onclick='const a = []; for (;;) a.push(new Array(1e6).fill(0.5))'>Go</button>"
     async with serve({"/": page(bomb), "/ok": page("Fine")}) as server:
         await web.use("open", "e-2", url=server.url("/ok"))
         await web.use("open", url=server.url("/"))

@@ -83,6 +83,13 @@ def asking(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return text(" ".join(said))
 
 
+def hanging(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    while receive().get("method") != "notifications/cancelled":
+        continue
+    Path("cancelled").touch()
+    return text("too late")
+
+
 def lying(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return text("see the data", structuredContent={"count": "many"})
 
@@ -132,6 +139,7 @@ BEHAVIOURS: dict[str, tuple[list[dict[str, Any]], Any]] = {
     "plain": ([tool("ok")], plain),
     "hostile": (HOSTILE, plain),
     "asking": ([tool("ask")], asking),
+    "hanging": ([tool("hang")], hanging),
     "lying": ([tool("lie", outputSchema=RESULT)], lying),
     "broken": ([tool(name) for name in ("content", "kind", "empty", "base64", "halves", "nothing", "endless")], broken),
     "chatty": ([tool("chat")], chatty),

@@ -31,7 +31,7 @@ def gone(pid: int) -> bool:
 
 
 async def test_every_tool_of_a_server_is_a_tool_with_its_schema_effect_and_terms(tmp_path: Path) -> None:
-    async with world(tmp_path, odd(timeout=7.0)) as mcp:
+    async with world(tmp_path, odd(timeout=70.0)) as mcp:
         assert {"mcp.odd.add", "mcp.odd.hang", "mcp.odd.work"} <= set(mcp.names)
         assert mcp.tools.problems() == []
         add, hang = mcp["mcp.odd.add"], mcp["mcp.odd.hang"]
@@ -40,7 +40,7 @@ async def test_every_tool_of_a_server_is_a_tool_with_its_schema_effect_and_terms
         assert add.validate({"a": 1}) == ["argument 'b' is missing"]
         effects = [mcp[f"mcp.odd.{name}"].effect({}) for name in ("add", "work", "die")]
         assert effects == [Effect.NONE, Effect.REPEATABLE, Effect.ONCE]
-        assert (add.terms.sensitive, hang.terms.sensitive, add.terms.timeout) == (False, True, 7.0)
+        assert (add.terms.sensitive, hang.terms.sensitive, add.terms.timeout) == (False, True, 70.0)
         assert add.circuit({}) == hang.circuit({}) == "mcp.odd"
         assert await mcp.use("mcp.odd.add", a=2, b=3) == {"result": 5}
         assert (await health_of(add)).detail == "speaks MCP 2026-07-28"
@@ -74,9 +74,9 @@ async def test_a_use_that_is_cancelled_is_cancelled_at_the_server_which_goes_on(
 
 
 async def test_the_time_that_the_settings_give_a_server_ends_a_use(project: Project, eventually: Any) -> None:
-    async with world(project.path, odd(timeout=5.0)) as mcp:
-        await mcp.use("mcp.odd.add", a=1, b=1)
-        ended = await run(mcp["mcp.odd.hang"], approve="never", effect="none")
+    """It is the time to start, too, so this server is one that starts at once."""
+    async with world(project.path, raw("hanging", timeout=5.0)) as mcp:
+        ended = await run(mcp["mcp.hanging.hang"], approve="never", effect="none")
         assert (ended["status"], ended["error"]["category"]) == ("failed", "transient")
         await eventually((project.path / "cancelled").exists)
 
