@@ -14,14 +14,30 @@ from windlass.runners.claude.session_file import known_uuids, uuid_of
 from windlass.testing.scripted_model import Reply
 
 
-async def test_k1_claude_gets_a_message_after_the_running_tool_call(tmp_path: Path) -> None:
-    class Speaks(FakeHost):
-        def acted(self, *what: Any, **more: Any) -> None:
-            super().acted(*what, **more)
-            self.tell("also the changelog")
+class Speaks(FakeHost):
+    """Says something once the agent uses a tool, which goes on until the runner has taken the message."""
 
-    script = [Reply.use("Bash", {"command": "sleep 1"}), Reply.say("both done")]
-    host = Speaks()
+    def __init__(self, folder: Path, text: str) -> None:
+        super().__init__()
+        self._taken, self._text = folder / "taken", text
+
+    @property
+    def tool_use(self) -> Reply:
+        return Reply.use("Bash", {"command": f"until [ -e {self._taken} ]; do sleep 0.05; done; sleep 1"})
+
+    def acted(self, *what: Any, **more: Any) -> None:
+        super().acted(*what, **more)
+        self.tell(self._text)
+
+    def told(self) -> list[AgentTold]:
+        if self.acts and self.messages:
+            self._taken.touch()
+        return super().told()
+
+
+async def test_k1_claude_gets_a_message_after_the_running_tool_call(tmp_path: Path) -> None:
+    host = Speaks(tmp_path, "also the changelog")
+    script = [host.tool_use, Reply.say("both done")]
     async with claude_world(tmp_path, script) as world:
         result = await world.runner.run(world.request(), host)
         assert world.left() == []
@@ -57,14 +73,9 @@ async def test_k1_claude_goes_on_with_a_message_that_came_at_the_end_of_its_turn
 
 
 async def test_k1_a_message_that_claudes_session_has_is_not_said_again(tmp_path: Path) -> None:
-    class Speaks(FakeHost):
-        def acted(self, *what: Any, **more: Any) -> None:
-            super().acted(*what, **more)
-            self.tell("the steered one")
-
-    first = Speaks()
+    first = Speaks(tmp_path, "the steered one")
     first.tell("the first one")
-    script = [Reply.use("Bash", {"command": "sleep 1"}), Reply.say("done"), Reply.say("again")]
+    script = [first.tool_use, Reply.say("done"), Reply.say("again")]
     async with claude_world(tmp_path, script) as world:
         begun = await world.runner.run(world.request(), first)
         assert first.heard_ids == [(("m0",), "prompt"), (("m1",), "steer")]
