@@ -40,6 +40,10 @@ class Receiver:
         self.headers: list[dict[str, str]] = []
         self.resources: list[dict[str, Any]] = []
         self.answer = 200
+        self.reply = b""
+        """The body of its answers."""
+        self.asked = 0
+        """Requests that it got."""
         self.hold = threading.Event()
         self.hold.set()
         self._lock = threading.Lock()
@@ -50,13 +54,17 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                receiver.asked += 1
                 receiver.hold.wait(60)
                 status = receiver.answer
                 if status == 200 and self.path == "/v1/traces":
                     receiver._keep(body, dict(self.headers.items()))
                 self.send_response(status if self.path == "/v1/traces" else 404)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(len(receiver.reply)))
+                if status == 301:
+                    self.send_header("location", f"{receiver.endpoint}/elsewhere")
                 self.end_headers()
+                self.wfile.write(receiver.reply)
 
             def log_message(self, *_args: Any) -> None:
                 """Tests read what is received, not a log."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from receiver import Receiver
 
 import windlass
@@ -18,7 +19,7 @@ from windlass.core.transitions import ExecutionStatus
 from windlass.journal.memory import MemoryJournal
 from windlass.ports import Head
 from windlass.settings import TelemetrySettings
-from windlass.telemetry import MOST_NOTED, Tracing, send
+from windlass.telemetry import MOST_NOTED, Tracing, otlp, send
 
 ONE = "steps: [{id: a, run: 'true'}]"
 
@@ -49,7 +50,7 @@ async def test_i6_an_endpoint_that_is_down_costs_the_spans_and_nothing_else(
     assert [record.levelname for record in told] == ["WARNING"], "it is said once, and not by the exporter"
 
 
-@pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
+@pytest.mark.parametrize("status", [301, 400, 401, 429, 500, 503])
 async def test_i6_an_endpoint_that_refuses_costs_the_spans_and_nothing_else(
     status: int, project: Any, receiver: Receiver
 ) -> None:
@@ -66,6 +67,32 @@ async def test_i6_an_endpoint_that_never_answers_holds_the_end_up_for_seconds_on
     receiver.hold.clear()
     telemetry = await asyncio.wait_for(run(receiver.endpoint, project.path, timeout=600), 300)
     assert telemetry.counts() == (0, 3)
+
+
+async def test_i6_an_endpoint_that_is_busy_is_asked_again(
+    project: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    monkeypatch.setattr(otlp, "FIRST_WAIT", 0.01)
+    receiver.answer = 503
+    settings = {"telemetry": {"endpoint": receiver.endpoint, "timeout": 600}}
+    async with windlass.open(project.path / "home", settings=settings) as engine:
+        await engine.wait((await engine.start(engine.parse(ONE), workdir=project.path)).id)
+        await eventually(lambda: receiver.asked >= 3, "it was asked again")
+        receiver.answer = 200
+        telemetry = engine.telemetry
+        assert telemetry is not None
+        await eventually(lambda: telemetry.counts() == (3, 0), "the spans are delivered")
+
+
+async def test_i6_spans_that_the_endpoint_refuses_in_its_answer_are_counted(project: Any, receiver: Receiver) -> None:
+    told = ExportTraceServiceResponse()
+    told.partial_success.rejected_spans = 2
+    receiver.reply = told.SerializeToString()
+    telemetry = await run(receiver.endpoint, project.path)
+    assert telemetry.counts() == (1, 2)
+    receiver.reply = b"thank you very much"
+    telemetry = await run(receiver.endpoint, project.path)
+    assert telemetry.counts() == (3, 0)
 
 
 async def test_i6_an_endpoint_that_comes_back_gets_the_following_spans(
@@ -140,7 +167,7 @@ def test_i6_headers_come_from_variables_and_are_never_shown(project: Any, windla
     setting = json.dumps({"endpoint": receiver.endpoint, "headers_env": {"X-Api-Key": "OTLP_AUTH"}, "content": True})
     env = {"WINDLASS_TELEMETRY": setting, "OTLP_AUTH": secret}
     ran = windlass("run", "plan.yaml", "-v", **env)
-    assert receiver.headers[0]["x-api-key"] == secret
+    assert receiver.headers[0]["X-Api-Key"] == secret
     doctor = windlass("doctor", "--json", **env)
     (found,) = [check for check in doctor.json["checks"] if check["name"] == "traces"]
     assert found["ok"], found

@@ -22,7 +22,8 @@ from windlass.redact import Redactor
 from windlass.settings import TelemetrySettings
 from windlass.telemetry.fold import TraceFold
 from windlass.telemetry.ids import attempt_span, linked, root_span, trace_id, traceparent
-from windlass.telemetry.send import SpanSender, redactor_for, resolve_headers, traces_url
+from windlass.telemetry.otlp import traces_url
+from windlass.telemetry.send import SpanSender, redactor_for, resolve_headers
 from windlass.telemetry.spans import SpanRecord
 
 __all__ = ["Tracing"]
@@ -34,7 +35,9 @@ MOST_NOTED = 10_000
 RESENT = 30.0
 """Seconds of work of a driver that died whose spans are sent again: it may not have sent them."""
 FLUSH = 5.0
-"""Seconds that the last spans have at the end of a process."""
+"""Seconds that the endpoint has for a request at the end of a process."""
+LONGEST_FLUSH = 15.0
+"""Seconds that all of the last spans have together."""
 READ_TIMEOUT = 60.0
 WHOLE_ID = 36
 """Characters of an execution's id."""
@@ -81,7 +84,7 @@ class Tracing:
 
     async def close(self) -> None:
         if self._thread is not None and not self._over.is_set():
-            await asyncio.to_thread(self._finish, time.monotonic() + FLUSH)
+            await asyncio.to_thread(self._finish, time.monotonic() + LONGEST_FLUSH)
 
     def _finish(self, until: float) -> None:
         self._over.set()
@@ -89,7 +92,7 @@ class Tracing:
         assert self._thread is not None
         self._thread.join(max(0.0, until - time.monotonic()))
         if self._sender is not None:
-            self._sender.close(until)
+            self._sender.close(FLUSH, until)
 
     # -- ids -----------------------------------------------------------------------------------
 
