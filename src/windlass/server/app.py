@@ -24,6 +24,7 @@ from windlass.server.routes.control import answer_routes, approval_routes, contr
 from windlass.server.routes.conversations import conversation_routes
 from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes
+from windlass.server.routes.steps import step_list_routes
 from windlass.server.service import Service
 from windlass.server.stream import stream_routes
 from windlass.version import __version__
@@ -66,6 +67,7 @@ def create_routes(service: Service) -> FastAPI:
     problems.install(app)
     parts = (
         execution_routes,
+        step_list_routes,
         conversation_routes,
         control_routes,
         answer_routes,

@@ -244,6 +244,70 @@ class Snapshot(_Told):
     )
 
 
+StretchTuple = tuple[Literal["queue", "work", "wait", "person"], float, float | None, int, str]
+"""A stretch of time: its kind, start and end (null while it lasts), the attempt, the outcome or the reason."""
+
+
+class StepRow(_Told):
+    """One step of many, without input and output. Times are seconds since the epoch."""
+
+    id: str
+    status: str
+    tool: str
+    needs: list[str]
+    importance: Literal["critical", "normal", "optional"]
+    stretches: list[StretchTuple] = Field(description="Its time. The question of a running attempt lies over its work.")
+    attempts: int
+    started: float | None
+    finished: float | None
+    waiting_for: str | None
+    waiting_because: str | None
+    until: float | None
+    asks: bool = Field(description="It waits for a person.")
+    last_output: str = Field(description="The last line of its output.")
+    cost_usd: float | None
+    role: str | None
+    runtime: str | None
+    model: str | None
+    category: str | None
+    error: str | None = Field(description="The beginning of the message, of a failed step.")
+    items: dict[str, int] | None = Field(default=None, description="Of a foreach: how many are done, failed, skipped.")
+
+
+class StepList(_Told):
+    """The steps of an execution, at one moment."""
+
+    execution: str
+    plan: str
+    status: str
+    reason: str | None
+    progress: float
+    seq: int = Field(description="The event after which it was so.")
+    at: float
+    created: float
+    started: float | None
+    finished: float | None
+    pauses: list[StretchTuple] = Field(description="Times in which it stood still, each with its reason.")
+    steps: list[StepRow]
+
+
+class OneStep(_Told):
+    """A step as `windlass status ID --json` has it, with its place in the plan and the stretches of its time."""
+
+    execution: str
+    seq: int
+    id: str
+    status: str
+    tool: str
+    needs: list[str]
+    importance: Literal["critical", "normal", "optional"]
+    stretches: list[StretchTuple]
+    attempts: int
+    input: Any
+    output: Any
+    error: dict[str, Any] | None
+
+
 class Head(_Told):
     """One line about an execution."""
 

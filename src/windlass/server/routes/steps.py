@@ -1,0 +1,106 @@
+"""Steps of an execution, light enough for a page with thousands of them, now or at any moment of the past."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import Response
+
+from windlass.core.state import StepState
+from windlass.core.timeline import Timeline
+from windlass.core.view import items_of, progress, step_view, waits_because, waits_for
+from windlass.engine.lookup import find_step
+from windlass.engine.timelines import Timelines
+from windlass.server import models
+from windlass.server.routes.shared import Id, answer, problems
+from windlass.server.service import Service
+
+__all__ = ["step_list_routes"]
+
+At = Annotated[int | None, Query(ge=1, le=2**62, description="As it was after this event, by its sequence.")]
+StepId = Annotated[str, Path(description="A step, or `STEP[N]` for an item of a foreach.", max_length=400)]
+
+
+def step_list_routes(service: Service) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["executions"])
+    engine = service.engine
+    timelines = Timelines(engine.journal)
+
+    @router.get("/executions/{execution}/steps", responses={200: {"model": models.StepList}, **problems(404, 409)})
+    async def steps(
+        execution: Id,
+        at: At = None,
+        items: Annotated[str | None, Query(max_length=400, description="The items of this foreach instead.")] = None,
+    ) -> Response:
+        """Its steps in the order of their dependencies, without input and output; with the stretches of their time."""
+        head = await engine.find(execution)
+        timeline = await timelines.at(head.id, at)
+        state = timeline.state
+        found = list(state.top_level()) if items is None else find_step(state, items).children or []
+        return answer(
+            {
+                "execution": state.id,
+                "plan": state.plan.name,
+                "status": str(state.status),
+                "reason": state.paused_for or None,
+                "progress": progress(state),
+                "seq": state.seq,
+                "at": state.updated_at,
+                "created": state.created_at,
+                "started": state.started_at,
+                "finished": state.finished_at,
+                "pauses": timeline.pauses,
+                "steps": [_row(timeline, step) for step in found],
+            }
+        )
+
+    @router.get(
+        "/executions/{execution}/steps/{step}", responses={200: {"model": models.OneStep}, **problems(404, 409)}
+    )
+    async def one_step(execution: Id, step: StepId, at: At = None) -> Response:
+        """One step with everything: input, output, error, question, and the stretches of its time."""
+        head = await engine.find(execution)
+        timeline = await timelines.at(head.id, at)
+        found = find_step(timeline.state, step)
+        view = step_view(timeline.state, found)
+        return answer({"execution": head.id, "seq": timeline.state.seq, **view, **_shape(timeline, found)})
+
+    return router
+
+
+def _shape(timeline: Timeline, step: StepState) -> dict[str, Any]:
+    """Its place in the plan, and the stretches of its time."""
+    graph = timeline.state.prepared.graph
+    return {
+        "tool": step.prepared.tool,
+        "needs": graph.needs[step.id] if step.parent is None else (),
+        "importance": str(step.spec.importance),
+        "stretches": timeline.stretches.get(step.id, ()),
+    }
+
+
+def _row(timeline: Timeline, step: StepState) -> dict[str, Any]:
+    agent, error = step.agent, step.error
+    row = {
+        "id": step.id,
+        "status": str(step.status),
+        **_shape(timeline, step),
+        "attempts": step.attempts,
+        "started": step.started_at,
+        "finished": step.finished_at,
+        "waiting_for": waits_for(step),
+        "waiting_because": waits_because(step),
+        "until": step.until,
+        "asks": step.asks,
+        "last_output": step.last_output,
+        "cost_usd": agent.cost.shown_usd if agent is not None else None,
+        "role": agent.role if agent is not None else step.spec.agent,
+        "runtime": agent.runtime if agent is not None else None,
+        "model": agent.model if agent is not None else None,
+        "category": str(error.category) if error is not None and step.settled else None,
+        "error": error.message[:300] if error is not None and step.settled else None,
+    }
+    if step.children is not None:
+        row["items"] = items_of(step)
+    return row

@@ -1,0 +1,77 @@
+"""I4: the steps of an execution for a page: light, with the stretches of their time, at any moment of the past."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from server_process import Server
+
+PLAN: dict[str, Any] = {
+    "name": "page",
+    "steps": [
+        {"id": "a", "run": "echo one; echo two"},
+        {"id": "many", "foreach": [1, 2, 3], "needs": ["a"], "run": "test {{ item }} != 2"},
+        {"id": "after", "needs": ["many"], "run": "echo never"},
+    ],
+}
+
+
+def test_i4_rows_have_order_states_and_stretches_and_no_outputs(server: Server) -> None:
+    execution = server.api.start(PLAN, wait=60)["id"]
+    told = server.api.get(f"/api/executions/{execution}/steps").json
+    assert (told["execution"], told["plan"], told["status"], told["progress"]) == (execution, "page", "partial", 100.0)
+    first, many, after = told["steps"]
+    assert [row["id"] for row in told["steps"]] == ["a", "many", "after"]
+    assert (first["status"], first["last_output"], first["needs"]) == ("completed", "two", [])
+    assert (many["status"], many["items"]["failed"], many["needs"]) == ("failed", 1, ["a"])
+    assert (after["status"], after["stretches"]) == ("skipped", [])
+    ((kind, start, end, attempt, outcome),) = [one for one in first["stretches"] if one[0] == "work"]
+    assert (kind, attempt, outcome) == ("work", 1, "completed")
+    assert told["created"] <= start <= end <= told["finished"]
+    assert "output" not in first
+    items = server.api.get(f"/api/executions/{execution}/steps?items=many").json["steps"]
+    assert [(row["id"], row["status"]) for row in items] == [
+        ("many[0]", "completed"),
+        ("many[1]", "failed"),
+        ("many[2]", "completed"),
+    ]
+    assert items[1]["category"]
+    assert items[1]["error"]
+
+
+def test_i4_every_moment_of_the_past_can_be_asked_for(server: Server) -> None:
+    execution = server.api.start(PLAN, wait=60)["id"]
+    path = f"/api/executions/{execution}/steps"
+    last = server.api.get(path).json
+    seen = []
+    for seq in [*range(1, last["seq"] + 1), 3, 2]:
+        told = server.api.get(f"{path}?at={seq}").json
+        assert told["seq"] == seq
+        seen.append([row["status"] for row in told["steps"]])
+    assert seen[0] == ["pending"] * 3
+    assert seen[last["seq"] - 1] == [row["status"] for row in last["steps"]]
+    assert seen[-2:] == [seen[2], seen[1]]
+    assert ["running", "pending", "pending"] in seen
+
+
+def test_i4_one_step_has_everything_at_that_moment(server: Server) -> None:
+    execution = server.api.start(PLAN, wait=60)["id"]
+    whole = server.api.get(f"/api/executions/{execution}/steps/a").json
+    assert whole["output"]["stdout"] == "one\ntwo\n"
+    assert whole["stretches"]
+    assert server.api.get(f"/api/executions/{execution}/steps/many%5B1%5D").json["status"] == "failed"
+    before = server.api.get(f"/api/executions/{execution}/steps/a?at=1").json
+    assert (before["status"], before["output"], before["stretches"]) == ("pending", None, [])
+
+
+def test_i4_a_moment_or_a_step_that_is_not_there_is_named(server: Server) -> None:
+    execution = server.api.start(PLAN, wait=60)["id"]
+    beyond = server.api.get(f"/api/executions/{execution}/steps?at=100000")
+    assert beyond.status in (400, 409, 422)
+    assert "events, not 100000" in beyond.json["detail"]
+    assert server.api.get(f"/api/executions/{execution}/steps?at=0").status == 422
+    missing = server.api.get(f"/api/executions/{execution}/steps/aftr")
+    assert (missing.status, "after" in missing.json["detail"]) == (404, True)
+    assert server.api.get(f"/api/executions/{execution}/steps?items=nothing").status == 404
+    assert server.api.get(f"/api/executions/{execution}/steps?items=a").json["steps"] == []
