@@ -217,10 +217,13 @@ def run(*arguments: str) -> Any:
     return ran
 
 
-def test_e1_the_command_shows_the_homes_ledger_under_the_users_limits(project: Project) -> None:
+def test_e1_the_command_shows_the_homes_ledger_under_the_users_limits(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.user_file("config.toml", "[budget]\nstep = 0.5\nday = {usd = 10, tokens = 5000}\n")
     prepare_home(project.home)
     now = time.time()
+    monkeypatch.setattr("windlass.clock.SystemClock.now", lambda _: now)  # also around midnight it is all of one day
 
     async def spend() -> None:
         story = Story(SqliteLedger(project.home / "windlass.db"), now)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import PATIENCE
 
 from windlass import Plan, Step
 from windlass.client import Client, ClientError, Refused, Unreachable
@@ -160,7 +161,7 @@ async def test_i3_the_stream_goes_on_gapless_through_a_restart_of_the_server(
                     await asyncio.to_thread(server.stop)
                 server = await asyncio.to_thread(serve, "--port", str(port))
                 restarts += 1
-        await asyncio.wait_for(watching, 60)
+        await asyncio.wait_for(watching, PATIENCE)
     assert restarts == 2
     assert got == list(range(1, len(project.events(execution)) + 1))
     assert everything == [row[0] for row in project._rows("SELECT position FROM events ORDER BY position")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from stream_worlds import Host, chain, hosted, journal, listen, places, quick
-from waiting import wait_until_async
+from waiting import PATIENCE, wait_until_async
 
 import windlass
 
@@ -86,7 +86,7 @@ async def test_i3_every_client_has_exactly_the_rest_whenever_it_joins(project: P
             one = Joined(execution, seq - 1) if chance.random() < 0.5 else Joined(None, position - 1)
             joined.append(one)
             tasks.append(asyncio.create_task(one.listen(host)))
-            await asyncio.wait_for(one.heard.wait(), 60)
+            await asyncio.wait_for(one.heard.wait(), PATIENCE)
         assert (await writing)[:2] == [0, 0]
         for one, task in zip(joined, tasks, strict=True):
             expected = await one.expected(engine)

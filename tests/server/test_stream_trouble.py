@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from stream_worlds import chain, events, heartbeat, hosted, journal, listen, places, quick
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from waiting import wait_until_async
+from waiting import PATIENCE, wait_until_async
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -219,7 +219,7 @@ async def test_i3_a_line_that_fails_again_and_again_loses_and_doubles_nothing(en
             async for event in client.events(started[1].id):
                 one.append(event)
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(all_of_it(), one_of_them())
         await asyncio.gather(*(execution.wait() for execution in started))
     assert network.cuts >= 4
@@ -227,9 +227,8 @@ async def test_i3_a_line_that_fails_again_and_again_loses_and_doubles_nothing(en
     assert places(one) == await journal(engine, started[1].id)
 
 
-async def test_i3_many_clients_come_back_at_once_after_a_restart_and_miss_nothing(engine: Engine) -> None:
-    async with hosted(engine) as first:
-        port = first.port
+async def test_i3_many_clients_come_back_at_once_after_a_restart_and_miss_nothing(engine: Engine, port: int) -> None:
+    async with hosted(engine, port=port):
         clients = [Client(f"http://127.0.0.1:{port}", "none-needed") for _ in range(30)]
         got: list[list[int]] = [[] for _ in clients]
 
@@ -246,7 +245,7 @@ async def test_i3_many_clients_come_back_at_once_after_a_restart_and_miss_nothin
     await (await engine.start(chain(20))).wait()  # while there is no server
     async with hosted(engine, port=port):
         await (await engine.resume(last)).wait()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*following)
     expected = [position for position, _e, _s in await journal(engine)]
     assert got == [expected] * len(clients)
