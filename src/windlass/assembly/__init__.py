@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -123,12 +124,21 @@ def open_engine(
     attempt_runner = AttemptRunner(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
     if telemetry is not None:
         attempt_runner.span_variables = telemetry.child_environment
+    notifier = None
+    if kept and chosen.notify:
+        from windlass.notify.notifier import HomeNotifier  # few homes have rules
+
+        parts = (journal, ledger, clock, supervisor)
+        # A server's terminal is nobody's place to be told something.
+        bell = not label and sys.stderr.isatty()
+        notifier = HomeNotifier(chosen, folder, *parts, lambda: drivers.name, bell=bell)
     return Engine(
         drivers,
         attempt_runner,
         home=folder,
         ledger=ledger,
         settings=chosen,
+        notifier=notifier,
         policy=policy,
         agents=agents,
         sandbox=code.sandbox,

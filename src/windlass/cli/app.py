@@ -17,8 +17,8 @@ from windlass.errors import WindlassError
 
 __all__ = ["COMMANDS", "app", "run_app"]
 
-# The engine's log is for servers; a command reports the same as an error.
-for _name in ("windlass.engine", "windlass.telemetry"):
+# Their logs are for servers; a command reports the same as an error or a warning.
+for _name in ("windlass.engine", "windlass.notify", "windlass.telemetry"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
@@ -60,6 +60,7 @@ COMMANDS = {
     "undo": _Known("redo", "Undo the file changes of a finished step, unless a file was changed since."),
     "agents": _Known("agents", "List the roles and skills that agents can be given."),
     "tools": _Known("tools", "List, check, try and save tools."),
+    "notify": _Known("notify", "Test the notifications of your settings, and list sent ones."),
     "plan": _Known("plans", "Check, show or estimate a plan without running it."),
     "mcp": _Known("mcp", "Serve an MCP client over stdin and stdout."),
     "_drive": _Known("run", ""),

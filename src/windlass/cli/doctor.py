@@ -19,6 +19,9 @@ from windlass.homes import HomeJudgement
 
 __all__ = ["register"]
 
+MOST_TROUBLES = 5
+"""Notifications that did not arrive, named one by one."""
+_LIST_NOTES = "see them: windlass notify list"
 MOST_FAULTS = 1000
 """Faults of the deep check that are listed one by one."""
 
@@ -55,7 +58,7 @@ def doctor(
     findings = [_python(), _sqlite(), _home(judgement), _space(folder)]
     if not judgement.reason:  # else nothing in it is believed
         findings += [_journal(folder), _settings(folder)]
-        findings += _traces(folder)
+        findings += [*_traces(folder), *asyncio.run(_notifications(folder))]
     findings += [_containment(), *_layers(), _shell(), asyncio.run(_sandbox())]
     findings += asyncio.run(_runtimes(folder if not judgement.reason else None))
     findings += deeply
@@ -173,6 +176,43 @@ def _traces(folder: Path) -> list[Finding]:
         mend = "start it, or correct `telemetry` in your settings; executions run without it, and their spans are lost"
         return [Finding("traces", False, f"{endpoint} cannot be used: {problem}", mend)]
     return [Finding("traces", True, f"{endpoint} answers")]
+
+
+LATELY = 7 * 86400.0
+"""Seconds for which notifications that did not arrive are reported."""
+
+
+async def _notifications(folder: Path) -> list[Finding]:
+    """Check the rules for notifications, if there are any, and what became of the last notifications."""
+    from windlass.clock import SystemClock
+    from windlass.errors import ToolError, WindlassError
+    from windlass.settings import load_settings
+
+    try:
+        settings = load_settings(folder)
+        if not settings.notify:
+            return []
+        from windlass.cli.notify import entries_of
+        from windlass.notify.channels import Channels
+        from windlass.notify.notifier import troubles_of
+        from windlass.process import Supervisor
+
+        clock, found = SystemClock(), list[Finding]()
+        async with Supervisor() as processes:
+            channels = Channels(settings.messages, settings.notify, folder, processes, clock.now)
+            for number, rule in enumerate(settings.notify, 1):
+                name = f"notify {number}"
+                try:
+                    found.append(Finding(name, True, f"{await channels.check(rule)}, on {', '.join(rule.on)}"))
+                except ToolError as error:
+                    found.append(Finding(name, False, str(error), "; ".join(error.failure.advice)))
+        troubles = list(troubles_of(await entries_of(folder / "windlass.db", clock.now() - LATELY)))
+        found += [Finding("notification", False, trouble, optional=True) for trouble in troubles[:MOST_TROUBLES]]
+        if len(troubles) > MOST_TROUBLES:
+            found.append(Finding("notifications", False, f"{len(troubles)} did not arrive", _LIST_NOTES, optional=True))
+    except WindlassError:
+        return []  # told of already: the settings or the journal cannot be read
+    return found
 
 
 def _containment() -> Finding:

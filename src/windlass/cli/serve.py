@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TextIO
+from urllib.parse import urlsplit
 
 from windlass.cli.command import Group, Option
 from windlass.cli.session import AsJson, CommandEnd, Home, print_json, remember_home, say
@@ -93,6 +94,8 @@ async def _serve(
         raise
     redactor = Redactor(more={"server token": service.access.token})
     log_to(sys.stderr, redactor, engine.telemetry)
+    if engine.settings.public_url is not None and (public := urlsplit(engine.settings.public_url).hostname):
+        names.append(public)  # links in notifications lead there
     app = create_app(service, hosts=names)
     config = uvicorn.Config(
         app,

@@ -203,6 +203,8 @@ def with_engine(
             say(f"warning: could not write a checkpoint file of {execution}: {reason}")
         if engine.telemetry is not None and (trouble := engine.telemetry.trouble):
             say(f"warning: {trouble}")
+        for trouble in engine.notifier.troubles if engine.notifier is not None else ():
+            say(f"warning: notification {trouble}")
         return result
 
     return asyncio.run(main())

@@ -35,6 +35,7 @@ from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import OVER_BUDGET, Answer, CurrentAttempt, Head, Journal, Message, Meter, current_attempt
+from windlass.ports.notify import Notifier
 
 __all__ = ["Driver", "World", "head_of"]
 
@@ -56,6 +57,7 @@ class World:
     policy: Policy
     committed: Callable[[str, list[ev.Event], int], None]
     """Called after each commit with the execution's id, its new events, and the sequence of the last of them."""
+    notifier: Notifier | None = None
 
 
 class _Ended(msgspec.Struct):
@@ -124,6 +126,7 @@ class Driver:
         self._open = open_questions(state)
         """Entries of this execution in the journal's index of open questions."""
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._watch = world.notifier.watch(state) if world.notifier is not None else None
 
     async def run(self, *opening: ev.Event) -> None:
         """Go on until the execution is finished or paused."""
@@ -251,9 +254,19 @@ class Driver:
         head = head_of(state) if shown != self._shown else None
         questions = self._question_changes() if state.questions or self._open else None
         record = record_of(state) if state.status is not _RUNNING else None
+        notes = self._watch(batch) if self._watch is not None else ()
         await self._world.journal.append(
-            state.id, self._written, batch, head=head, consumed=consumed, questions=questions, record=record
+            state.id,
+            self._written,
+            batch,
+            head=head,
+            consumed=consumed,
+            questions=questions,
+            record=record,
+            notes=notes,
         )
+        if notes and self._world.notifier is not None:
+            self._world.notifier.committed(notes)
         self._written += len(batch)
         if not self.acknowledged.done():
             self.acknowledged.set_result(None)

@@ -21,6 +21,7 @@ from windlass.engine.observer import POLL, Drivers
 from windlass.engine.perform import AttemptRunner
 from windlass.errors import JournalError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
+from windlass.ports.notify import Notifier
 from windlass.version import __version__
 
 __all__ = ["Launcher", "LocalDrivers"]
@@ -182,13 +183,14 @@ class Launcher:
         attempt_runner: AttemptRunner,
         agents: AgentTool | None,
         sandbox: Sandbox | None,
+        notifier: Notifier | None = None,
     ) -> None:
         self.attempt_runner = attempt_runner
         self.policy = policy
         self._drivers = drivers
         self._agents = agents
         self._sandbox = sandbox
-        self._world = World(drivers.journal, drivers.clock, policy, drivers.commits.publish)
+        self._world = World(drivers.journal, drivers.clock, policy, drivers.commits.publish, notifier)
 
     @property
     def environment(self) -> dict[str, str]:

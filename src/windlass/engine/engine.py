@@ -29,6 +29,7 @@ from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
 from windlass.engine.transcripts import Transcripts
 from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox, Telemetry
+from windlass.ports.notify import Notifier
 from windlass.settings import Settings
 
 __all__ = ["Engine"]
@@ -75,6 +76,7 @@ class Engine:
         sandbox: Sandbox | None = None,
         shelf: ComposedStore | None = None,
         built_in: ToolHealth | None = None,
+        notifier: Notifier | None = None,
         settings: Settings | None = None,
         policy: Policy | None = None,
         telemetry: Telemetry | None = None,
@@ -92,13 +94,15 @@ class Engine:
         """The composed tools."""
         self.built_in = built_in
         """The tools that come with the engine."""
+        self.notifier = notifier
+        """Sends notifications; None where no rule asks for any."""
         self.settings = settings or Settings()
         self.telemetry = telemetry
         """Sends traces, if the settings say so."""
         self._drivers = drivers
         self._checkpoints = CheckpointWriter(drivers, archive, self.settings.checkpoints)
         handle = partial(Execution, self)
-        launcher = Launcher(drivers, policy or Policy(), attempt_runner, agents, sandbox)
+        launcher = Launcher(drivers, policy or Policy(), attempt_runner, agents, sandbox, notifier)
         self._observer = observer = Observer(drivers)
         self._plans = plans = Plans(reader, launcher, agents, sandbox)
         caller = telemetry.caller if telemetry is not None else None
@@ -190,6 +194,8 @@ class Engine:
         `reason` is the reason of their pause, when that is not an interruption: `restart`.
         """
         await self._drivers.close(reason)
+        if self.notifier is not None:
+            await self.notifier.close()
         await self._checkpoints.close()
         if self.telemetry is not None:
             await self.telemetry.close()  # while the journal can be read

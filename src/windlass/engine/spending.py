@@ -11,11 +11,23 @@ from datetime import tzinfo
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, day_start, month_of, month_start
+from windlass.core.budget import Amount, Scope, ScopeName, Standing, day_of, day_start, limit_of, month_of, month_start
+from windlass.core.state import State, StepState
 from windlass.ports import Spending
 from windlass.settings import BudgetSettings
 
-__all__ = ["RECENT_DAYS", "By", "ChargeReader", "Page", "Period", "as_json", "limits_of", "look_up", "row_json"]
+__all__ = [
+    "RECENT_DAYS",
+    "By",
+    "ChargeReader",
+    "Page",
+    "Period",
+    "as_json",
+    "limits_of",
+    "look_up",
+    "row_json",
+    "scopes_of",
+]
 
 RECENT_DAYS, RECENT_MONTHS = 7, 12
 
@@ -79,6 +91,20 @@ def limits_of(settings: BudgetSettings) -> dict[ScopeName, Amount]:
         "day": Amount(settings.day.usd, settings.day.tokens),
         "month": Amount(settings.month.usd, settings.month.tokens),
     }
+
+
+def scopes_of(state: State, step: StepState, limits: BudgetSettings, now: float) -> list[Scope]:
+    """The limits that hold for a step; a person's later answer comes before the plan's and the settings'."""
+    whole = step.parent or step  # the items of a step share its limit
+    of_step = limit_of(state.allowed.get(f"step:{whole.id}"), step.spec.budget or limits.step)
+    of_execution = limit_of(state.allowed.get("execution"), state.plan.budget or limits.execution)
+    scopes = [
+        Scope("step", of_step, execution=state.id, step=whole.id),
+        Scope("execution", of_execution, execution=state.id),
+        Scope("day", limit_of(state.allowed.get("day"), limits.day), since=day_start(now)),
+        Scope("month", limit_of(state.allowed.get("month"), limits.month), since=month_start(now)),
+    ]
+    return [scope for scope in scopes if scope.limit]
 
 
 async def look_up(

@@ -28,7 +28,7 @@ from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.errors import Conflict, JournalError
 from windlass.journal.history import matches
 from windlass.journal.ledger import checked_heading, in_order
-from windlass.ports import AskedQuestion, Charge, Entry, Head, Message, Spending, Usage
+from windlass.ports import AskedQuestion, Charge, Entry, Head, Message, Note, Spending, Usage
 
 __all__ = ["MemoryHistory", "MemoryJournal", "MemoryLedger"]
 
@@ -46,6 +46,8 @@ class MemoryJournal:
         self._asked = 0
         self._drivers: set[str] = set()
         self.history = MemoryHistory()
+        self.notes: list[Note] = []
+        """The outbox, which nobody empties: a home that is missing has nobody to tell."""
 
     def enlist(self, label: str = "") -> str:
         driver = "-".join(filter(None, (label, uuid.uuid4().hex[:12])))
@@ -69,6 +71,7 @@ class MemoryJournal:
         consumed: Sequence[int] = (),
         questions: QuestionChanges | None = None,
         record: ExecutionRecord | None = None,
+        notes: Sequence[Note] = (),
     ) -> None:
         if self._last.get(execution, 0) != after:
             raise Conflict(f"another process took over execution {execution}; nothing was written")
@@ -80,6 +83,7 @@ class MemoryJournal:
             self._position += 1
             self._entries.append(Entry(self._position, execution, after + offset, copy))
         self._last[execution] = after + len(events)
+        self.notes += notes
         if head is not None:
             self._heads[execution] = head
             if head.status in ("pending", "running"):

@@ -32,7 +32,7 @@ from windlass.journal.presence import Presence
 from windlass.journal.questions import find_questions, forget_questions, update_index
 from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message
 from windlass.journal.schema import open_database, reclaim_space
-from windlass.ports import AskedQuestion, Entry, Head, Message
+from windlass.ports import AskedQuestion, Entry, Head, Message, Note
 
 __all__ = ["SqliteJournal"]
 
@@ -59,6 +59,7 @@ class _Append(msgspec.Struct):
     consumed: Sequence[int]
     questions: QuestionChanges | None
     record: ExecutionRecord | None
+    notes: Sequence[Note] = ()
     done: asyncio.Future[None] | None = None
 
 
@@ -111,8 +112,10 @@ class SqliteJournal:
         consumed: Sequence[int] = (),
         questions: QuestionChanges | None = None,
         record: ExecutionRecord | None = None,
+        notes: Sequence[Note] = (),
     ) -> None:
-        request = _Append(execution, after, [encode(event) for event in events], head, consumed, questions, record)
+        bodies = [encode(event) for event in events]
+        request = _Append(execution, after, bodies, head, consumed, questions, record, notes)
         # Where nobody else appended since, there is no company to share a commit with.
         if execution == self._last and not self._pending and self._write_now(request):
             return
@@ -370,6 +373,10 @@ class SqliteJournal:
             update_index(db, key, request.questions)
         if request.record is not None:
             write_record(db, key, request.record)
+        if request.notes:
+            from windlass.journal.outbox import add_notes  # only homes with rules for notifications get here
+
+            add_notes(db, request.notes)
         for message in request.consumed:
             db.execute("DELETE FROM inbox WHERE id = ?", (message,))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses
 from windlass.ports.history import History
-from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message
+from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message, Note
 from windlass.ports.ledger import Amount, Charge, Ledger, ReservationRefused, Scope, Spending
 from windlass.ports.meter import Meter
 from windlass.ports.runner import (
@@ -85,6 +85,7 @@ __all__ = [
     "Media",
     "Message",
     "Meter",
+    "Note",
     "Part",
     "Permissions",
     "PersonAnswer",

@@ -11,7 +11,7 @@ from windlass.core.history import ExecutionRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.ports.history import History
 
-__all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message"]
+__all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message", "Note"]
 
 
 OVER_BUDGET = "over budget"
@@ -65,6 +65,33 @@ class Message(NamedTuple):
     body: dict[str, Any]
 
 
+class Note(NamedTuple):
+    """A notification that is to be sent, once (I8)."""
+
+    key: str
+    """Names the occasion and the place: of two with one key, the second is dropped."""
+    execution: str
+    kind: str
+    """`approval`, `failed`, `done`, `budget`, `quota`."""
+    to: str
+    """`desktop`, `bell`, or a message service."""
+    recipient: str
+    """The address of a mail."""
+    at: float
+    due: float
+    """The time from which on it is sent."""
+    until: float
+    """The time after which it is no news any more."""
+    title: str
+    text: str
+    data: dict[str, Any]
+    """The same for programs."""
+    owner: str
+    """The process that records it, which is the first to send it."""
+    while_open: str = ""
+    """It is sent only while this holds: `approval DIGEST`, `waits STEP`, `quota`, `paused quota`; empty is always."""
+
+
 class Journal(Protocol):
     """Append-only truth. When an append returns, it is on disk."""
 
@@ -86,11 +113,13 @@ class Journal(Protocol):
         consumed: Sequence[int] = (),
         questions: QuestionChanges | None = None,
         record: ExecutionRecord | None = None,
+        notes: Sequence[Note] = (),
     ) -> None:
         """Add events that follow sequence `after`, or raise `Conflict` and add nothing.
 
         `head` replaces the execution's line, the messages in `consumed` are gone, the index of open questions is
-        changed, and `record` is the execution's in the history, in the same commit. A stopped execution has a record.
+        changed, `record` is the execution's in the history, and `notes` are in the outbox, in the same commit. A
+        stopped execution has a record.
         """
         ...
 

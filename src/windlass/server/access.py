@@ -1,22 +1,19 @@
 """Access to a server: the token of a home, login codes that work once, sessions, and signed links for approvals.
 
-The token stands in a file that only its user can read, and nowhere else: not in an address, not in a log. A login code
-is good once and for a short time; it gives the browser a session, signed with the token, so that it survives a
-restart of the server and ends when the token is changed.
+The token is the home's key (`homes.key`). A login code is good once and for a short time; it gives the browser a
+session, signed with the token, so that it survives a restart of the server and ends when the token is changed.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlencode
 
-from windlass.errors import NotPermitted, WindlassError
+from windlass.homes.key import HomeKey
 
 __all__ = ["CODE_LIFE", "SESSION_LIFE", "Access"]
 
@@ -24,7 +21,6 @@ CODE_LIFE = 600.0
 """Seconds that a login code can be used."""
 SESSION_LIFE = 30 * 86400.0
 """Seconds that a browser stays logged in."""
-_SHORTEST = 20
 _MOST_CODES = 100
 
 
@@ -32,24 +28,23 @@ class Access:
     """The keys of one home."""
 
     def __init__(self, home: Path, now: Callable[[], float]) -> None:
-        self._file = home / "server.token"
         self._link = home / "server.login"
         self._now = now
         self._codes: dict[str, float] = {}
         """Hashes of login codes, with their ends."""
-        self._token = self._read() or self._make()
+        self._key = HomeKey(home)
 
     @property
     def token(self) -> str:
-        return self._token
+        return self._key.token
 
     @property
     def file(self) -> Path:
-        return self._file
+        return self._key.file
 
     def has_token(self, given: str) -> bool:
         """Compare with the token. Takes as long for one that is nearly right as for any other."""
-        return hmac.compare_digest(given.encode(), self._token.encode())
+        return hmac.compare_digest(given.encode(), self._key.token.encode())
 
     # -- logging in ------------------------------------------------------------------------------
 
@@ -92,72 +87,24 @@ class Access:
     # -- links -----------------------------------------------------------------------------------
 
     def approval_link(self, execution: str, step: str, digest: str, expires_at: float) -> str:
-        """A path that answers one question and nothing else. Answered, it is used up: the question is closed."""
-        told = {"execution": execution, "step": step, "digest": digest, "until": str(int(expires_at))}
-        return "/approve?" + urlencode({**told, "key": self._signature("approve", _joined(told))})
+        return self._key.approval_link(execution, step, digest, expires_at)
 
-    def may_answer(self, execution: str, step: str, digest: str, until: str, key: str) -> bool:
-        told = {"execution": execution, "step": step, "digest": digest, "until": until}
-        return hmac.compare_digest(key.encode(), self._signature("approve", _joined(told)).encode()) and self._fresh(
-            until
-        )
+    def may_answer(self, execution: str, step: str, digest: str, until: str, key: str, sent_to: str = "") -> bool:
+        return self._key.has_signed_link(execution, step, digest, until, key, sent_to) and self._fresh(until)
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _fresh(self, until: str) -> bool:
         return until.isdigit() and len(until) < 12 and int(until) > self._now()
 
-    def _signature(self, purpose: str, text: str) -> str:
-        key = hashlib.sha256(f"windlass {purpose}:{self._token}".encode()).digest()
-        return base64.urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")
-
     def _signed(self, purpose: str, text: str) -> str:
-        return f"{text}.{self._signature(purpose, text)}"
+        return f"{text}.{self._key.signature(purpose, text)}"
 
     def _verified(self, purpose: str, signed: str) -> str | None:
         text, _, signature = signed.rpartition(".")
-        good = hmac.compare_digest(signature.encode(), self._signature(purpose, text).encode())
+        good = hmac.compare_digest(signature.encode(), self._key.signature(purpose, text).encode())
         return text if good and text else None
-
-    def _read(self) -> str | None:
-        try:
-            descriptor = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise WindlassError(f"{self._file} cannot be read: {error.strerror}") from error
-        with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
-            if os.fstat(file.fileno()).st_mode & 0o077:
-                raise NotPermitted(
-                    f"{self._file} can be read by others on this machine, so it is no longer secret",
-                    advice=(f"remove it, and a new one is made: rm {self._file}",),
-                )
-            token = file.read(4096).strip()
-        if len(token) < _SHORTEST:
-            raise NotPermitted(
-                f"{self._file} contains no token", advice=(f"remove it, and a new one is made: rm {self._file}",)
-            )
-        return token
-
-    def _make(self) -> str:
-        token = secrets.token_urlsafe(32)
-        draft = self._file.with_name(f".server.token.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token + "\n")
-        try:
-            os.link(draft, self._file)  # unlike a rename, it never takes the place of one that somebody just made
-        except FileExistsError:
-            return self._read() or token
-        finally:
-            draft.unlink()
-        return token
 
 
 def _hash(code: str) -> str:
     return hashlib.sha256(code.encode()).hexdigest()
-
-
-def _joined(told: dict[str, str]) -> str:
-    """Join values unambiguously: no part can pass for the end of another."""
-    return "".join(f"{len(value)}:{value}" for value in told.values())

@@ -53,7 +53,7 @@ def login_routes(engine: Engine, access: Access) -> list[Route]:
         told = _told(request, access)
         if told is None:
             return _page("Not allowed", "<p>This link is not valid or has expired.</p>", 403)
-        execution, step, digest = told
+        execution, step, digest, _ = told
         asked = None
         state = await engine.state(execution)
         if step in state.questions:
@@ -82,13 +82,14 @@ def login_routes(engine: Engine, access: Access) -> list[Route]:
         told = _told(request, access)
         if told is None:
             return _page("Not allowed", "<p>This link is not valid or has expired.</p>", 403)
-        execution, step, digest = told
+        execution, step, digest, sent_to = told
         form = parse_qs((await request.body()).decode("utf-8", "replace"))
         word, note = form.get("answer", [""])[0], form.get("note", [""])[0][:500]
         if word not in ("allow", "deny"):
             return _page("Bad answer", "<p>Answer allow or deny.</p>", 400)
         try:
-            await engine.approve(execution, step, allow=word == "allow", by="link", note=note, digest=digest)
+            by = f"link sent to {sent_to}" if sent_to else "link"
+            await engine.approve(execution, step, allow=word == "allow", by=by, note=note, digest=digest)
         except WindlassError as error:
             return _page("Answered", f"<p>{html.escape(error.message)}</p>", 410)
         return _page("Thank you", f"<p>Your answer was saved: {word}.</p>")
@@ -100,11 +101,12 @@ def login_routes(engine: Engine, access: Access) -> list[Route]:
     ]
 
 
-def _told(request: Request, access: Access) -> tuple[str, str, str] | None:
-    """The execution, step and digest of a link that we signed and that has not expired."""
-    given = request.query_params
-    execution, step, digest, until, key = (given.get(n, "") for n in ("execution", "step", "digest", "until", "key"))
-    return (execution, step, digest) if access.may_answer(execution, step, digest, until, key) else None
+def _told(request: Request, access: Access) -> tuple[str, str, str, str] | None:
+    """The execution, step, digest and addressee of a link that we signed and that has not expired."""
+    names = ("execution", "step", "digest", "until", "key", "to")
+    execution, step, digest, until, key, sent_to = (request.query_params.get(name, "") for name in names)
+    signed = access.may_answer(execution, step, digest, until, key, sent_to)
+    return (execution, step, digest, sent_to) if signed else None
 
 
 def _page(title: str, body: str, status: int = 200, refresh: str = "") -> HTMLResponse:

@@ -79,6 +79,8 @@ class Service:
             stack.push_async_callback(self.keys.close)
             stack.push_async_callback(self.feed.close)
             await self.feed.start()
+            if self.engine.notifier is not None:
+                self.engine.notifier.start()  # processes that ended may have left some
             tending = asyncio.create_task(self._tend(), name="windlass-tend")
             stack.push_async_callback(_ended, tending)
             looking = asyncio.create_task(self._look_for_damage(), name="windlass-look-for-damage")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from windlass.errors import UsageError
 from windlass.homes import user_folder
@@ -20,14 +20,17 @@ from windlass.plan.quantities import Duration
 from windlass.runtimes import RuntimeName
 from windlass.settings.project import FREE, RULES, stricter
 from windlass.settings.tables import (
+    LOCAL_CHANNELS,
     ApprovalSettings,
     BudgetSettings,
     ContextSettings,
     LimitSettings,
+    NotifyRule,
     PermissionSettings,
     PriceSettings,
     RuntimeSettings,
     TelemetrySettings,
+    nearest,
 )
 from windlass.settings.tools import (
     BrowserSettings,
@@ -38,7 +41,7 @@ from windlass.settings.tools import (
     SearchSettings,
     ToolSettings,
 )
-from windlass.values import CheckedValue, ValidationError
+from windlass.values import After, CheckedValue, ValidationError
 
 __all__ = [
     "ApprovalSettings",
@@ -50,6 +53,7 @@ __all__ = [
     "McpServerSettings",
     "MessageSettings",
     "NetworkSettings",
+    "NotifyRule",
     "PermissionSettings",
     "PriceSettings",
     "RuntimeSettings",
@@ -59,6 +63,16 @@ __all__ = [
     "ToolSettings",
     "load_settings",
 ]
+
+
+def _origin(text: str) -> str:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(text)
+    bare = parts.username is None and not parts.query and not parts.fragment and text.isascii() and " " not in text
+    if parts.scheme not in ("http", "https") or not parts.hostname or not bare:
+        raise ValueError("it is an address like https://windlass.example.com")
+    return text.rstrip("/")
 
 
 class Settings(CheckedValue):
@@ -102,6 +116,10 @@ class Settings(CheckedValue):
     browser: BrowserSettings = BrowserSettings.model_construct()
     load: LoadSettings = LoadSettings.model_construct()
     telemetry: TelemetrySettings = TelemetrySettings.model_construct()
+    notify: tuple[NotifyRule, ...] = ()
+    """What is told to whom, and how; see `windlass.notify`."""
+    public_url: Annotated[str, After(_origin)] | None = None
+    """The address under which people reach `windlass serve`: links in notifications begin with it."""
 
 
 USER_ONLY = Settings.model_fields.keys() - RULES.keys() - FREE
@@ -113,7 +131,8 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
     user_file, project_file = user_folder(env) / "config.toml", home / "config.toml"
     user, project = _read(user_file, problems), _read(project_file, problems)
     for key in sorted(USER_ONLY & project.keys()):
-        problems.append(f"{project_file}: `{key}` is allowed only in your own settings, not in a project's")
+        reason = ": a project must not send anything anywhere" if key == "notify" else ""
+        problems.append(f"{project_file}: `{key}` is allowed only in your own settings, not in a project's{reason}")
     own, theirs = _checked(user, f"{user_file}: ", problems), _checked(project, f"{project_file}: ", problems)
     if own is not None and theirs is not None:
         project = stricter(own, theirs, project)
@@ -121,11 +140,28 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
     told = {**environment, **(flags or {})}
     origin = {key: "" if key in (flags or {}) else f"WINDLASS_{key.upper()}: " for key in told}
     settings = _checked({**user, **project, **told}, origin, problems)
+    if settings is not None and settings.notify:
+        problems += [origin.get("notify", f"{user_file}: ") + problem for problem in _misfits(settings)]
     if problems:
         text = "\n".join(f"  {problem}" for problem in problems)
         raise UsageError(f"invalid settings:\n{text}")
     assert settings is not None
     return settings
+
+
+def _misfits(settings: Settings) -> Iterator[str]:
+    """Rules for notifications that do not fit the message services."""
+    services = settings.messages.services
+    for number, rule in enumerate(settings.notify):
+        service = services.get(rule.to)
+        mail = service is not None and service.smtp is not None
+        if service is None and rule.to not in LOCAL_CHANNELS:
+            hint = nearest(rule.to, [*LOCAL_CHANNELS, *services])
+            yield f"`notify.{number}.to`: {rule.to[:80]!r} is no message service; {hint}"
+        elif mail and not rule.recipients:
+            yield f"`notify.{number}.recipients` is missing: {rule.to!r} sends mail"
+        elif rule.recipients and not mail:
+            yield f"`notify.{number}.recipients` is for mail, and {rule.to!r} sends none"
 
 
 def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems: list[str]) -> Settings | None:
@@ -169,8 +205,8 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _table(value: str) -> Any:
-    """Read a table from JSON; other text stays text."""
-    if not value.startswith("{"):
+    """Read a table, or a list of them, from JSON; other text stays text."""
+    if not value.startswith(("{", "[")):
         return value
     try:
         return json.loads(value)
@@ -181,9 +217,5 @@ def _table(value: str) -> Any:
 def _plain(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        import difflib
-
-        near = difflib.get_close_matches(key, Settings.model_fields, 1)
-        hint = f"did you mean `{near[0]}`?" if near else "known: " + ", ".join(Settings.model_fields)
-        return f"`{key}` is not a setting; {hint}"
+        return f"`{key}` is not a setting; {nearest(key, Settings.model_fields)}"
     return f"`{key}`: {str(problem['msg']).removeprefix('Value error, ')}"

@@ -1,22 +1,26 @@
-"""Tables of the settings for budgets, runtimes, prices, permissions, approvals and traces."""
+"""Tables of the settings for budgets, runtimes, prices, permissions, approvals, traces and notifications."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Collection
+from typing import Any, Literal, get_args
 
 from windlass.plan.quantities import Duration
 from windlass.runtimes import ModelClass
 from windlass.values import CheckedValue, field
 
 __all__ = [
+    "LOCAL_CHANNELS",
     "ApprovalSettings",
     "BudgetSettings",
     "ContextSettings",
     "LimitSettings",
+    "NotifyRule",
     "PermissionSettings",
     "PriceSettings",
     "RuntimeSettings",
     "TelemetrySettings",
+    "nearest",
 ]
 
 
@@ -160,3 +164,50 @@ class TelemetrySettings(CheckedValue):
         if "@" in parts.netloc:
             raise ValueError("`endpoint` holds a password: put it into a variable, and name that in `headers_env`")
         return self
+
+
+NotifyKind = Literal["approval", "failed", "done", "budget", "quota"]
+LOCAL_CHANNELS = ("desktop", "bell")
+"""Places for notifications that are no message service."""
+
+
+class NotifyRule(CheckedValue):
+    """One rule about notifications (I8): what is told to whom. Of several that fit one place, the first counts."""
+
+    to: str
+    """`desktop`, `bell` (the terminal of `windlass run`), or the name of a message service."""
+    on: tuple[NotifyKind, ...] = get_args(NotifyKind)
+    recipients: tuple[str, ...] = ()
+    """Mail addresses, for a mail service; each gets a mail of its own."""
+    after: Literal[0] | Duration = 0
+    """Seconds that an execution must have run, or a question must have waited."""
+    plans: tuple[str, ...] = ()
+    """Names and patterns of plans: `release*`. Empty is all."""
+    content: bool = False
+    """Add the contents: what a step asks to do, and the message of an error."""
+
+    @classmethod
+    def _before(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if unknown := next((key for key in value if key not in cls.model_fields), None):
+            raise ValueError(f"`{unknown}` is not a key of a rule; {nearest(unknown, cls.model_fields)}")
+        lists = {key: [value[key]] for key in ("on", "recipients", "plans") if isinstance(value.get(key), str)}
+        given = {**value, **lists}
+        for kind in given["on"] if isinstance(given.get("on"), list) else ():
+            if kind not in get_args(NotifyKind):
+                raise ValueError(f"`on`: there is no {str(kind)[:80]!r}; {nearest(str(kind), get_args(NotifyKind))}")
+        return given
+
+    def _after(self) -> NotifyRule:
+        if not self.on:
+            raise ValueError("`on` is empty: name what is told, or leave it out for everything")
+        return self
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """The known word that was meant, or all of them."""
+    import difflib
+
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean `{near[0]}`?" if near else "known: " + ", ".join(known)

@@ -25,13 +25,11 @@ from windlass.core.budget import (
     ReservationRefused,
     Scope,
     Standing,
-    day_start,
     known_part,
-    limit_of,
-    month_start,
     shown,
 )
 from windlass.engine.perform import Held
+from windlass.engine.spending import scopes_of
 from windlass.errors import Category, ToolError
 from windlass.ports import Charge, Contact, Ledger, Usage
 from windlass.settings import BudgetSettings
@@ -89,18 +87,7 @@ class BudgetReservation:
 
     def scopes(self) -> list[Scope]:
         """The limits that hold for this attempt; a person's later answer comes before the plan's and the settings'."""
-        state, step, now = self.contact.state, self.contact.step, self.clock.now()
-        allowed, execution = state.allowed, self.charge.execution
-        whole = step.parent or step  # the items of a step share its limit
-        of_step = limit_of(allowed.get(f"step:{whole.id}"), step.spec.budget or self.limits.step)
-        of_execution = limit_of(allowed.get("execution"), state.plan.budget or self.limits.execution)
-        scopes = [
-            Scope("step", of_step, execution=execution, step=whole.id),
-            Scope("execution", of_execution, execution=execution),
-            Scope("day", limit_of(allowed.get("day"), self.limits.day), since=day_start(now)),
-            Scope("month", limit_of(allowed.get("month"), self.limits.month), since=month_start(now)),
-        ]
-        return [scope for scope in scopes if scope.limit]
+        return scopes_of(self.contact.state, self.contact.step, self.limits, self.clock.now())
 
     # -- before ----------------------------------------------------------------------------------
 
