@@ -6,11 +6,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from windlass import Plan, Step
-from windlass.assembly import open_engine
-from windlass.testing import Reply, ScriptedRunner, Turn
+from windlass.core import events as ev
+from windlass.core.state import fold
+from windlass.notify.texts import Wording
+from windlass.notify.watch import ExecutionWatch, NoteMaker
+from windlass.ports import Note
+from windlass.settings import NotifyRule
+from windlass.testing import Reply
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -215,19 +221,42 @@ def test_i8_an_unknown_outcome_is_a_question_too(
     assert f"windlass resume {execution} --again ship" in asked["commands"]
 
 
-async def test_i8_a_quota_is_told_of_once_and_its_return_too(project: Project, receivers: Receivers) -> None:
-    receivers.rules({"to": "hook", "on": ["quota"]})
-    out = Turn(session="s1").fail("5-hour limit reached", category="resource", resets_at=time.time() + 1)
-    runner = ScriptedRunner([out, Turn(repeat=True).say("done")], name="cli")
-    steps = [Step(id=name, agent="developer", prompt="Do it.", runtime="cli") for name in "ab"]
-    plan = Plan.model_validate({"name": "both", "steps": steps, "limits": {"parallel": 1}})
-    async with open_engine(runners=[runner]) as engine:
-        state = await (await engine.start(plan)).wait()
-    assert state.status == "completed"
-    reached, returned = receivers.hooks
-    assert (reached["status"], returned["status"]) == ("used up", "back")
-    assert reached["title"] == "both: quota of cli is used up"
-    assert "limit reached" not in str(reached), "the words of a service may hold anything"
+def test_i8_a_quota_is_told_of_once_and_its_return_when_agents_work_again() -> None:
+    steps = [Step(id=name, agent="developer", prompt="Do it.") for name in "abc"]
+    created = ev.ExecutionCreated(1.0, "x1", msgspec.Raw(Plan(name="both", steps=steps).encoded), {}, "/")
+    state = fold([created])
+    wording = Wording("/home/.windlass", None, str)
+    maker = NoteMaker([NotifyRule(to="hook", on="quota")], wording, lambda: None, lambda: "p1", bell=False)  # type: ignore[arg-type]
+
+    def told(*events: ev.Event) -> list[Note]:
+        for event in events:
+            state.apply(event)
+        return list(watch(events))
+
+    def starts(step: str, at: float) -> ev.AttemptStarted:
+        return ev.AttemptStarted(at, step, state.steps[step].attempts + 1, "agent", {}, "repeatable")
+
+    def waits(step: str, at: float, until: float) -> tuple[ev.Event, ...]:
+        stopped = ev.AttemptStopped(at, step, state.steps[step].attempts, "quota")
+        return stopped, ev.StepWaiting(at, step, "quota", until, "5-hour limit reached by somebody", "cli")
+
+    watch = ExecutionWatch(state, maker, lambda state, step: None)
+    told(ev.ExecutionStarted(2.0, "p1"), *(starts(step, 3.0) for step in "abc"))
+    (reached,) = told(*waits("a", 4.0, 60.0), *waits("b", 4.0, 61.0))
+    assert reached.title == "both: quota of cli is used up"
+    assert "somebody" not in str(reached), "the words of a service may hold anything"
+    assert told(*waits("c", 5.0, 61.0)) == [], "one account is told of once"
+    assert told(starts("a", 62.0)) == [], "a try is no proof"
+    assert told(*waits("a", 63.0, 90.0)) == [], "it is not back: nothing new"
+    watch = ExecutionWatch(state, maker, lambda state, step: None)  # another process goes on
+    assert told(ev.ExecutionResumed(80.0, "p2"), *waits_again("b", 81.0)) == []
+    (back,) = told(starts("a", 91.0), ev.AttemptFinished(92.0, "a", 3, "done"))
+    assert (back.title, back.data["status"]) == ("both: quota is back", "back")
+    assert told(starts("b", 93.0), ev.AttemptFinished(94.0, "b", 2, "done")) == []
+
+
+def waits_again(step: str, at: float) -> tuple[ev.Event, ...]:
+    return (ev.StepWaiting(at, step, "quota", 90.0, "", "cli"),)
 
 
 def test_i8_the_return_of_a_quota_is_told_while_the_execution_is_paused(
