@@ -32,6 +32,7 @@ from benchmarks.server import stream_figures
 from benchmarks.server_list import COUNT, list_times
 from benchmarks.sizes import run_size, version_ratio
 from benchmarks.slowdisk import slow_disk
+from benchmarks.traces import scrape_cost, trace_cost
 from benchmarks.turns import turn_overheads
 from windlass import ToolError
 
@@ -237,6 +238,17 @@ def approvals() -> Iterator[Row]:
         yield Row(text, f"{seconds * 1000:.1f} ms", f"< {most * 1000:g} ms", seconds < most)
 
 
+def traces() -> Iterator[Row]:
+    for kind, what in (("foreach", "foreach of 1,000 items"), ("steps", "10,000 steps")):
+        cost = trace_cost(kind)
+        text = f"{cost.seconds * 1e6:.0f} µs more (without: {cost.plain * 1e6:.0f} µs), {cost.dropped} spans dropped"
+        met = cost.seconds < 0.0002 and not cost.dropped
+        yield Row(f"traces, CPU time of a step: {what}", text, "< 200 µs, none dropped", met)
+    seconds, size = scrape_cost()
+    text = f"{seconds * 1000:.0f} ms for {size / 1000:.0f} KB"
+    yield Row("a page of metrics, every label at its limit, CPU time", text, "< 100 ms", seconds < 0.1)
+
+
 PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "core": core,
     "instructions": instructions,
@@ -250,6 +262,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "list": lists,
     "approvals": approvals,
     "gates": gates,
+    "traces": traces,
     "browser": browser,
     "sandbox": sandbox,
     "peers": peers,

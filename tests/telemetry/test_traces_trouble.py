@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,7 @@ async def test_i6_more_spans_than_the_queue_holds_are_dropped_and_counted(
     project: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "MOST_WAITING", 10)
+    monkeypatch.setattr(send, "ROOM", 0.01)
     monkeypatch.setattr(send, "GATHERED", 60.0)  # nothing is sent before the end
     plan = "steps: [{id: f, foreach: " + json.dumps(list(range(20))) + ", run: 'true'}]"
     telemetry = await run(receiver.endpoint, project.path, plan)
@@ -150,6 +152,30 @@ async def test_i6_commits_beyond_the_notes_are_read_from_the_journal(
     await tracing.close()
     assert tracing.counts() == (2 * MOST_NOTED + 1, 0)
     assert len(receiver.unique()) == 2 * MOST_NOTED + 1
+
+
+async def test_i6_without_the_extra_executions_run_and_the_log_says_what_to_install(
+    project: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.proto.collector.trace.v1.trace_service_pb2", None)
+    telemetry = await run(receiver.endpoint, project.path)
+    assert "pip install 'windlass[telemetry]'" in telemetry.trouble
+    assert "pip install 'windlass[telemetry]'" in caplog.text
+
+
+async def test_i6_headers_and_resource_of_the_standard_variables_count_and_are_hidden(
+    project: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=ninety%20nine-secrets, x-other=1")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,broken")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "winches")
+    plan = "steps: [{id: a, run: 'echo ninety nine-secrets'}]"
+    await run(receiver.endpoint, project.path, plan, content=True)
+    assert receiver.headers[0]["x-team"] == "ninety nine-secrets"
+    assert receiver.spans
+    told = {"service.name": "winches", "deployment.environment.name": "test"}
+    assert receiver.resources[0].items() >= told.items()
+    assert b"ninety nine-secrets" not in b"".join(receiver.bodies)
 
 
 def test_i6_the_command_says_once_that_spans_are_lost(project: Any, windlass: Any) -> None:

@@ -130,8 +130,9 @@ class Tracing:
     def _run(self) -> None:
         try:
             self._sender = self._open()
-        except Exception as error:  # an extra that is not installed, a certificate that is missing
-            self._broken = f"{type(error).__name__}: {error}"
+        except Exception as error:  # an extra that is not installed, for one
+            advice = ": pip install 'windlass[telemetry]'" if isinstance(error, ImportError) else ""
+            self._broken = f"{type(error).__name__}: {error}{advice}"
             _log.warning("no traces are sent: %s", self._broken)
         while not (self._over.is_set() and not self._notes):
             self._news.wait()

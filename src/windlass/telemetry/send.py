@@ -25,6 +25,8 @@ MOST_AT_ONCE = 1_000
 """Spans in one request."""
 GATHERED = 0.5
 """Seconds that spans are gathered before they are sent."""
+ROOM = 5.0
+"""Seconds that new spans wait for room, as long as the endpoint takes some: the journal keeps what comes meanwhile."""
 LATE = "the endpoint did not take them in time"
 FULL = "the endpoint is slower than the spans come"
 
@@ -56,6 +58,8 @@ class SpanSender:
         self._redactor = redactor
         self._waiting: deque[SpanRecord] = deque()
         self._sending = 0
+        self._stuck = False
+        """The endpoint takes nothing: there is no use in waiting for room."""
         self._news = threading.Event()
         self._over = threading.Event()
         self._idle = threading.Condition()
@@ -66,12 +70,19 @@ class SpanSender:
 
     def put(self, spans: Iterable[SpanRecord]) -> None:
         for span in spans:
-            if len(self._waiting) < MOST_WAITING:
+            if len(self._waiting) < MOST_WAITING or self._make_room():
                 self._waiting.append(span)
             else:
                 self._drop(1, FULL)
         if not self._news.is_set():
             self._news.set()
+
+    def _make_room(self) -> bool:
+        with self._idle:
+            while len(self._waiting) >= MOST_WAITING and not self._stuck and not self._over.is_set():
+                if not self._idle.wait(ROOM):
+                    self._stuck = True
+        return len(self._waiting) < MOST_WAITING
 
     def close(self, patience: float, until: float) -> None:
         """Send what is left, as long as the endpoint takes some within `patience`, and until then; drop the rest.
@@ -98,7 +109,7 @@ class SpanSender:
                 self._sending = min(MOST_AT_ONCE, len(self._waiting))  # first: `close` looks at both
                 failed = self._send([self._waiting.popleft() for _ in range(self._sending)])
                 with self._idle:
-                    self._sending = 0
+                    self._sending, self._stuck = 0, failed
                     if failed and self._over.is_set():
                         self._drop(len(self._waiting), self.reason)  # the next batch would fare no better
                         self._waiting.clear()

@@ -63,8 +63,8 @@ class World:
     def names(self) -> list[str]:
         return [tool.name for tool in self.tools()]
 
-    async def use(self, tool: str, **arguments: Any) -> Any:
-        """As one attempt of a step, without the gates before it."""
+    async def use(self, tool: str, *, env: Mapping[str, str] | None = None, **arguments: Any) -> Any:
+        """As one attempt of a step, without the gates before it; `env` is the environment of its children."""
         call = Call(
             execution="e",
             step="s",
@@ -72,6 +72,7 @@ class World:
             workdir=self.folder,
             folder=self.folder / "home" / "executions" / "e",
             processes=self.processes,
+            env=env or {},
             output=lambda stream, text: self.notes.append(text),
         )
         return await self[tool].execute(arguments, call)

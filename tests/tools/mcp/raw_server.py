@@ -176,6 +176,7 @@ def main(behaviour: str) -> None:
             case "tools/call":
                 arguments = params.get("arguments") or {}
                 token = (params.get("_meta") or {}).get("progressToken")
+                Path("meta.json").write_text(json.dumps(params.get("_meta") or {}))
                 try:
                     send(id=number, result=act(params["name"], {**arguments, "token": token}))
                 except KeyError as error:

@@ -226,3 +226,11 @@ async def test_only_the_server_of_a_named_tool_is_started(tmp_path: Path) -> Non
         await mcp.tools.ensure(["mcp.plain.ok", "mcp.hostile.*"])
         assert mcp.tools.running() == ["hostile", "plain"]
         assert len(started(tmp_path)) == 2
+
+
+async def test_i6_a_server_is_told_the_span_of_the_attempt_where_there_are_traces(tmp_path: Path) -> None:
+    async with world(tmp_path, raw("touchy")) as mcp:
+        await mcp.use("mcp.touchy.ok")
+        assert "traceparent" not in json.loads((tmp_path / "meta.json").read_text())
+        await mcp.use("mcp.touchy.ok", env={"TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+        assert json.loads((tmp_path / "meta.json").read_text())["traceparent"].startswith("00-0af7")

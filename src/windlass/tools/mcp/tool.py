@@ -69,7 +69,7 @@ class McpTool(Tool):
             # A connected server has listed its tools anew: a person allowed the tool as it was described before.
             if call.approved is not None and self._line.described.get(self._tool.original) != self._tool:
                 raise ApprovalOutdated(changes({f"tool {self.name}": "then"}, {f"tool {self.name}": "now"}))
-            return await _called(client, self._tool.original, given, progress)
+            return await _called(client, self._tool.original, given, progress, call.env.get("TRACEPARENT"))
 
         result = await self._line.use(f"using {clean(self._tool.original, 80, lines=False)}", act, call.meter)
         return value_of(result, self.name, self._tool, call, self._line.redactor)
@@ -89,15 +89,22 @@ class _Progress:
             self._call.output("note", f"{share} {words}".rstrip() + "\n")
 
 
-async def _called(client: Client, name: str, arguments: dict[str, Any], progress: _Progress) -> CallToolResult:
-    """As the library's `call_tool`, but results are checked by `results`: a stranger's schema must not hold us up."""
+async def _called(
+    client: Client, name: str, arguments: dict[str, Any], progress: _Progress, span: str | None
+) -> CallToolResult:
+    """As the library's `call_tool`, but results are checked by `results`: a stranger's schema must not hold us up.
+
+    `span` is the attempt's, for a server that traces: MCP has a place for it.
+    """
     from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
     from pydantic import TypeAdapter
 
     either: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
     state: str | None = None
     for _ in range(MOST_ROUNDS):
-        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments, request_state=state))
+        meta: Any = {"traceparent": span} if span else None
+        params = CallToolRequestParams(name=name, arguments=arguments, request_state=state, _meta=meta)
+        request = CallToolRequest(params=params)
         found = await client.session.send_request(request, either, progress_callback=progress)
         if isinstance(found, CallToolResult):
             return found
