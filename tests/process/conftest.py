@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
 import pytest
-from process_probes import MARK, bearing
+from process_probes import MARK, OTHERS, bearing, wardens
 
 from windlass.process import Mechanism, Supervisor, containment
 
@@ -18,6 +18,12 @@ def _mechanism(name: Mechanism) -> Mechanism:
     if name == "subreaper" and containment().mechanism != name:
         pytest.skip("this system has no subreapers")
     return name
+
+
+@pytest.fixture(autouse=True)
+def only_its_own_wardens() -> None:
+    OTHERS.clear()
+    OTHERS.update(wardens())
 
 
 @pytest.fixture(params=["subreaper", "process group"])

@@ -48,9 +48,14 @@ def command_line(pid: int) -> str:
     return _read(f"/proc/{pid}/cmdline").decode(errors="replace").replace("\0", " ")
 
 
+OTHERS: set[int] = set()
+"""Wardens from before the test: fixtures of a session, such as a warm OpenCode, have theirs."""
+
+
 def wardens() -> list[int]:
-    """The wardens of this process."""
-    return [pid for pid in children(os.getpid()) if "warden.py" in command_line(pid)]
+    """The wardens of this process that the test has started."""
+    found = [pid for pid in children(os.getpid()) if "warden.py" in command_line(pid)]
+    return [pid for pid in found if pid not in OTHERS]
 
 
 def descriptors() -> list[str]:
