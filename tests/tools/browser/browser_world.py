@@ -18,7 +18,10 @@ from windlass.process import Supervisor
 from windlass.settings import BrowserSettings, NetworkSettings
 from windlass.tools.browser import BrowserTools
 
-__all__ = ["Web", "browsers", "drivers", "find_chromium", "page"]
+__all__ = ["SHARED", "Web", "browsers", "drivers", "find_chromium", "page"]
+
+SHARED = pytest.mark.asyncio(loop_scope="session")
+"""For a test with the fixture `shared`: on the loop of the session, as the browser is."""
 
 
 def find_chromium() -> str | None:

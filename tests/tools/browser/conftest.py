@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 sys.path.append(str(Path(__file__).parents[1] / "net"))
 sys.path.append(str(Path(__file__).parents[2] / "process"))
 
-from browser_world import Web, find_chromium
+from browser_world import Web, find_chromium, page
+from loopback import serve
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +50,26 @@ async def make_web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 @pytest.fixture
 def web(make_web: Callable[..., Web]) -> Web:
     return make_web()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def warm_web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Web]:
+    temporary = Path(tempfile.mkdtemp(prefix="wb-"))
+    warm = Web(tmp_path_factory.mktemp("browser"), temporary, ("127.0.0.1",), linger=3600.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tempfile.tempdir", str(temporary))
+        async with serve({"/": page("warm")}) as server:
+            await warm.use("open", url=server.url("/"))
+    yield warm
+    await warm.close()
+    shutil.rmtree(temporary)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared(warm_web: Web, tmp_path: Path) -> AsyncIterator[Web]:
+    """The browser of all tests that need none of their own, marked `SHARED`: a start takes seconds of CPU."""
+    await warm_web.use("close")
+    warm_web.folder, warm_web.env, warm_web.said = tmp_path, {}, []
+    yield warm_web
+    for execution in ("e-1", "e-2"):
+        await warm_web.use("close", execution)

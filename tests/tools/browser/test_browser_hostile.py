@@ -7,7 +7,8 @@ import gzip
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from browser_world import Web, page
+import pytest
+from browser_world import SHARED, Web, page
 from loopback import Asked, reply, serve
 
 from windlass.errors import Category
@@ -37,55 +38,62 @@ async def test_h2_a_page_that_loads_for_ever_ends_in_time_and_can_be_looked_at(m
         assert await web.text() == "Fine"
 
 
-async def test_h2_redirects_without_an_end_are_told_so(web: Web) -> None:
+@SHARED
+async def test_h2_redirects_without_an_end_are_told_so(shared: Web) -> None:
     async with serve({"*": reply("", 302, location="/again")}) as server:
-        failure = await web.failure("open", url=server.url("/"))
+        failure = await shared.failure("open", url=server.url("/"))
         assert failure.message == f"{server.url('/')} cannot be opened: it redirects endlessly"
         assert failure.category is Category.LOGIC
 
 
-async def test_h2_what_is_not_there_is_told_by_its_reason(web: Web, port: int) -> None:
-    failure = await web.failure("open", url=f"http://127.0.0.1:{port}/")
+@SHARED
+async def test_h2_what_is_not_there_is_told_by_its_reason(shared: Web, port: int) -> None:
+    failure = await shared.failure("open", url=f"http://127.0.0.1:{port}/")
     assert failure.category is Category.TRANSIENT
     assert f"127.0.0.1:{port} cannot be connected to: " in failure.message
     async with serve({"*": b"\0\0\0 nonsense\r\n\r\n"}) as server:
-        assert "cannot be opened" in (await web.failure("open", url=server.url("/"))).message
+        assert "cannot be opened" in (await shared.failure("open", url=server.url("/"))).message
 
 
-async def test_h2_dialogs_are_dismissed_and_told(web: Web) -> None:
+@SHARED
+async def test_h2_dialogs_are_dismissed_and_told(shared: Web) -> None:
     body = """<p id=o></p><script>
     alert('Hello'); o.textContent = 'answered: ' + confirm('Sure?') + prompt('Name?');
     addEventListener('beforeunload', e => { e.preventDefault(); e.returnValue = 'stay'; });
     </script><button onclick="1">b</button>"""
     async with serve({"/": page(body), "/next": page("Next")}) as server:
-        opened = await web.use("open", url=server.url("/"))
-        assert await web.text(selector="#o") == "answered: falsenull"
+        opened = await shared.use("open", url=server.url("/"))
+        assert await shared.text(selector="#o") == "answered: falsenull"
         assert "a dialog was dismissed (alert): Hello" in opened["notes"]
-        assert "a dialog was dismissed (alert): Hello\n" in web.said
-        await web.use("click", selector="button")
-        await web.use("open", url=server.url("/next"))
-        assert await web.text() == "Next", "a page cannot keep anybody"
+        assert "a dialog was dismissed (alert): Hello\n" in shared.said
+        await shared.use("click", selector="button")
+        await shared.use("open", url=server.url("/next"))
+        assert await shared.text() == "Next", "a page cannot keep anybody"
 
 
-async def test_h2_popups_have_names_and_a_limit(web: Web) -> None:
+@SHARED
+async def test_h2_popups_have_names_and_a_limit(shared: Web) -> None:
     async with serve(
         {
             "/": page("<button onclick=\"for (let i = 0; i < 9; i++) window.open('/pop?' + i, '_blank')\">Go</button>"),
             "/pop": page("Popped up"),
         }
     ) as server:
-        await web.use("open", url=server.url("/"))
+        await shared.use("open", url=server.url("/"))
         for _ in range(8):
-            await web.use("click", text="Go")
-        assert await web.text(page="popup-1") == "Popped up"
-        failure = await web.failure("text", page="other")
+            await shared.use("click", text="Go")
+        assert await shared.text(page="popup-1") == "Popped up"
+        failure = await shared.failure("text", page="other")
         names = failure.message.rpartition(": ")[2].split(", ")
         assert set(names) <= {"main", "popup-1", "popup-2", "popup-3"}
-        assert any("too many pages are open" in said for said in web.said)
+        assert any("too many pages are open" in said for said in shared.said)
 
 
-async def test_h2_a_page_whose_script_never_ends_is_closed_and_the_next_one_works(make_web: Callable[..., Web]) -> None:
+async def test_h2_a_page_whose_script_never_ends_is_closed_and_the_next_one_works(
+    make_web: Callable[..., Web], monkeypatch: pytest.MonkeyPatch
+) -> None:
     web = make_web(timeout=3)
+    monkeypatch.setattr("windlass.tools.browser.session.CLOSING", 1.0)  # the page is busy, and closes no sooner
     async with serve({"/": page("<p>x</p><button onclick='while (1);'>Go</button>"), "/ok": page("Fine")}) as server:
         await web.use("open", url=server.url("/"))
         failure = await web.failure("click", text="Go")
@@ -111,7 +119,8 @@ async def test_h2_a_page_that_takes_all_memory_crashes_alone(web: Web) -> None:
         assert await web.text() == "Fine"
 
 
-async def test_h2_a_download_that_is_too_large_is_not_kept(web: Web, eventually: Eventually) -> None:
+@SHARED
+async def test_h2_a_download_that_is_too_large_is_not_kept(shared: Web, eventually: Eventually) -> None:
     async def endless(asked: Asked, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 Told\r\ncontent-type: application/zip\r\n\r\n")
         while True:
@@ -122,34 +131,36 @@ async def test_h2_a_download_that_is_too_large_is_not_kept(web: Web, eventually:
     said = reply(b"PK", content_type="application/zip", content_length=str(10**9))
     bomb = reply(gzip.compress(b"\0" * 80_000_000), content_type="application/x-thing", content_encoding="gzip")
     async with serve({"/": links, "/endless": endless, "/said": said, "/bomb": bomb}) as server:
-        await web.use("open", url=server.url("/"))
+        await shared.use("open", url=server.url("/"))
         for text in ("Endless", "Said", "Bomb"):
-            failure = await web.failure("download", text=text)
+            failure = await shared.failure("download", text=text)
             assert failure.category is Category.RESOURCE, failure.message
             assert "the download is larger than 64mb, and was not kept" in failure.message
-        assert not (web.folder / "home" / "artifacts").exists()
-        await eventually(lambda: not list(web.temporary.glob("windlass-browser-*/files/*")))
+        assert not (shared.folder / "home" / "artifacts").exists()
+        await eventually(lambda: not list(shared.temporary.glob("windlass-browser-*/files/*")))
 
 
-async def test_h2_downloads_that_nobody_asked_for_are_not_taken(web: Web, eventually: Eventually) -> None:
+@SHARED
+async def test_h2_downloads_that_nobody_asked_for_are_not_taken(shared: Web, eventually: Eventually) -> None:
     file = reply(b"data", content_disposition="attachment; filename=virus.exe")
     async with serve({"/": page("<a href=/file>Get</a>"), "/file": file}) as server:
-        await web.use("open", url=server.url("/"))
-        await web.use("click", text="Get")
-        await web.use("wait", idle=True)
-        failure = await web.failure("open", url=server.url("/file"))
+        await shared.use("open", url=server.url("/"))
+        await shared.use("click", text="Get")
+        await shared.use("wait", idle=True)
+        failure = await shared.failure("open", url=server.url("/file"))
         assert "it is not a page but a file: use browser.download" in failure.message
-        await web.use("open", url=server.url("/"))
-        assert "a download was not taken: virus.exe\n" in web.said
-        await eventually(lambda: not list(web.temporary.glob("windlass-browser-*/files/*")))
+        await shared.use("open", url=server.url("/"))
+        assert "a download was not taken: virus.exe\n" in shared.said
+        await eventually(lambda: not list(shared.temporary.glob("windlass-browser-*/files/*")))
 
 
-async def test_h2_a_page_that_lies_to_our_scripts_lies_about_itself_only(web: Web) -> None:
+@SHARED
+async def test_h2_a_page_that_lies_to_our_scripts_lies_about_itself_only(shared: Web) -> None:
     lie = """<script>
     Object.defineProperty(HTMLElement.prototype, 'innerText', {get() { return {slice: () => 7, length: 0}; }});
     Array.prototype.slice = () => [{}];
     </script><table><tr><td>x</td></tr></table><a href=/>a</a>"""
     async with serve({"/": page(lie)}) as server:
-        await web.use("open", url=server.url("/"))
+        await shared.use("open", url=server.url("/"))
         for name in ("tables", "links", "text"):
-            assert (await web.failure(name)).category is Category.LOGIC, name
+            assert (await shared.failure(name)).category is Category.LOGIC, name

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
-from browser_world import Web, page
+from browser_world import SHARED, Web, page
 from loopback import Asked, reply, serve
 
 from windlass.errors import CUT_OFF, Category
@@ -28,67 +28,72 @@ def sent(asked: Asked) -> bytes:
     return page(f"you sent {asked.target.partition('?')[2]}")
 
 
-async def test_h2_a_form_is_filled_and_sent_and_the_next_page_is_read(web: Web) -> None:
+@SHARED
+async def test_h2_a_form_is_filled_and_sent_and_the_next_page_is_read(shared: Web) -> None:
     async with serve({"/": page(FORM), "/sent": sent}) as server:
-        opened = await web.use("open", url=server.url("/"))
+        opened = await shared.use("open", url=server.url("/"))
         assert (opened["status"], opened["title"], opened["page"]) == (200, "A title", "main")
-        await web.use("fill", selector="#who", value="Ana")
-        await web.use("select", selector="#size", options=["Large"])
-        clicked = await web.use("click", text="Send it")
-        await web.use("wait", text="you sent")
-        assert await web.text() == "you sent who=Ana&size=l"
+        await shared.use("fill", selector="#who", value="Ana")
+        await shared.use("select", selector="#size", options=["Large"])
+        clicked = await shared.use("click", text="Send it")
+        await shared.use("wait", text="you sent")
+        assert await shared.text() == "you sent who=Ana&size=l"
         assert clicked["url"].startswith(server.url("/"))
 
 
-async def test_h2_text_is_what_a_person_sees_and_bounded(web: Web) -> None:
+@SHARED
+async def test_h2_text_is_what_a_person_sees_and_bounded(shared: Web) -> None:
     async with serve({"/": page(FORM), "/huge": page("ä" * 3_000_000)}) as server:
-        await web.use("open", url=server.url("/"))
-        whole = await web.use("text")
+        await shared.use("open", url=server.url("/"))
+        whole = await shared.use("text")
         assert "First line\n\nLast line" in whole["text"]
         assert "secret" not in whole["text"]
-        assert await web.text(selector="table >> nth=1") == "only"
-        short = await web.use("text", max_bytes=10)
+        assert await shared.text(selector="table >> nth=1") == "only"
+        short = await shared.use("text", max_bytes=10)
         assert (len(short["text"].encode()), short["truncated"]) == (10, True)
-        await web.use("open", url=server.url("/huge"))
-        huge = await web.use("text")
+        await shared.use("open", url=server.url("/huge"))
+        huge = await shared.use("text")
         assert (len(huge["text"].encode()), huge["truncated"]) == (1024 * 1024, True)
 
 
-async def test_h2_tables_are_rows_and_links_are_whole_addresses(web: Web) -> None:
+@SHARED
+async def test_h2_tables_are_rows_and_links_are_whole_addresses(shared: Web) -> None:
     async with serve({"/": page(FORM)}) as server:
-        await web.use("open", url=server.url("/"))
-        assert (await web.use("tables"))["tables"] == [[["Name", "Age"], ["Ana", "31"]], [["only"]]]
-        links = await web.use("links")
+        await shared.use("open", url=server.url("/"))
+        assert (await shared.use("tables"))["tables"] == [[["Name", "Age"], ["Ana", "31"]], [["only"]]]
+        links = await shared.use("links")
         assert links["links"] == [
             {"text": "Over there", "url": server.url("/there?x=1")},
             {"text": "Away", "url": "https://example.com/"},
         ]
-        assert (await web.use("links", most=1))["truncated"] is True
-        assert (await web.use("links", selector="form"))["links"] == []
+        assert (await shared.use("links", most=1))["truncated"] is True
+        assert (await shared.use("links", selector="form"))["links"] == []
 
 
-async def test_h2_keys_are_pressed_where_the_focus_is_or_in_a_field(web: Web) -> None:
+@SHARED
+async def test_h2_keys_are_pressed_where_the_focus_is_or_in_a_field(shared: Web) -> None:
     body = "<input id=i onkeydown=\"document.title = event.key\"><p onclick=''>x</p>"
     async with serve({"/": page(body)}) as server:
-        await web.use("open", url=server.url("/"))
-        await web.use("press", selector="#i", key="ArrowDown")
-        assert (await web.use("text"))["title"] == "ArrowDown"
-        await web.use("press", key="b")
-        assert (await web.use("text"))["title"] == "b"
+        await shared.use("open", url=server.url("/"))
+        await shared.use("press", selector="#i", key="ArrowDown")
+        assert (await shared.use("text"))["title"] == "ArrowDown"
+        await shared.use("press", key="b")
+        assert (await shared.use("text"))["title"] == "b"
 
 
-async def test_h2_waiting_knows_text_selectors_addresses_rest_and_what_is_gone(web: Web) -> None:
+@SHARED
+async def test_h2_waiting_knows_text_selectors_addresses_rest_and_what_is_gone(shared: Web) -> None:
     body = """<p id=old>Working</p><script>
     const go = () => { old.remove(); document.body.append('Ready'); history.pushState({}, '', '/done'); }
     addEventListener('click', go)</script>"""
     async with serve({"/": page(body)}) as server:
-        await web.use("open", url=server.url("/"), selector="#old", text="Working", until="idle")
-        await web.use("click", selector="#old")
-        await web.use("wait", text="Ready")
-        await web.use("wait", selector="#old", gone=True)
-        await web.use("wait", url="**/done")
-        await web.use("wait", idle=True)
-        assert (await web.use("wait", text="Working", gone=True))["url"] == server.url("/done")
+        await shared.use("open", url=server.url("/"), selector="#old", text="Working", until="idle")
+        await shared.use("click", selector="#old")
+        await shared.use("wait", text="Ready")
+        await shared.use("wait", selector="#old", gone=True)
+        await shared.use("wait", url="**/done")
+        await shared.use("wait", idle=True)
+        assert (await shared.use("wait", text="Working", gone=True))["url"] == server.url("/done")
 
 
 async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(make_web: Callable[..., Web]) -> None:
@@ -106,80 +111,85 @@ async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(make
         assert "matches 2 elements" in failure.message
 
 
-async def test_h2_pictures_and_pdfs_are_artifacts_with_names_of_their_own(web: Web) -> None:
+@SHARED
+async def test_h2_pictures_and_pdfs_are_artifacts_with_names_of_their_own(shared: Web) -> None:
     async with serve({"/": page("<h1>Hello</h1><div style='height: 30000px'></div>")}) as server:
-        await web.use("open", url=server.url("/"))
-        first = await web.use("screenshot")
-        second = await web.use("screenshot", full=True)
-        third = await web.use("screenshot", selector="h1", name="../../h1")
+        await shared.use("open", url=server.url("/"))
+        first = await shared.use("screenshot")
+        second = await shared.use("screenshot", full=True)
+        third = await shared.use("screenshot", selector="h1", name="../../h1")
         assert [result["path"] for result in (first, second, third)] == [
             "artifacts/e-1/a/screenshot.png",
             "artifacts/e-1/a/screenshot-2.png",
             "artifacts/e-1/a/h1.png",
         ]
         for result in (first, second, third):
-            data = web.file(result).read_bytes()
+            data = shared.file(result).read_bytes()
             assert data.startswith(b"\x89PNG")
             assert (len(data), hashlib.sha256(data).hexdigest()) == (result["bytes"], result["sha256"])
-            assert web.file(result).stat().st_mode & 0o777 == 0o600
-        height = int.from_bytes(web.file(second).read_bytes()[20:24], "big")
+            assert shared.file(result).stat().st_mode & 0o777 == 0o600
+        height = int.from_bytes(shared.file(second).read_bytes()[20:24], "big")
         assert height == 16_384, "only the upper part of a page that is too tall"
         assert any("pixels tall" in note for note in second["notes"])
-        pdf = await web.use("pdf")
-        assert web.file(pdf).read_bytes().startswith(b"%PDF")
+        pdf = await shared.use("pdf")
+        assert shared.file(pdf).read_bytes().startswith(b"%PDF")
 
 
-async def test_h2_a_download_is_kept_among_the_artifacts(web: Web) -> None:
+@SHARED
+async def test_h2_a_download_is_kept_among_the_artifacts(shared: Web) -> None:
     file = reply(b"\0data" * 1000, content_disposition='attachment; filename="../x y.bin"')
     async with serve({"/": page("<a href=/file>Get it</a>"), "/file": file}) as server:
-        await web.use("open", url=server.url("/"))
-        result = await web.use("download", text="Get it")
-        assert web.file(result).read_bytes() == b"\0data" * 1000
-        assert web.file(result).parent == web.folder / "home" / "artifacts" / "e-1" / "a"
+        await shared.use("open", url=server.url("/"))
+        result = await shared.use("download", text="Get it")
+        assert shared.file(result).read_bytes() == b"\0data" * 1000
+        assert shared.file(result).parent == shared.folder / "home" / "artifacts" / "e-1" / "a"
         assert result["path"].endswith("y.bin")
-        assert list(web.temporary.glob("windlass-browser-*/files/*")) == []
+        assert list(shared.temporary.glob("windlass-browser-*/files/*")) == []
 
 
-async def test_h2_pages_have_names_and_are_closed_one_by_one_or_together(web: Web) -> None:
+@SHARED
+async def test_h2_pages_have_names_and_are_closed_one_by_one_or_together(shared: Web) -> None:
     async with serve({"/a": page("This is A"), "/b": page("This is B")}) as server:
-        await web.use("open", url=server.url("/a"))
-        await web.use("open", url=server.url("/b"), page="other")
-        assert await web.text(page="main") == "This is A"
-        assert await web.text() == "This is B", "the one that was opened last"
-        assert await web.use("close", page="other") == {"closed": 1}
-        failure = await web.failure("text", page="other")
+        await shared.use("open", url=server.url("/a"))
+        await shared.use("open", url=server.url("/b"), page="other")
+        assert await shared.text(page="main") == "This is A"
+        assert await shared.text() == "This is B", "the one that was opened last"
+        assert await shared.use("close", page="other") == {"closed": 1}
+        failure = await shared.failure("text", page="other")
         assert "'other' is not open; there are: main" in failure.message
-        assert await web.use("close") == {"closed": 1}
-        failure = await web.failure("text")
+        assert await shared.use("close") == {"closed": 1}
+        failure = await shared.failure("text")
         assert failure.message == "this execution has no page open: it was closed with browser.close"
         assert failure.advice == ("open the page again: put a browser.open before this step",)
-        assert await web.use("close") == {"closed": 0}
+        assert await shared.use("close") == {"closed": 0}
 
 
-async def test_h2_a_value_of_the_environment_is_filled_in_and_never_told(web: Web) -> None:
-    web.env["SHOP_PASSWORD"] = "hunter2-and-more"
+@SHARED
+async def test_h2_a_value_of_the_environment_is_filled_in_and_never_told(shared: Web) -> None:
+    shared.env["SHOP_PASSWORD"] = "hunter2-and-more"
     async with serve({"/": page(FORM), "/sent": sent}) as server:
-        await web.use("open", url=server.url("/"))
-        await web.use("fill", selector="#who", value_env="SHOP_PASSWORD")
-        await web.use("click", text="Send it")
-        result = await web.use("wait", text="you sent")
+        await shared.use("open", url=server.url("/"))
+        await shared.use("fill", selector="#who", value_env="SHOP_PASSWORD")
+        await shared.use("click", text="Send it")
+        result = await shared.use("wait", text="you sent")
         assert "who=hunter2-and-more" in server.asked[-1].target + server.asked[-2].target
-        assert "hunter2" not in str(result) + str(await web.use("text")) + str(await web.use("links"))
-        failure = await web.failure("wait", text="something else", timeout=0.5)
+        assert "hunter2" not in str(result) + str(await shared.use("text")) + str(await shared.use("links"))
+        failure = await shared.failure("wait", text="something else", timeout=0.5)
         assert "it shows:" in failure.message
         assert "hunter2" not in failure.message
-        failure = await web.failure("fill", selector="#who", value_env="NOT_THERE")
+        failure = await shared.failure("fill", selector="#who", value_env="NOT_THERE")
         assert failure.category is Category.CONFIGURATION
 
 
-async def test_h2_statuses_are_failures_unless_the_step_expects_them(web: Web) -> None:
+@SHARED
+async def test_h2_statuses_are_failures_unless_the_step_expects_them(shared: Web) -> None:
     async with serve({"/gone": page("Not here", 404), "/busy": page("Later", 503, retry_after="7")}) as server:
-        failure = await web.failure("open", url=server.url("/gone"))
+        failure = await shared.failure("open", url=server.url("/gone"))
         assert failure.message == f"{server.url('/gone')}: status 404; it shows: Not here"
         assert failure.category is Category.LOGIC
-        failure = await web.failure("open", url=server.url("/busy"))
+        failure = await shared.failure("open", url=server.url("/busy"))
         assert (failure.category, failure.retry_after) == (Category.TRANSIENT, 7.0)
-        assert (await web.use("open", url=server.url("/gone"), ok=[404]))["status"] == 404
+        assert (await shared.use("open", url=server.url("/gone"), ok=[404]))["status"] == 404
 
 
 async def test_h2_wrong_arguments_are_told_before_anything_starts(web: Web) -> None:
@@ -213,9 +223,10 @@ ORDER = """<button id=order onclick="fetch('/order', {method: 'PUT', keepalive: 
     [("click", {"text": "Order"}), ("download", {"text": "Order"}), ("press", {"selector": "#order", "key": "a"})],
 )
 async def test_h2_a_failure_after_the_page_was_acted_on_leaves_the_outcome_open(
-    make_web: Callable[..., Web], tool: str, arguments: dict[str, str]
+    make_web: Callable[..., Web], tool: str, arguments: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web = make_web()
+    monkeypatch.setattr("windlass.tools.browser.session.CLOSING", 1.0)  # the page is busy, and closes no sooner
     async with serve({"/": page(ORDER), "/order": page("")}) as server:
         await web.use("open", url=server.url("/"))
         early = await web.failure(
