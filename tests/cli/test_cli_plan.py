@@ -74,11 +74,14 @@ def test_c7_estimate_says_what_it_knows_and_names_what_it_does_not(project: Proj
     assert "a, b" in unknown.err
     told = windlass("plan", "estimate", plan, "--json").json
     nothing = {"expected_s": None, "low_s": None, "high_s": None, "samples": 0, "by_tools": [], "usd": None}
-    assert told == {**nothing, "unknown": ["a", "b"]}
+    assert {key: told[key] for key in nothing} == nothing
+    assert told["unknown"] == ["a", "b"]
+    assert told["forecast"]["left_s"] is None
     assert not project.home.exists(), "looking makes no home"
     windlass("run", plan, code=1)
     told = windlass("plan", "estimate", plan, "--json").json
     assert told["samples"] == 1
     assert 0 < told["low_s"] <= told["expected_s"] <= told["high_s"]
     assert told["unknown"] == ["b"], "a failed attempt says nothing about how long it takes"
-    assert windlass("plan", "estimate", plan).out.startswith("about ")
+    assert windlass("plan", "estimate", plan).out.startswith("at least ")
+    assert "low confidence: fewer than 15 runs of this plan" in windlass("plan", "estimate", plan).out

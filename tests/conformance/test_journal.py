@@ -19,6 +19,8 @@ import msgspec
 import pytest
 
 from windlass.core import events as ev
+from windlass.core.forecast.calibration import Band
+from windlass.core.forecast.value import Forecast
 from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges, question_id
 from windlass.errors import Conflict, JournalError
@@ -795,3 +797,64 @@ async def test_d7_observations_are_steps_that_ran_to_their_end_newest_first(jour
     assert await seen(tool="agent", runtime="cli", model="m") == [steps[1], steps[1]]
     assert await seen(tool="agent", runtime="opencode") == []
     assert len(await seen(tool="shell", limit=3)) == 3
+
+
+# -- recorded forecasts --------------------------------------------------------------------------
+
+
+def made(seconds: float, **fields: Any) -> Forecast:
+    band = Band(seconds / 2, seconds, seconds * 2)
+    told = {name: 0 for name in ("spent_usd", "runs", "unchanged", "samples", "approvals")}
+    told |= {name: () for name in ("estimated", "unknown", "uncounted", "unpriced", "overdue")}
+    told |= {"origins": {}, "approval_s": None, "low_confidence": True, "usd": None, "usd_raw": None}
+    return Forecast(**{**told, "at": 1.0, "elapsed_s": 0.0, "done": 0.0, "left": band, "raw": band, **fields})
+
+
+async def test_d7_the_last_forecast_of_an_execution_is_read(journal: Journal) -> None:
+    assert await journal.forecasts.latest("x", "y") == {}
+    await stop(journal, "x")
+    for seconds in (10.0, 20.0):
+        await journal.forecasts.add("x", "p", made(seconds), mark=True)
+    assert await journal.forecasts.latest("x", "y") == {"x": made(20.0)}
+
+
+async def test_d7_a_forecast_gets_its_outcome_from_the_record_of_its_execution(journal: Journal) -> None:
+    assert await journal.forecasts.outcomes() == []
+    await journal.append("x", 0, [created("x")], head=head("x", "running"))
+    await journal.forecasts.add("x", "p", made(10.0), mark=True)
+    await journal.forecasts.add("x", "p", made(9.0), mark=False)
+    assert await journal.forecasts.outcomes() == [], "it still runs"
+    kept = record("x")
+    await journal.append("x", 1, [note(1)], head=head("x", "completed"), record=kept)
+    found = await journal.forecasts.outcomes()
+    assert [(one.execution, one.plan, one.forecast, one.took_s) for one in found] == [
+        ("x", "p", made(10.0), kept.took_s)
+    ]
+    assert await journal.forecasts.outcomes("p") == found
+    assert await journal.forecasts.outcomes("other") == []
+
+
+async def test_d7_only_executions_that_completed_measure_a_forecast(journal: Journal) -> None:
+    for name, status in (("x", "failed"), ("y", "cancelled"), ("z", "completed")):
+        await stop(journal, name, status=status)
+        await journal.forecasts.add(name, "p", made(10.0), mark=True)
+    assert [one.execution for one in await journal.forecasts.outcomes()] == ["z"]
+
+
+async def test_d7_two_processes_record_forecasts_at_once(pair: tuple[SqliteJournal, SqliteJournal]) -> None:
+    for name in ("x", "y"):
+        await stop(pair[0], name)
+    both = list(zip("xy", pair, strict=True))
+    rows = [(name, journal, made(float(n))) for n in range(20) for name, journal in both]
+    await asyncio.gather(*(journal.forecasts.add(name, "p", one, mark=True) for name, journal, one in rows))
+    first, second = await asyncio.gather(*(journal.forecasts.outcomes() for journal in pair))
+    assert first == second
+    assert len(first) == 40
+    assert sorted(one.forecast.raw.middle for one in first if one.execution == "y") == [float(n) for n in range(20)]
+
+
+async def test_d7_forecasts_of_a_removed_execution_are_no_outcome(journal: Journal) -> None:
+    await journal.append("x", 0, [created("x")], head=head("x", "running"))
+    await journal.forecasts.add("x", "p", made(10.0), mark=True)
+    await journal.remove("x")
+    assert await journal.forecasts.outcomes() == []

@@ -9,7 +9,6 @@ from damage_worlds import DAMAGES, damage
 
 import windlass
 from windlass import Plan, Step
-from windlass.engine.history import estimate
 from windlass.errors import Damaged, NotFound
 
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ async def test_d9_a_damaged_execution_is_named_and_harms_no_other(project: Proje
         heads = await engine.executions()
         assert len([state async for state in engine.states(heads)]) == 2
         assert set(engine.damaged) == {bad.id}
-        assert (await estimate(engine.journal, PLAN, engine.attempt_runner.tools)).samples >= 2, (
-            "estimates leave it out"
-        )
+        assert (await engine.estimate(PLAN, engine.attempt_runner.tools)).samples >= 2, "estimates do without it"
         every = {entry.execution for entry in await engine.journal.read(None)}
         assert good.id in every, "the events of the others are read past it"
         assert (await engine.resume(heads[0].id)).id == heads[0].id

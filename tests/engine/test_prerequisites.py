@@ -9,7 +9,6 @@ import pytest
 import windlass
 from windlass import Plan, Step
 from windlass.core import events as ev
-from windlass.engine.history import estimate
 from windlass.errors import CannotResume, UsageError
 from windlass.plan.model import Effect
 from windlass.ports import Estimate
@@ -150,10 +149,15 @@ async def test_h1_an_estimate_takes_the_word_of_a_tool_that_never_ran_here(proje
 
     plan = Plan(name="p", steps=[Step(id="a", tool="slow"), Step(id="b", run="true")])
     async with windlass.open(tools=[Slow()]) as engine:
-        before = await estimate(engine.journal, plan, engine.attempt_runner.tools)
+        before = await engine.estimate(plan, engine.attempt_runner.tools)
         await (await engine.start(plan)).result()
-        after = await estimate(engine.journal, plan, engine.attempt_runner.tools)
-    assert (before.expected_s, before.by_tools, before.unknown, before.usd) == (90.0, ("a",), ("b",), 0.5)
-    assert (after.by_tools, after.samples) == ((), 2)
-    assert after.expected_s is not None
-    assert after.expected_s < 90.0
+        after = await engine.estimate(plan, engine.attempt_runner.tools)
+    assert (before.estimated, before.unknown) == (("a",), ("b",))
+    assert before.left is not None
+    assert before.usd is not None
+    assert before.left.middle == pytest.approx(90.0, rel=0.3)
+    assert before.usd.middle == pytest.approx(0.5, rel=0.3)
+    assert before.low_confidence
+    assert (after.estimated, after.unknown, after.samples) == ((), (), 2)
+    assert after.left is not None
+    assert after.left.middle < 45.0

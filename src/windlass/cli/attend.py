@@ -76,6 +76,8 @@ class ApprovalPrompt:
                         say(f"with: {about}")
                     if asked.question:
                         say(asked.question)
+                    if forecast := await self._forecast():
+                        say(f"forecast: {forecast}")
                     sys.stderr.write("Allow it? [y]es, [n]o, [l]ater: ")
                     sys.stderr.flush()
                     answer = (await _line()).strip().lower()
@@ -89,6 +91,12 @@ class ApprovalPrompt:
         except NotPermitted as error:
             say(error.message)
             await self._engine.pause(self._execution, by="windlass")
+
+    async def _forecast(self) -> str:
+        """The rest of the execution, for the person to know what the answer leads to."""
+        state = self._view.state
+        found = await self._engine.forecast_view(state) if state is not None else None
+        return str(found["text"]) if found is not None else ""
 
     async def _ask_for_money(self, asked: ev.StepWaiting) -> None:
         """Ask a person for more budget: `--yes` does not mean money. With nobody there the execution pauses."""

@@ -139,27 +139,20 @@ def schema() -> None:
 
 @plan_app.add
 def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home = None) -> None:
-    """Estimate how long a plan will take, from earlier runs of its steps in this home."""
+    """Estimate how long a plan will take and what it will cost, from the history of this home."""
 
     async def work(engine: Engine) -> int:
-        from windlass.cli.text import duration
-        from windlass.engine.history import estimate as from_history
+        from windlass.cli.forecast_text import estimate_json, estimate_lines, names
 
-        sourced = engine.read(plan)
-        found = await from_history(engine.journal, sourced.plan, engine.attempt_runner.tools.extended(sourced.tools))
+        loaded = engine.read(plan)
+        found = await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
         if as_json:
-            print_json(found.as_dict())
-        elif found.expected_s is None:
-            say(f"unknown: these steps have not run here yet ({', '.join(found.unknown[:10])})")
-        else:
-            low, high = found.low_s or 0.0, found.high_s or 0.0
-            text = f"about {duration(found.expected_s)} ({duration(low)} to {duration(high)})"
-            said = f" and estimates of the tools of {', '.join(found.by_tools[:10])} expect" if found.by_tools else ""
-            out(f"{text}, from {found.samples} earlier attempts{said}")
-            if found.usd is not None:
-                out(f"cost: about ${found.usd:.2f}, estimated by the tools")
-            if found.unknown:
-                say(f"not counted, because they never ran here: {', '.join(found.unknown[:10])}")
+            print_json(estimate_json(found))
+            return 0
+        if found.left is None:
+            say(f"unknown: these steps have not run here yet ({names(found.unknown)})")
+        for line in estimate_lines(found):
+            out(line)
         return 0
 
     raise CommandEnd(with_engine(work, home, yes=yes))

@@ -58,12 +58,14 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
         print_json(damaged_view(await engine.find(execution), damage))
         return damage.exit_code
     if as_json:
-        print_json(standing(state, engine.attempt_runner.gates))
+        print_json(standing(state, engine.attempt_runner.gates, await engine.forecast_view(state)))
         return 0
     driven = engine.driven(state)
     for line in summary(state, driven):
         out(line)
     out(f"{progress(state):.0f}%  in {state.workdir}")
+    if (forecast := await engine.forecast_view(state)) is not None and forecast["text"]:
+        out(f"forecast: {forecast['text']}")
     if used := used_text(summed(step.used for step in state.steps.values())):
         out(used)
     for step in state.top_level():
@@ -176,8 +178,9 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
         found = await engine.open_questions(verify=MOST_VERIFIED)
         for damage in engine.damaged.values():
             suggest(f"warning: {damage.message}; its questions cannot be shown (windlass status {damage.execution})")
+        forecasts = await engine.forecast_views(one.execution for one, _asked in found)
         if as_json:
-            print_json([_question(question, asked) for question, asked in found])
+            print_json([_question(one, asked) | {"forecast": forecasts.get(one.execution)} for one, asked in found])
         elif not found:
             say("nothing is waiting for approval")
         else:
@@ -191,6 +194,8 @@ def approvals(as_json: AsJson = False, home: Home = None) -> None:
                     out(f"  with: {about}")
                 if asked.question:
                     out(f"  {asked.question}")
+                if (forecast := forecasts.get(one.execution)) is not None and forecast["text"]:
+                    out(f"  forecast: {forecast['text']}")
                 out(as_typed(f"  windlass approve {one.execution} {shlex.quote(step)}   # or with --deny"))
         return 0
 

@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -36,11 +38,11 @@ from windlass.cli.text import next_commands, shown, summary
 from windlass.cli.view import Progress, View, view_for
 from windlass.core import events as ev
 from windlass.core.state import State, StepState
-from windlass.core.transitions import StepStatus
+from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.core.view import snapshot
 from windlass.engine.engine import Engine
 from windlass.engine.execution import Execution
-from windlass.errors import UsageError, WindlassError
+from windlass.errors import JournalError, UsageError, WindlassError
 from windlass.plan.model import Plan
 from windlass.plan.strategies import Strategy
 from windlass.runtimes import runtime_names
@@ -287,7 +289,7 @@ def watch(
     async def work(engine: Engine) -> int:
         head = await engine.find(execution)
         await engine.record(head.id)  # a damaged one is refused before anything of it is shown
-        with view_for(progress) as view:
+        with view_for(progress) as view, _foretelling(engine, head.id, view):
             async for entry in engine.follow(head.id):
                 view.take(entry)
         state = await engine.state(head.id)
@@ -327,14 +329,41 @@ async def see_through(engine: Engine, execution: Execution, view: View, *, yes: 
         loop.add_signal_handler(number, _interrupt, engine, execution, number)
     attendant = ApprovalPrompt(engine, execution.id, view, yes=yes)
     view.since = execution.since
-    with view:
+    with view, _foretelling(engine, execution.id, view):
         async for entry in engine.follow(execution.id):
             view.take(entry)
             attendant.take(entry.event, past=entry.seq <= execution.since)
         await attendant.close()
     state = await execution.wait()
     _report(state, False, as_json)
+    if view.first is not None and state.status is ExecutionStatus.COMPLETED:
+        from windlass.cli.forecast_text import surprise
+
+        if text := surprise(view.first, state):
+            say(text)
     return exit_code(state)
+
+
+@contextmanager
+def _foretelling(engine: Engine, execution: str, view: View) -> Iterator[None]:
+    """Give the view the newest forecast every second, whichever process makes them."""
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            with suppress(JournalError):  # the file may be locked for a while
+                found = await engine.forecasts(execution)
+                if execution in found:
+                    view.foretell(found[execution])
+
+    if not view.foretells:
+        yield
+        return
+    task = asyncio.get_running_loop().create_task(look())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 _interrupts: list[int] = []

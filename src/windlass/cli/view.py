@@ -18,7 +18,7 @@ from windlass.cli.text import MARKS, at_time, cost_text, describe, duration, ite
 from windlass.core import events as ev
 from windlass.core.agent import Cost
 from windlass.core.state import State, StepState, fold
-from windlass.core.transitions import StepStatus
+from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.core.view import progress, waits_because
 from windlass.ports import Entry
 from windlass.visible import one_line
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
+    from windlass.core.forecast.value import Forecast
+
 __all__ = ["Progress", "View", "view_for"]
 
 _MOST_ROWS = 30
 _LONG_LINE = 160
 """Characters of an agent's line after which its words are shown before it is whole."""
+_FORETELL_AGAIN = 60.0
+"""Seconds after which a log has another line with a forecast."""
 _OLD_LINE = 2.0
 """Seconds after which they are."""
 _STYLES = {
@@ -74,6 +78,11 @@ class View:
     state: State | None = None
     since = 0
     """Events up to this sequence are known already and not shown again."""
+    forecast: Forecast | None = None
+    first: Forecast | None = None
+    """The first forecast of this execution that was shown."""
+    foretells = False
+    """It shows forecasts."""
 
     def __enter__(self) -> View:
         return self
@@ -92,6 +101,10 @@ class View:
     def show(self, entry: Entry, state: State) -> None:
         """Quiet."""
 
+    def foretell(self, forecast: Forecast) -> None:
+        """Take the newest forecast of the execution."""
+        self.forecast, self.first = forecast, self.first or forecast
+
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Get out of the way while a person is asked something."""
@@ -109,7 +122,11 @@ class RawView(View):
 class PlainView(View):
     """Lines for a log. An agent's words come in pieces: a line is written when it is whole, or long, or old."""
 
+    foretells = True
+
     def __init__(self) -> None:
+        self._foretold: tuple[int, float] = (-1, 0.0)
+        """The quarter of the way, and the time, of the last line with a forecast."""
         self._begun: dict[tuple[str, str], str] = {}
         """The beginnings of lines, by step and stream."""
         self._since: dict[tuple[str, str], float] = {}
@@ -141,6 +158,17 @@ class PlainView(View):
             percent = f"[{progress(state):3.0f}%] " if settled else ""
             self._write(f"{clock} {percent}{text}")
 
+    def foretell(self, forecast: Forecast) -> None:
+        """Write a forecast when it is the first in a quarter of the way, and after a while."""
+        super().foretell(forecast)
+        quarter, at = self._foretold
+        now, done = time.time(), 100 * forecast.done
+        if self.state is None or (int(done // 25) == quarter and now - at < _FORETELL_AGAIN):
+            return
+        if text := forecast.text(now):
+            self._foretold = (int(done // 25), now)
+            self._write(f"{time.strftime('%H:%M:%S', time.localtime(now))} {progress(self.state):.0f} %, {text}")
+
     def __exit__(self, *_error: object) -> None:
         self._finish_lines(None, time.strftime("%H:%M:%S"))
 
@@ -161,6 +189,8 @@ class PlainView(View):
 
 class LiveView(View):
     """A tree of the steps that is drawn again ten times a second."""
+
+    foretells = True
 
     def __init__(self) -> None:
         self._live = self._new_live()
@@ -203,10 +233,10 @@ class LiveView(View):
         hidden = sum(1 + len(s.children or ()) for s in state.top_level()) - len(rows)
         if hidden > 0:
             lines.append(Text(f"  … and {hidden} more steps", style="dim"))
-        return Group(_headline(state), *lines)
+        return Group(_headline(state, self.forecast), *lines)
 
 
-def _headline(state: State) -> Text:
+def _headline(state: State, forecast: Forecast | None) -> Text:
     from rich.text import Text
 
     elapsed = duration(state.worked(time.time()))
@@ -215,7 +245,10 @@ def _headline(state: State) -> Text:
     text = Text()
     text.append(one_line(state.plan.name), style="bold")
     text.append(f"  {state.status}  {bar} {done:.0f}%  {elapsed}  ", style="cyan")
-    if (cost := state.cost) != Cost():
+    ahead = forecast.text(time.time()) if forecast is not None and state.status is ExecutionStatus.RUNNING else ""
+    if ahead:
+        text.append(f"{ahead}  ", style="cyan")
+    if (cost := state.cost) != Cost() and not (ahead and forecast is not None and forecast.usd is not None):
         text.append(f"{cost_text(cost)}  ", style="magenta")
     text.append(state.id, style="dim")
     return text

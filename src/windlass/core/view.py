@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from windlass.clock import iso
@@ -29,8 +30,9 @@ def progress(state: State) -> float:
     return round(100.0 * done / total, 1)
 
 
-def snapshot(state: State) -> dict[str, Any]:
-    """One execution as one JSON object."""
+def snapshot(state: State, forecast: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One execution as one JSON object, with its forecast if there is one."""
+    left = forecast["left_s"] if forecast is not None else None
     return {
         "id": state.id,
         "plan": state.plan.name,
@@ -48,7 +50,8 @@ def snapshot(state: State) -> dict[str, Any]:
         "budget": _budget(state),
         "resources": _resources(summed(step.used for step in state.steps.values())),
         "progress": progress(state),
-        "eta": None,
+        "eta": left["p50"] if left is not None else None,
+        "forecast": forecast,
         "lacks": list(state.lacks),
         **({"refused_answers": [_refused(event) for event in state.refused]} if state.refused else {}),
         "error": _failure(state, state.error),

@@ -34,6 +34,7 @@ def damaged_view(head: Head, damage: Damaged) -> dict[str, Any]:
         "resources": None,
         "progress": 0.0,
         "eta": None,
+        "forecast": None,
         "lacks": [],
         "error": {
             "category": str(damage.category),

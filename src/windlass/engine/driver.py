@@ -34,7 +34,7 @@ from windlass.engine.inbox import to_events
 from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import OVER_BUDGET, Answer, CurrentAttempt, Head, Journal, Message, Meter, current_attempt
+from windlass.ports import OVER_BUDGET, Answer, CurrentAttempt, Head, Journal, Message, Meter, Toolbox, current_attempt
 from windlass.ports.notify import Notifier
 
 __all__ = ["Driver", "World", "head_of"]
@@ -127,6 +127,11 @@ class Driver:
         """Entries of this execution in the journal's index of open questions."""
         self._flush_timer: asyncio.TimerHandle | None = None
         self._watch = world.notifier.watch(state) if world.notifier is not None else None
+
+    @property
+    def tools(self) -> Toolbox:
+        """The tools of its steps."""
+        return self._attempt_runner.tools
 
     async def run(self, *opening: ev.Event) -> None:
         """Go on until the execution is finished or paused."""

@@ -17,6 +17,7 @@ from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.driver import Driver, World
+from windlass.engine.forecasts import Forecasts
 from windlass.engine.observer import POLL, Drivers
 from windlass.engine.perform import AttemptRunner
 from windlass.errors import JournalError, WindlassError
@@ -183,6 +184,7 @@ class Launcher:
         attempt_runner: AttemptRunner,
         agents: AgentTool | None,
         sandbox: Sandbox | None,
+        forecasts: Forecasts,
         notifier: Notifier | None = None,
     ) -> None:
         self.attempt_runner = attempt_runner
@@ -190,6 +192,7 @@ class Launcher:
         self._drivers = drivers
         self._agents = agents
         self._sandbox = sandbox
+        self._forecasts = forecasts
         self._world = World(drivers.journal, drivers.clock, policy, drivers.commits.publish, notifier)
 
     @property
@@ -218,4 +221,6 @@ class Launcher:
 
     async def drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
         """Drive it in a task of its own; returns when the opening is on disk."""
-        return await self._drivers.drive(driver, opening)
+        task = await self._drivers.drive(driver, opening)
+        self._forecasts.attend(driver, task)
+        return task

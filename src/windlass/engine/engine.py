@@ -20,6 +20,7 @@ from windlass.engine.checkpoints import CheckpointWriter
 from windlass.engine.control import Control
 from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.execution import Execution
+from windlass.engine.forecasts import Forecasts
 from windlass.engine.housekeeping import Housekeeping
 from windlass.engine.observer import Observer
 from windlass.engine.perform import AttemptRunner
@@ -102,8 +103,10 @@ class Engine:
         self._drivers = drivers
         self._checkpoints = CheckpointWriter(drivers, archive, self.settings.checkpoints)
         handle = partial(Execution, self)
-        launcher = Launcher(drivers, policy or Policy(), attempt_runner, agents, sandbox, notifier)
         self._observer = observer = Observer(drivers)
+        policy = policy or Policy()
+        self._forecasts = forecasts = Forecasts(drivers.journal, drivers.clock, observer, policy, attempt_runner)
+        launcher = Launcher(drivers, policy, attempt_runner, agents, sandbox, forecasts, notifier)
         self._plans = plans = Plans(reader, launcher, agents, sandbox)
         caller = telemetry.caller if telemetry is not None else None
         self._starter = Starter(drivers.journal, drivers.clock, plans, observer, launcher, handle, caller)
@@ -159,6 +162,14 @@ class Engine:
     driven = _of("_drivers", LocalDrivers.driven)
     driven_state = _of("_drivers", LocalDrivers.driven_state)
 
+    # Forecasting
+    estimate = _of("_forecasts", Forecasts.estimate)
+    forecast = _of("_forecasts", Forecasts.forecast)
+    forecasts = _of("_forecasts", Forecasts.latest)
+    forecast_view = _of("_forecasts", Forecasts.view)
+    forecast_views = _of("_forecasts", Forecasts.views)
+    forecast_outcomes = _of("_forecasts", Forecasts.outcomes)
+
     # Keeping order
     checkpoint = _of("_housekeeping", Housekeeping.checkpoint)
     restore = _of("_housekeeping", Housekeeping.restore)
@@ -196,6 +207,7 @@ class Engine:
         await self._drivers.close(reason)
         if self.notifier is not None:
             await self.notifier.close()
+        await self._forecasts.close()
         await self._checkpoints.close()
         if self.telemetry is not None:
             await self.telemetry.close()  # while the journal can be read

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.core.events import Event
 from windlass.core.state import State
 from windlass.core.view import snapshot
 from windlass.ports import Entry
+
+if TYPE_CHECKING:
+    from windlass.core.forecast.value import Forecast
 
 __all__ = ["Execution"]
 
@@ -27,6 +30,7 @@ class _Engine(Protocol):
     async def skip(self, execution: str, step: str, *, by: str = "") -> State: ...
     async def resume(self, execution: str) -> Execution: ...
     def driven(self, head: State) -> bool: ...
+    async def forecast(self, state: State) -> Forecast | None: ...
     async def retry(
         self,
         execution: str,
@@ -67,6 +71,10 @@ class Execution:
 
     async def state(self) -> State:
         return await self._engine.state(self.id)
+
+    async def forecast(self) -> Forecast | None:
+        """The time and money that it will still take; None after its end."""
+        return await self._engine.forecast(await self.state())
 
     async def result(self) -> dict[str, Any]:
         """Wait for it, then the same object that `windlass status ID --json` prints."""

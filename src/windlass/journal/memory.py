@@ -26,6 +26,7 @@ from windlass.core.events import ApprovalAsked, Event, decode, encode
 from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.errors import Conflict, JournalError
+from windlass.journal.forecasts import MemoryForecasts
 from windlass.journal.history import matches
 from windlass.journal.ledger import checked_heading, in_order
 from windlass.ports import AskedQuestion, Charge, Entry, Head, Message, Note, Spending, Usage
@@ -46,6 +47,7 @@ class MemoryJournal:
         self._asked = 0
         self._drivers: set[str] = set()
         self.history = MemoryHistory()
+        self.forecasts = MemoryForecasts(self.history.kept)
         self.notes: list[Note] = []
         """The outbox, which nobody empties: a home that is missing has nobody to tell."""
 

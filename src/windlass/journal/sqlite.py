@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -33,6 +33,9 @@ from windlass.journal.questions import find_questions, forget_questions, update_
 from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message
 from windlass.journal.schema import open_database, reclaim_space
 from windlass.ports import AskedQuestion, Entry, Head, Message, Note
+
+if TYPE_CHECKING:
+    from windlass.journal.forecasts import SqliteForecasts
 
 __all__ = ["SqliteJournal"]
 
@@ -93,8 +96,17 @@ class SqliteJournal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.history = SqliteHistory(self._reading)
+        self._forecasts: SqliteForecasts | None = None
 
     # -- the port ------------------------------------------------------------------------------
+
+    @property
+    def forecasts(self) -> SqliteForecasts:
+        if self._forecasts is None:  # made when first needed: most processes forecast nothing
+            from windlass.journal.forecasts import SqliteForecasts
+
+            self._forecasts = SqliteForecasts(self._reading, self._writing)
+        return self._forecasts
 
     def enlist(self, label: str = "") -> str:
         return self._presence.enlist(label)

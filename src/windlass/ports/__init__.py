@@ -7,7 +7,7 @@ adapter to the same promises.
 from __future__ import annotations
 
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses
-from windlass.ports.history import History
+from windlass.ports.history import ForecastOutcome, ForecastStore, History
 from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message, Note
 from windlass.ports.ledger import Amount, Charge, Ledger, ReservationRefused, Scope, Spending
 from windlass.ports.meter import Meter
@@ -72,6 +72,8 @@ __all__ = [
     "Delivery",
     "Entry",
     "Estimate",
+    "ForecastOutcome",
+    "ForecastStore",
     "GateStore",
     "GuestCall",
     "GuestError",

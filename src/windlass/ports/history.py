@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from windlass.core.history import ExecutionRecord, StepRecord
 
-__all__ = ["History"]
+if TYPE_CHECKING:
+    from windlass.core.forecast.value import Forecast
+
+__all__ = ["ForecastOutcome", "ForecastStore", "History"]
 
 
 class History(Protocol):
@@ -27,4 +30,32 @@ class History(Protocol):
         limit: int = 60,
     ) -> list[StepRecord]:
         """Read the last steps that ran to their end, completed or failed: only those that match what is given."""
+        ...
+
+
+class ForecastOutcome(NamedTuple):
+    """A forecast, and the execution in the end."""
+
+    execution: str
+    plan: str
+    forecast: Forecast
+    took_s: float
+    """Seconds that the whole execution ran, waiting for people left out."""
+    usd: float | None
+    """Its cost; None if unknown."""
+
+
+class ForecastStore(Protocol):
+    """Forecasts that were shown. They are only added, so processes that do so at once cannot spoil each other's."""
+
+    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
+        """Record a forecast. A `mark` is an execution's first one in a quarter of its way: these are scored."""
+        ...
+
+    async def latest(self, *executions: str) -> dict[str, Forecast]:
+        """Read the last forecast of each execution that has one."""
+        ...
+
+    async def outcomes(self, plan: str = "", limit: int = 400) -> list[ForecastOutcome]:
+        """Read the newest marks of executions that completed, oldest first: of a plan, or of all."""
         ...

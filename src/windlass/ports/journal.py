@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from windlass.core.events import ApprovalAsked, Event
 from windlass.core.history import ExecutionRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
-from windlass.ports.history import History
+from windlass.ports.history import ForecastStore, History
 
 __all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message", "Note"]
 
@@ -126,6 +126,11 @@ class Journal(Protocol):
     @property
     def history(self) -> History:
         """The records of stopped executions."""
+        ...
+
+    @property
+    def forecasts(self) -> ForecastStore:
+        """The forecasts that were shown."""
         ...
 
     async def questions(self, *, named: str = "", before: int = 0, limit: int = 0) -> list[AskedQuestion]:

@@ -70,7 +70,7 @@ class Feed:
         self.turn = asyncio.Lock()
         """Held by the listener who reads a page of the past."""
         self.redactor = redactor or Redactor()
-        self._encoder = MessageEncoder(self.journal, self.redactor)
+        self._encoder = MessageEncoder(self.journal, self.redactor, self._engine.forecasts)
         self._held: deque[StreamMessage] = deque()
         """Messages that were read and are not in the ring yet."""
         self._highest = 0
@@ -220,7 +220,7 @@ class Feed:
         end = await last_position(self.journal)
         self.ring = RecentEvents(max(0, end - LOOKBACK), *self._size)
         self._held.clear()
-        self._encoder = MessageEncoder(self.journal, self.redactor)
+        self._encoder = MessageEncoder(self.journal, self.redactor, self._engine.forecasts)
         self._awake = True
 
     async def _take_in(self) -> float:

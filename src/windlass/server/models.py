@@ -236,7 +236,10 @@ class Snapshot(_Told):
     budget: dict[str, Any] = Field(description="Its own limit, and every limit that is passed.")
     resources: Used | None = Field(description="Of all steps; each step has its own. Null when nothing is known.")
     progress: float
-    eta: float | None
+    eta: float | None = Field(description="Seconds to its end, by the median; null where that is not known.")
+    forecast: dict[str, Any] | None = Field(
+        default=None, description="Time and cost of the rest; of the plain status only, while it is not finished."
+    )
     lacks: list[str]
     error: dict[str, Any] | None
     damage: dict[str, Any] | None = Field(
@@ -371,5 +374,7 @@ class Question(_Told):
     digest: str
     asked_at: str
     expires_at: str
+    forecast: dict[str, Any] | None = None
+    """Time and cost of the rest of its execution, where that is known."""
     link: str
     """A path that shows this one question and takes one answer, for notifications. It needs no token."""

@@ -11,19 +11,27 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from windlass.core import events as ev
 from windlass.core.state import State, StepState, fold
+from windlass.core.transitions import ExecutionStatus
 from windlass.errors import Damaged
 from windlass.ports import Entry, Journal
 from windlass.redact import Redactor
 
+if TYPE_CHECKING:
+    from windlass.core.forecast.value import Forecast
+
+    Forecasts = Callable[..., Awaitable[Mapping[str, Forecast]]]
+
 __all__ = ["MessageEncoder", "StreamMessage", "payload", "text_frame"]
 
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at the forecasts."""
 MOST_STEPS = 200_000
 """Steps of all folded executions together; past that, those heard of longest ago are forgotten and read again."""
 
@@ -78,8 +86,12 @@ class _FoldedExecution:
 class MessageEncoder:
     """Makes messages of entries that come in the journal's order, each execution's without gaps."""
 
-    def __init__(self, journal: Journal, redactor: Redactor) -> None:
+    def __init__(self, journal: Journal, redactor: Redactor, forecasts: Forecasts | None = None) -> None:
+        """`forecasts` reads the last one of each execution; without it, `eta` is null: events of the past have none."""
         self._journal = journal
+        self._forecasts = forecasts
+        self._looked = 0.0
+        self._foreseen: Mapping[str, Forecast] = {}
         self._redactor = redactor
         self._standings: OrderedDict[str, _FoldedExecution | None] = OrderedDict()
         """None is an execution whose journal does not fold: its events are sent all the same."""
@@ -87,6 +99,10 @@ class MessageEncoder:
 
     async def encode(self, entries: Sequence[Entry]) -> list[StreamMessage]:
         told: list[StreamMessage] = []
+        if self._forecasts is not None and entries and abs(entries[-1].event.at - self._looked) >= LOOK_AGAIN:
+            self._looked = entries[-1].event.at
+            known = {name for name in self._foreseen if name in self._standings}
+            self._foreseen = await self._forecasts(*known.union(entry.execution for entry in entries))
         for entry in entries:
             if entry.execution not in self._standings and entry.seq > 1:
                 await self._meet(entry)
@@ -115,7 +131,10 @@ class MessageEncoder:
                 standing = None
         if not isinstance(event, ev.ExecutionFinished):
             self._keep(entry.execution, standing)
-        text = self._redactor.bytes(message(entry, standing))
+        foreseen = self._foreseen.get(entry.execution) if self._foreseen else None
+        runs = standing is not None and standing.state.status is ExecutionStatus.RUNNING
+        left = foreseen.left_at(event.at) if foreseen is not None and runs else None
+        text = self._redactor.bytes(message(entry, standing, None if left is None else round(left.middle, 1)))
         return StreamMessage(entry.position, entry.execution, entry.seq, text_frame(text))
 
     def _keep(self, execution: str, standing: _FoldedExecution | None) -> None:
@@ -126,7 +145,7 @@ class MessageEncoder:
             self._steps -= _weight(forgotten)
 
 
-def message(entry: Entry, standing: _FoldedExecution | None) -> bytes:
+def message(entry: Entry, standing: _FoldedExecution | None, eta: float | None = None) -> bytes:
     """One JSON object: `encode` gives the event's own, and ours is written around it."""
     event = ev.encode(entry.event)
     head = b'{"position":%d,"execution":%s,"seq":%d,' % (
@@ -134,7 +153,7 @@ def message(entry: Entry, standing: _FoldedExecution | None) -> bytes:
         msgspec.json.encode(entry.execution),
         entry.seq,
     )
-    where: dict[str, float | str | None] = {"progress": None if standing is None else standing.progress, "eta": None}
+    where: dict[str, float | str | None] = {"progress": None if standing is None else standing.progress, "eta": eta}
     if not isinstance(entry.event, ev.ExecutionFinished):  # which says the status itself
         where["status"] = str(standing.state.status) if standing is not None else None
     return b"%b%b,%b" % (head, event[1:-1], msgspec.json.encode(where)[1:])

@@ -29,9 +29,9 @@ def open_breakers(gates: Gates) -> dict[str, dict[str, Any]]:
     return {name: told for name, told in breakers(gates).items() if told["circuit"] != Circuit.CLOSED}
 
 
-def standing(state: State, gates: Gates) -> dict[str, Any]:
+def standing(state: State, gates: Gates, forecast: dict[str, Any] | None = None) -> dict[str, Any]:
     """An execution as one JSON object; with `breakers` while it is not finished and some are not closed."""
-    told = snapshot(state)
+    told = snapshot(state, forecast)
     if not state.status.finished and (found := open_breakers(gates)):
         told["breakers"] = found
     return told

@@ -256,7 +256,7 @@ class ExecutionCalls:
             question = relay.open(questions(seen.state)) if wait_s > 0 else None
             if question is None:
                 seen.warnings += late
-                return cleaned(view(seen, engine.driven(seen.state), step=step))
+                return cleaned(await view(engine, seen, step=step))
             reply = await _ask(engine, seen.state.id, relay, question)
             if isinstance(reply, InputRequiredResult):
                 return reply
@@ -293,7 +293,7 @@ async def _pass_on(engine: Engine, execution: str, reply: QuestionReply, by: str
 
 async def now(engine: Engine, execution: str) -> ExecutionView:
     seen = await look(engine, execution)
-    return cleaned(view(seen, engine.driven(seen.state)))
+    return cleaned(await view(engine, seen))
 
 
 def said_by(ctx: Context[Any, Any]) -> str:

@@ -121,10 +121,10 @@ def following(engine: Engine, execution: str, after: int = 0) -> AbstractAsyncCo
     return aclosing(cast("AsyncGenerator[Entry, None]", engine.follow(execution, after)))
 
 
-def view(seen: ObservedExecution, driven: bool, *, step: str | None = None) -> ExecutionView:
+async def view(engine: Engine, seen: ObservedExecution, *, step: str | None = None) -> ExecutionView:
     """The answer of a tool. With `step`, that step alone, and all of its output."""
     state = seen.state
-    told = snapshot(state)
+    told = snapshot(state, await engine.forecast_view(state))
     every = told["steps"]
     if step is not None:
         wanted = find_step(state, step).id
@@ -137,6 +137,8 @@ def view(seen: ObservedExecution, driven: bool, *, step: str | None = None) -> E
         status=told["status"],
         reason=told["reason"],
         progress=told["progress"],
+        eta=told["eta"],
+        forecast=told["forecast"],
         seq=state.seq,
         steps=listed,
         steps_left_out=0 if step is not None else len(every) - len(listed),
@@ -147,7 +149,7 @@ def view(seen: ObservedExecution, driven: bool, *, step: str | None = None) -> E
         error=error_view(state.error),
         lacks=told["lacks"],
         workdir=told["workdir"],
-        next=_next(state, driven, cut=any(one.cut for one in listed)),
+        next=_next(state, engine.driven(state), cut=any(one.cut for one in listed)),
     )
 
 

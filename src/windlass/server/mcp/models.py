@@ -96,6 +96,12 @@ class ExecutionView(BaseModel):
     status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled", "damaged"]
     reason: str | None = Field(default=None, description="Why it is paused, or what is damaged.")
     progress: float = Field(description="Percent of the steps that are settled.")
+    eta: float | None = Field(
+        default=None, description="Seconds to its end, by the median, without waiting for people."
+    )
+    forecast: dict[str, Any] | None = Field(
+        default=None, description="Band, cost and source of that; `text` has it all."
+    )
     seq: int = Field(description="Events so far.")
     steps: list[StepView]
     steps_left_out: int = Field(default=0, description="Steps that are not listed, to keep this short.")

@@ -280,7 +280,9 @@ def approval_routes(service: Service) -> APIRouter:
         page, more = found[:limit], len(found) > limit
         next_page = f"/api/approvals?limit={limit}&before={page[-1][0].position}" if more else ""
         headers = {"link": f'<{next_page}>; rel="next"'} if more else {}
-        return answer([_shown(service, question, asked) for question, asked in page], headers=headers)
+        forecasts = await engine.forecast_views(question.execution for question, _asked in page)
+        shown = [_shown(service, one, asked) | {"forecast": forecasts.get(one.execution)} for one, asked in page]
+        return answer(shown, headers=headers)
 
     @router.post("/{approval}", responses={200: {"model": models.Snapshot}, **refusals})
     async def answer_by_id(

@@ -90,7 +90,8 @@ def execution_routes(service: Service) -> APIRouter:
         head = await engine.find(execution)
         await service.wait(head.id, wait)
         try:
-            stands = standing(await engine.state(head.id), engine.attempt_runner.gates)
+            state = await engine.state(head.id)
+            stands = standing(state, engine.attempt_runner.gates, await engine.forecast_view(state))
         except Damaged as damage:
             return answer(damaged_view(head, damage))
         return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})

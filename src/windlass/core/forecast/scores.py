@@ -1,0 +1,66 @@
+"""Scores of forecasts: coverage, error and bias by quarter of the way; and the pairs that calibrate later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from windlass.core.forecast.calibration import BUCKETS, Band, ScoredForecast, bucket_of
+from windlass.core.forecast.learning import quantile
+from windlass.core.forecast.value import Forecast
+
+__all__ = ["BucketScore", "scored_costs", "scored_times", "scores"]
+
+
+class BucketScore(NamedTuple):
+    """The forecasts of one quarter of the way; `bucket` None is all of them."""
+
+    bucket: int | None
+    forecasts: int
+    inside: float
+    """Part of the outcomes that lay in the 80 % band."""
+    error: float
+    """Median of the deviation from the forecast, as a part of the truth."""
+    bias: float
+    """Median of the same with its sign: above 0, the forecasts were too long."""
+
+    def as_dict(self) -> dict[str, Any]:
+        name = "all" if self.bucket is None else f"{self.bucket * 25}-{self.bucket * 25 + 25}"
+        figures = {"coverage": self.inside, "median_error": self.error, "bias": self.bias}
+        return {"done_percent": name, "forecasts": self.forecasts, **{key: round(x, 4) for key, x in figures.items()}}
+
+
+def scored_times(outcomes: Iterable[tuple[Forecast, float]]) -> list[ScoredForecast]:
+    """Forecasts of the time that was left, as the model made them, with the truth; those of all steps only."""
+    return [
+        ScoredForecast(bucket_of(forecast.done), forecast.raw, max(0.0, took - forecast.elapsed_s))
+        for forecast, took in outcomes
+        if forecast.raw is not None and forecast.whole
+    ]
+
+
+def scored_costs(outcomes: Iterable[tuple[Forecast, float | None]]) -> list[ScoredForecast]:
+    """The same for the dollars that were still to be spent."""
+    return [
+        ScoredForecast(bucket_of(forecast.done), forecast.usd_raw, max(0.0, usd - forecast.spent_usd))
+        for forecast, usd in outcomes
+        if forecast.usd_raw is not None and usd is not None and forecast.whole
+    ]
+
+
+def scores(outcomes: Sequence[tuple[Forecast, float]]) -> list[BucketScore]:
+    """The score of each quarter that has forecasts, as they were shown, and of all of them last."""
+    rows: list[tuple[int, Band, float]] = []
+    for forecast, took in outcomes:
+        if forecast.left is not None and forecast.whole:
+            rows.append((bucket_of(forecast.done), forecast.left, max(0.0, took - forecast.elapsed_s)))
+    found = [_score(bucket, [row for row in rows if row[0] == bucket]) for bucket in range(BUCKETS)]
+    return [score for score in (*found, _score(None, rows)) if score is not None]
+
+
+def _score(bucket: int | None, rows: Sequence[tuple[int, Band, float]]) -> BucketScore | None:
+    if not rows:
+        return None
+    inside = sum(band.low <= truth <= band.high for _, band, truth in rows) / len(rows)
+    away = sorted((band.middle - truth) / max(truth, 0.1) for _, band, truth in rows)
+    return BucketScore(bucket, len(rows), inside, quantile(sorted(map(abs, away)), 0.5), quantile(away, 0.5))

@@ -1,0 +1,192 @@
+"""`Forecast`: the value that all surfaces show, and its words.
+
+It is made at one moment and stays true for a while: `left_at` counts it down, so that the reader of an older one does
+not show an older time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass.core.budget import money
+from windlass.core.forecast.calibration import Band
+
+__all__ = ["LOW_CONFIDENCE", "Forecast", "duration_text", "from_to", "span"]
+
+LOW_CONFIDENCE = 15
+"""Runs of a plan below which its forecasts have low confidence: the band is too narrow more often than not."""
+ALMOST_DONE, NEAR_THE_END = 0.5, 0.02
+"""Seconds, and part of the time so far: with less than that left, it is wrapping up."""
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """The rest of an execution, as expected at one moment."""
+
+    at: float
+    elapsed_s: float
+    """Running time so far."""
+    done: float
+    """Part of the steps that are settled, from 0 to 1."""
+    left: Band | None
+    """Seconds to the end without waiting for people; None if nothing is known of the steps that are left."""
+    raw: Band | None
+    """The same before calibration."""
+    usd: Band | None
+    """Dollars of the whole execution; None where a part of it is not known, or no step costs anything."""
+    usd_raw: Band | None
+    """Dollars of the rest, before calibration."""
+    spent_usd: float
+    runs: int
+    """Earlier runs of this plan that completed."""
+    unchanged: int
+    """Those of them with the very same plan."""
+    samples: int
+    """Earlier steps that the times of those that are left come from."""
+    origins: dict[str, int]
+    """Steps that are left, by the source of their time: step, run, tool, kind, estimate."""
+    estimated: tuple[str, ...]
+    """Steps with the time that their tools expect: they never ran here."""
+    unknown: tuple[str, ...]
+    """Steps that nothing is known of: their time is not in the figures."""
+    uncounted: tuple[str, ...]
+    """Foreach steps with an unknown number of items: counted as one."""
+    unpriced: tuple[str, ...]
+    """Agents of which no cost is known."""
+    overdue: tuple[str, ...]
+    """Steps that run longer than ever before."""
+    approvals: int
+    """Approvals that lie ahead."""
+    approval_s: float | None
+    """The usual time until one is answered."""
+    low_confidence: bool
+    first: Band | None = None
+    """Seconds of the whole execution as its first forecast had them; None in the first one itself."""
+
+    @property
+    def whole(self) -> bool:
+        """True if all steps that are left are in the figures."""
+        return not (self.unknown or self.uncounted)
+
+    def compared_with(self, first: Forecast) -> Forecast:
+        """The same, with the execution's first forecast."""
+        if first is self or first.left is None or not first.whole:
+            return self
+        return msgspec.structs.replace(self, first=Band(*(first.elapsed_s + part for part in first.left)))
+
+    @property
+    def trend(self) -> str:
+        """`earlier` or `later` if it will end outside the band of the first forecast, else empty."""
+        if self.first is None or self.left is None:
+            return ""
+        end = self.elapsed_s + self.left.middle
+        return "earlier" if end < self.first.low else "later" if end > self.first.high else ""
+
+    def left_at(self, now: float) -> Band | None:
+        """Seconds to the end, `now` being later than the forecast; never below 0. A clock set back changes nothing."""
+        if self.left is None:
+            return None
+        passed = max(0.0, now - self.at)
+        return Band(*(max(0.0, part - passed) for part in self.left))
+
+    def wraps_up(self, now: float) -> bool:
+        """True if it should be done by now, or any moment."""
+        left = self.left_at(now)
+        return left is not None and self.whole and left.middle <= max(ALMOST_DONE, NEAR_THE_END * self.elapsed_s)
+
+    def as_dict(self, now: float) -> dict[str, Any]:
+        """The object `forecast` of the API."""
+        left = self.left_at(now)
+        return {
+            "left_s": _seconds(left),
+            "usd": _dollars(self.usd),
+            "spent_usd": round(self.spent_usd, 6),
+            "wrapping_up": self.wraps_up(now),
+            "low_confidence": self.low_confidence,
+            "trend": self.trend or None,
+            "runs": self.runs,
+            "runs_unchanged": self.unchanged,
+            "from": dict(self.origins),
+            "unknown": list(self.unknown),
+            "unknown_items": list(self.uncounted),
+            "unknown_cost": list(self.unpriced),
+            "overdue": list(self.overdue),
+            "approvals_ahead": self.approvals,
+            "approval_s": None if self.approval_s is None else round(self.approval_s, 1),
+            "text": self.text(now),
+        }
+
+    def text(self, now: float) -> str:
+        """`6 min left (5–9), $1.10 of about $2.40`; empty if there is nothing to say."""
+        parts = []
+        left = self.left_at(now)
+        if self.wraps_up(now):
+            parts.append("wrapping up")
+        elif left is not None:
+            least = "" if self.whole else "at least "
+            parts.append(f"{least}{span(left)} left{_band(left)}")
+        if self.usd is not None and self.usd.middle > 0:
+            parts.append(f"{money(self.spent_usd)} of about {money(self.usd.middle)}")
+        if self.trend and self.first is not None and not self.wraps_up(now):
+            parts.append(f"{self.trend} than first forecast ({from_to(self.first)})")
+        if self.overdue and not self.wraps_up(now):
+            parts.append(f"{self.overdue[0]} runs longer than ever before")
+        if self.approvals:
+            waits = f", usually {duration_text(self.approval_s)} each" if self.approval_s is not None else ""
+            parts.append(f"without {self.approvals} approval{'s' if self.approvals != 1 else ''} ahead{waits}")
+        if parts and left is not None and self.low_confidence and not self.wraps_up(now):
+            parts.append("low confidence")
+        return ", ".join(parts)
+
+
+def span(band: Band) -> str:
+    """The median, in the unit of the band: `6 min`."""
+    scale, unit = _unit(band.middle)
+    return f"{_count(band.middle / scale)} {unit}"
+
+
+def duration_text(seconds: float) -> str:
+    return span(Band(seconds, seconds, seconds))
+
+
+def _band(band: Band) -> str:
+    """` (5–9)` in the unit of the median; nothing where both ends read the same."""
+    scale, unit = _unit(band.middle)
+    low, high = _count(band.low / scale), _count(band.high / scale)
+    if band.high / scale >= 100 and unit != "h":
+        larger, word = _unit(band.high)
+        high = f"{_count(band.high / larger)} {word}"
+    return f" ({low}–{high})" if low != high else ""
+
+
+def from_to(band: Band) -> str:
+    """`10–14 min`"""
+    scale, unit = _unit(band.middle)
+    low, high = _count(band.low / scale), _count(band.high / scale)
+    return f"{low}–{high} {unit}" if low != high else f"{high} {unit}"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    if seconds < 90:
+        return 1.0, "s"
+    return (60.0, "min") if seconds < 90 * 60 else (3600.0, "h")
+
+
+def _count(number: float) -> str:
+    """Two digits are all that a forecast has."""
+    if number >= 20 or number == 0:
+        return f"{number:.0f}"
+    return f"{number:.0f}" if number >= 2 else f"{number:.1f}".removesuffix(".0")
+
+
+def _seconds(band: Band | None) -> dict[str, float] | None:
+    return (
+        None if band is None else {"p10": round(band.low, 1), "p50": round(band.middle, 1), "p90": round(band.high, 1)}
+    )
+
+
+def _dollars(band: Band | None) -> dict[str, float] | None:
+    return (
+        None if band is None else {"p10": round(band.low, 4), "p50": round(band.middle, 4), "p90": round(band.high, 4)}
+    )

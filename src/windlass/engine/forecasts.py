@@ -1,0 +1,273 @@
+"""Forecasts of executions: made while they run here, recorded, and read by every surface.
+
+One task serves all executions of the process. It rests fifty times as long as a forecast took, so that forecasting
+never takes more than 2 % of a processor, however many executions there are; and an execution gets its first one after a
+second, so that short ones cost nothing. Each forecast is recorded; the first in each quarter of the way is a mark,
+which calibrates later ones. No error of a forecast ends or delays an execution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from windlass.core import events as ev
+from windlass.core.state import State, StepState, fold
+from windlass.errors import WindlassError
+from windlass.plan.model import Plan
+
+if TYPE_CHECKING:
+    from windlass.clock import Clock
+    from windlass.core.decide import Policy
+    from windlass.core.forecast.calibration import Calibration
+    from windlass.core.forecast.knowledge import Knowledge
+    from windlass.core.forecast.outlook import Surroundings
+    from windlass.core.forecast.value import Forecast
+    from windlass.engine.driver import Driver
+    from windlass.engine.observer import Observer
+    from windlass.engine.perform import AttemptRunner
+    from windlass.ports import ForecastOutcome, Journal, Toolbox
+
+__all__ = ["Forecasts"]
+
+T = TypeVar("T")
+_log = logging.getLogger("windlass.engine")
+
+FIRST = 1.0
+"""Seconds until an execution's first forecast, and the least between two."""
+SHARE = 0.02
+"""Part of a processor's time that forecasting may take."""
+AGING = 0.02
+"""A forecast is made anew after this part of the time that the execution has run."""
+RECORDS = 60
+"""Runs of a plan that are learned from; fewer of a plan with very many steps."""
+STEPS = 6000
+"""Steps of all those runs together."""
+OTHERS = 30
+"""Runs of other plans that are learned from, where a step has not run yet."""
+MOST_FRESH = 10
+"""Executions without a recorded forecast that get one for a list."""
+OWN_OUTCOMES = 60
+"""Outcomes from which a plan's forecasts are calibrated by its own alone."""
+
+
+class _RunningForecast:
+    """An execution that runs here."""
+
+    __slots__ = ("driver", "due", "estimates", "first", "known", "marks")
+
+    def __init__(self, driver: Driver, due: float) -> None:
+        self.driver = driver
+        self.due = due
+        self.known: tuple[Knowledge, Calibration, Calibration] | None = None
+        self.estimates: dict[str, tuple[float | None, float | None]] = {}
+        self.marks: set[int] = set()
+        self.first: Forecast | None = None
+
+
+class Forecasts:
+    def __init__(
+        self, journal: Journal, clock: Clock, observer: Observer, policy: Policy, attempt_runner: AttemptRunner
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._observer = observer
+        self._policy = policy
+        self._attempt_runner = attempt_runner
+        self._watched: dict[str, _RunningForecast] = {}
+        self._latest: dict[str, Forecast] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._rested = 0.0
+        """The time of the loop until which it rests."""
+        self.spent_s = 0.0
+        """Seconds of a processor that forecasts have taken."""
+
+    def attend(self, driver: Driver, task: asyncio.Task[State]) -> None:
+        """Forecast an execution for as long as it runs here."""
+        loop = asyncio.get_running_loop()
+        execution = driver.state.id
+        self._watched[execution] = _RunningForecast(driver, loop.time() + FIRST)
+        task.add_done_callback(partial(self._leave, execution))
+        if self._timer is None and self._worker is None:
+            self._timer = loop.call_later(FIRST, self._begin)
+
+    def _leave(self, execution: str, _task: asyncio.Task[State]) -> None:
+        self._watched.pop(execution, None)
+        self._latest.pop(execution, None)
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait({self._worker})
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def latest(self, *executions: str) -> dict[str, Forecast]:
+        """The last forecast of each execution that has one, whichever process made it."""
+        here = {name: self._latest[name] for name in executions if name in self._latest}
+        elsewhere = [name for name in executions if name not in here]
+        return {**(await self._journal.forecasts.latest(*elsewhere) if elsewhere else {}), **here}
+
+    async def forecast(self, state: State) -> Forecast | None:
+        """The forecast of an execution: the last one while it runs, else one of this moment; None after its end."""
+        if state.status.finished:
+            return None
+        try:
+            if self._observer.driven(state) and (found := await self.latest(state.id)):
+                return found[state.id]
+            return await self._fresh(state, self._attempt_runner.tools)
+        except Exception:  # a status without a forecast is better than none
+            _log.debug("%s cannot be forecast", state.id, exc_info=True)
+            return None
+
+    async def view(self, state: State) -> dict[str, Any] | None:
+        """The object `forecast` of an execution; None after its end, and where it cannot be made."""
+        found = await self.forecast(state)
+        return found.as_dict(self._clock.now()) if found is not None else None
+
+    async def views(self, executions: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The same of executions that wait for a person, for many at once: as it was when each began to wait."""
+        names = list(dict.fromkeys(executions))
+        found = await self.latest(*names)
+        for name in [name for name in names if name not in found][:MOST_FRESH]:
+            with suppress(WindlassError):
+                made = await self.forecast(await self._observer.state(name))
+                found |= {name: made} if made is not None else {}
+        return {name: forecast.as_dict(forecast.at) for name, forecast in found.items()}
+
+    async def estimate(self, plan: Plan, tools: Toolbox) -> Forecast:
+        """The forecast of a plan before it runs."""
+        from msgspec import Raw
+
+        created = ev.ExecutionCreated(self._clock.now(), "", Raw(plan.encoded), {}, "")
+        return await self._fresh(fold([created], plan), tools)
+
+    async def outcomes(self, plan: str = "", limit: int = 2000) -> list[ForecastOutcome]:
+        """Recorded forecasts with the end of their executions, oldest first."""
+        return await self._journal.forecasts.outcomes(plan, limit)
+
+    # -- making ----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self._watched:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._watched:
+                execution, watched = min(self._watched.items(), key=lambda item: item[1].due)
+                wait = max(watched.due, self._rested) - loop.time()
+                if wait > 0:
+                    await asyncio.sleep(min(wait, FIRST))
+                    continue
+                try:
+                    await self._make(execution, watched)
+                except Exception:
+                    _log.debug("%s cannot be forecast", execution, exc_info=True)
+                    self._watched.pop(execution, None)
+        finally:
+            self._worker = None
+
+    async def _make(self, execution: str, watched: _RunningForecast) -> None:
+        from windlass.core.forecast.calibration import bucket_of
+        from windlass.core.forecast.outlook import Outlook
+
+        state, loop = watched.driver.state, asyncio.get_running_loop()
+        spent = 0.0
+        if watched.known is None:
+            watched.known = await self._knowledge(state)
+        known, *_ = watched.known
+        began = time.thread_time()
+        around = self._surroundings(state, watched.driver.tools, watched.known, watched.estimates)
+        outlook = Outlook(state, self._clock.now(), known, around)
+        spent += time.thread_time() - began
+        found, took = await asyncio.to_thread(_timed, outlook.forecast)
+        spent += took
+        self.spent_s += spent
+        self._rested = loop.time() + spent / SHARE
+        watched.due = loop.time() + max(FIRST, AGING * found.elapsed_s)
+        if execution not in self._watched:
+            return
+        watched.first = watched.first or found
+        found = found.compared_with(watched.first)
+        self._latest[execution] = found
+        bucket = bucket_of(found.done)
+        mark = bucket not in watched.marks
+        watched.marks.add(bucket)
+        await self._journal.forecasts.add(execution, state.plan.name, found, mark=mark)
+
+    async def _fresh(self, state: State, tools: Toolbox) -> Forecast:
+        from windlass.core.forecast.outlook import Outlook
+
+        known = await self._knowledge(state)
+        around = self._surroundings(state, tools, known, {})
+        return Outlook(state, self._clock.now(), known[0], around).forecast()
+
+    async def _knowledge(self, state: State) -> tuple[Knowledge, Calibration, Calibration]:
+        """The history of a plan, and the offsets for its bands of time and cost."""
+        from windlass.core.forecast.calibration import Calibration
+        from windlass.core.forecast.knowledge import SMALLEST_USD, learn
+        from windlass.core.forecast.scores import scored_costs, scored_times
+
+        plan, history = state.plan, self._journal.history
+        limit = max(3, min(RECORDS, STEPS // max(1, len(plan.steps))))
+        own = await history.records(plan.name, limit)
+        seen = {step.step for record in own for step in record.steps if step.status == "completed"}
+        others = await history.records("", OTHERS) if any(step.id not in seen for step in plan.steps) else []
+        known, took = await asyncio.to_thread(_timed, partial(learn, plan.name, plan.digest, own, others, state.id))
+        self.spent_s += took
+        outcomes = await self._journal.forecasts.outcomes(plan.name, 200)
+        if len(outcomes) < OWN_OUTCOMES:
+            outcomes = await self._journal.forecasts.outcomes("", 400)
+        times = Calibration(scored_times((one.forecast, one.took_s) for one in outcomes))
+        costs = Calibration(scored_costs((one.forecast, one.usd) for one in outcomes), SMALLEST_USD)
+        return known, times, costs
+
+    def _surroundings(
+        self,
+        state: State,
+        tools: Toolbox,
+        known: tuple[Knowledge, Calibration, Calibration],
+        estimates: dict[str, tuple[float | None, float | None]],
+    ) -> Surroundings:
+        from windlass.core.forecast.outlook import Surroundings
+        from windlass.core.forecast.simulation import Gate
+
+        gates = {}
+        for name in state.prepared.tools:
+            tool = tools.get(name)
+            terms = self._attempt_runner.gates.terms.of(tool) if tool is not None else None
+            if terms is not None and (terms.concurrent is not None or terms.rate is not None):
+                gates[name] = Gate(terms.concurrent, terms.rate)
+
+        def estimate(step: StepState) -> tuple[float | None, float | None]:
+            if step.spec.id not in estimates:
+                estimates[step.spec.id] = _of_tool(tools, step)
+            return estimates[step.spec.id]
+
+        return Surroundings(self._policy, gates, estimate, known[1], known[2])
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """The result, and the time that it took this thread's processor."""
+    began = time.thread_time()
+    return work(), time.thread_time() - began
+
+
+def _of_tool(tools: Toolbox, step: StepState) -> tuple[float | None, float | None]:
+    """The tool's own estimate. Arguments with templates are not known yet, and it may need them."""
+    tool, arguments = tools.get(step.prepared.tool), step.spec.arguments
+    if tool is None or tool.validate(arguments):
+        return None, None
+    said = tool.estimate(arguments)
+    return said.seconds, said.usd

@@ -1,0 +1,179 @@
+"""Recorded forecasts in the journal's file. They are only added; an outcome is filled in from the execution's record.
+
+The outcome is not written by the process that made the forecast, which may die before: whoever reads the outcomes next
+fills in those that have come since. The record of the execution decides, so all processes fill in the same.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass.core.forecast.value import Forecast
+from windlass.core.history import ExecutionRecord
+from windlass.ports.history import ForecastOutcome
+
+__all__ = ["MemoryForecasts", "SqliteForecasts", "outcome_of"]
+
+T = TypeVar("T")
+Reading = Callable[[Callable[[sqlite3.Connection], T]], Awaitable[T]]
+Writing = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS history_forecasts (number INTEGER PRIMARY KEY, execution TEXT NOT NULL, "
+    "plan TEXT NOT NULL, mark INTEGER NOT NULL, forecast BLOB NOT NULL, outcome TEXT, took REAL, usd REAL)",
+    "CREATE INDEX IF NOT EXISTS history_forecasts_of ON history_forecasts (execution, number)",
+    "CREATE INDEX IF NOT EXISTS history_forecasts_due ON history_forecasts (execution) WHERE outcome IS NULL",
+    "CREATE INDEX IF NOT EXISTS history_forecasts_by_plan ON history_forecasts (plan, number) WHERE mark = 1",
+)
+KEPT = 20_000
+"""Forecasts that are kept; the oldest go first."""
+SCORED = "completed"
+"""Outcome of an execution that did what was forecast. Others ended early, or waited: their time says nothing."""
+WAITED = 0.5
+"""Part of the time above which waits for a quota, a budget or a retry make it no measure of a forecast."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Forecast).decode
+
+
+class _RecordHead(msgspec.Struct, array_like=True):
+    """The fields of an `ExecutionRecord` before its steps, which are not read."""
+
+    id: str
+    plan: str
+    digest: str
+    status: str
+    category: str
+    created: float
+    started: float | None
+    ended: float
+    took_s: float
+    person_s: float
+    queued_s: float
+    waited_s: float
+    worked_s: float
+    known_usd: float
+    unknown: int
+
+
+_decode_head = msgspec.msgpack.Decoder(_RecordHead).decode
+
+
+def outcome_of(status: str, took_s: float, waited_s: float) -> str:
+    """`completed`, or why the execution is no measure of its forecasts."""
+    if status != SCORED:
+        return status
+    return "waited" if waited_s > WAITED * took_s else SCORED
+
+
+class SqliteForecasts:
+    def __init__(self, reading: Reading[Any], writing: Writing) -> None:
+        self._reading = reading
+        self._writing = writing
+
+    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
+        body = _encode(forecast)
+
+        def write(db: sqlite3.Connection) -> None:
+            for statement in _TABLES:
+                db.execute(statement)
+            sql = "INSERT INTO history_forecasts (execution, plan, mark, forecast) VALUES (?, ?, ?, ?)"
+            number = db.execute(sql, (execution, plan, mark, body)).lastrowid or 0
+            if number % 100 == 0:
+                db.execute("DELETE FROM history_forecasts WHERE number <= ?", (number - KEPT,))
+
+        await self._writing(write)
+
+    async def latest(self, *executions: str) -> dict[str, Forecast]:
+        sql = "SELECT forecast FROM history_forecasts WHERE execution = ? ORDER BY number DESC LIMIT 1"
+
+        def fetch(db: sqlite3.Connection) -> dict[str, Forecast]:
+            if not _is_there(db):
+                return {}
+            rows = {name: db.execute(sql, (name,)).fetchone() for name in executions}
+            return {name: _decode(row[0]) for name, row in rows.items() if row is not None}
+
+        found: dict[str, Forecast] = await self._reading(fetch)
+        return found
+
+    async def outcomes(self, plan: str = "", limit: int = 400) -> list[ForecastOutcome]:
+        await self._fill_in()
+        where = "AND plan = ? " if plan else ""
+        sql = (
+            "SELECT execution, plan, forecast, took, usd FROM history_forecasts "
+            f"WHERE mark = 1 AND outcome = '{SCORED}' {where}ORDER BY number DESC LIMIT ?"
+        )
+
+        def fetch(db: sqlite3.Connection) -> list[ForecastOutcome]:
+            if not _is_there(db):
+                return []
+            rows = db.execute(sql, (plan, limit) if plan else (limit,)).fetchall()
+            return [ForecastOutcome(name, of, _decode(body), took, usd) for name, of, body, took, usd in reversed(rows)]
+
+        found: list[ForecastOutcome] = await self._reading(fetch)
+        return found
+
+    async def _fill_in(self) -> None:
+        sql = (
+            "SELECT DISTINCT f.execution, e.key IS NULL, r.record FROM history_forecasts f "
+            "LEFT JOIN executions e ON e.id = f.execution LEFT JOIN history_records r ON r.execution = e.key "
+            "WHERE f.outcome IS NULL AND (e.key IS NULL OR "
+            "(r.record IS NOT NULL AND e.status NOT IN ('pending', 'running', 'paused')))"
+        )
+
+        def fetch(db: sqlite3.Connection) -> list[tuple[str, float | None, float | None, str]]:
+            if not _is_there(db):
+                return []
+            return [
+                (*(("removed", None, None) if removed else _ended(record)), execution)
+                for execution, removed, record in db.execute(sql)
+            ]
+
+        found: list[tuple[Any, ...]] = await self._reading(fetch)
+        if found:
+            update = (
+                "UPDATE history_forecasts SET outcome = ?, took = ?, usd = ? WHERE execution = ? AND outcome IS NULL"
+            )
+
+            def write(db: sqlite3.Connection) -> None:
+                db.executemany(update, found)
+
+            await self._writing(write)
+
+
+class MemoryForecasts:
+    """The forecasts of a journal in memory; `records` are those of its history."""
+
+    def __init__(self, records: Mapping[str, ExecutionRecord]) -> None:
+        self._records = records
+        self._made: list[tuple[str, str, Forecast, bool]] = []
+
+    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
+        self._made.append((execution, plan, forecast, mark))
+
+    async def latest(self, *executions: str) -> dict[str, Forecast]:
+        return {name: forecast for name, _plan, forecast, _mark in self._made if name in executions}
+
+    async def outcomes(self, plan: str = "", limit: int = 400) -> list[ForecastOutcome]:
+        found = []
+        for name, of, forecast, mark in self._made:
+            record = self._records.get(name)
+            if record is None or not mark or (plan and of != plan):
+                continue
+            if outcome_of(record.status, record.took_s, record.waited_s) == SCORED:
+                found.append(ForecastOutcome(name, of, forecast, record.took_s, record.usd))
+        return found[-limit:]
+
+
+def _ended(record: bytes) -> tuple[str, float, float | None]:
+    head = _decode_head(record)
+    outcome = outcome_of(head.status, head.took_s, head.waited_s)
+    return outcome, head.took_s, None if head.unknown else head.known_usd
+
+
+def _is_there(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history_forecasts'").fetchone() is not None

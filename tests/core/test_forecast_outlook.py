@@ -1,0 +1,329 @@
+"""Forecasts of executions from their state: honest labels for all that is not known (C7, D7)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from core_plans import chain, plan_of
+
+from windlass.core import events as ev
+from windlass.core.decide import Policy
+from windlass.core.forecast.calibration import Band
+from windlass.core.forecast.knowledge import Knowledge, learn
+from windlass.core.forecast.outlook import Outlook, Surroundings, elapsed_of
+from windlass.core.forecast.scores import scored_costs, scored_times, scores
+from windlass.core.forecast.simulation import Gate
+from windlass.core.forecast.value import Forecast
+from windlass.core.history import ExecutionRecord, StepRecord
+from windlass.core.state import State, fold
+from windlass.errors import Category, Failure
+from windlass.plan.model import Plan
+
+NOW = 1000.0
+
+
+def state_of(plan: Plan, *events: ev.Event) -> State:
+    created = ev.ExecutionCreated(NOW, id="x", plan=msgspec.Raw(plan.encoded), inputs={}, workdir="/")
+    return fold([created, ev.ExecutionStarted(NOW, "d"), *events], plan)
+
+
+def began(step: str, at: float = NOW, attempt: int = 1) -> ev.AttemptStarted:
+    return ev.AttemptStarted(at, step, attempt, "t", {}, "none")
+
+
+def ended(step: str, at: float, attempt: int = 1) -> ev.AttemptFinished:
+    return ev.AttemptFinished(at, step, attempt, None)
+
+
+def seen(step: str, seconds: float, **fields: Any) -> StepRecord:
+    told: dict[str, Any] = dict.fromkeys(("runtime", "model", "role", "category", "after"), "")
+    told |= dict.fromkeys(("items", "unknown", "tokens_in", "tokens_out"), 0)
+    told |= dict.fromkeys(("queued_s", "waited_s", "person_s", "known_usd", "started"), 0.0)
+    told |= {"step": step, "tool": "t", "status": "completed", "attempts": 1, "ended": seconds, "worked_s": seconds}
+    told |= {"input_bytes": 2, "edited": False}
+    return StepRecord(**{**told, **fields})
+
+
+def run_of(number: int, *steps: StepRecord, plan: str = "test", digest: str = "d") -> ExecutionRecord:
+    return ExecutionRecord(
+        f"r{number}", plan, digest, "completed", "", 0.0, 0.0, 9.0, 9.0, 0.0, 0.0, 0.0, 9.0, 0.0, 0, 0, 0, 1, steps
+    )
+
+
+def runs(count: int, *steps: StepRecord, digest: str = "d") -> list[ExecutionRecord]:
+    return [run_of(number, *steps, digest=digest) for number in range(count)]
+
+
+def knowledge(plan: Plan, *records: ExecutionRecord) -> Knowledge:
+    return learn(plan.name, plan.digest, [r for r in records if r.plan == plan.name], records, "x")
+
+
+def forecast(state: State, known: Knowledge, now: float = NOW, **around: Any) -> Forecast:
+    return Outlook(state, now, known, Surroundings(**around)).forecast()
+
+
+def sane(found: Forecast) -> Forecast:
+    """Never negative, never infinite, always in order."""
+    for band in (found.left, found.raw, found.usd):
+        if band is not None:
+            assert 0 <= band.low <= band.middle <= band.high < math.inf
+    return found
+
+
+def test_c7_without_a_history_nothing_is_made_up() -> None:
+    plan = chain("a", "b")
+    found = forecast(state_of(plan), knowledge(plan))
+    assert (found.left, found.usd, found.unknown) == (None, None, ("a", "b"))
+    assert found.low_confidence
+    assert found.text(NOW) == ""
+    assert found.as_dict(NOW)["left_s"] is None
+
+
+def test_c7_one_run_is_enough_for_a_wide_band_of_low_confidence() -> None:
+    plan = chain("a", "b")
+    found = sane(forecast(state_of(plan), knowledge(plan, *runs(1, seen("a", 60.0), seen("b", 120.0)))))
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(180, rel=0.25)
+    assert found.left.high > 1.5 * found.left.low
+    assert found.low_confidence
+    assert "low confidence" in found.text(NOW)
+
+
+def test_d7_after_many_runs_the_band_is_narrow_and_the_label_gone() -> None:
+    plan = chain("a", "b")
+    found = sane(forecast(state_of(plan), knowledge(plan, *runs(20, seen("a", 60.0), seen("b", 120.0)))))
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(180, rel=0.1)
+    assert found.left.high < 1.5 * found.left.low
+    assert not found.low_confidence
+    assert found.text(NOW).startswith("3 min left")
+
+
+def test_d7_wildly_different_runs_give_a_wide_band() -> None:
+    plan = chain("a")
+    found = sane(forecast(state_of(plan), knowledge(plan, *(run_of(n, seen("a", 10.0**n)) for n in range(7)))))
+    assert found.left is not None
+    assert found.left.high > 100 * max(found.left.low, 0.01)
+
+
+def test_d7_a_running_step_counts_with_the_time_that_it_has_left() -> None:
+    plan, known = chain("a", "b"), knowledge(chain("a", "b"), *runs(20, seen("a", 60.0), seen("b", 120.0)))
+    found = sane(forecast(state_of(plan, began("a")), known, NOW + 40))
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(140, rel=0.15)
+    assert found.elapsed_s == 40
+
+
+def test_d7_a_slow_run_stays_slow() -> None:
+    """Steps that took twice as long as usual say that the others will, too."""
+    plan = chain("a", "b", "c")
+    records = [run_of(n, *(seen(s, 60.0 * 2.0 ** (n % 3 - 1)) for s in ("a", "b", "c"))) for n in range(24)]
+    known = knowledge(plan, *records)
+    done = [began("a"), ended("a", NOW + 120), began("b", NOW + 120), ended("b", NOW + 240)]
+    slow = sane(forecast(state_of(plan, *done), known, NOW + 240))
+    done = [began("a"), ended("a", NOW + 30), began("b", NOW + 30), ended("b", NOW + 60)]
+    fast = sane(forecast(state_of(plan, *done), known, NOW + 60))
+    assert slow.left is not None
+    assert fast.left is not None
+    assert slow.left.middle > 1.8 * fast.left.middle
+
+
+def test_d7_a_step_ten_times_longer_than_ever_is_named() -> None:
+    plan = chain("a", "b")
+    known = knowledge(plan, *runs(20, seen("a", 60.0), seen("b", 60.0)))
+    found = sane(forecast(state_of(plan, began("a")), known, NOW + 600))
+    assert found.overdue == ("a",)
+    assert found.low_confidence
+    assert "a runs longer than ever before" in found.text(NOW + 600)
+    assert found.left is not None
+    assert found.left.high > 200
+
+
+def test_d7_a_clock_that_was_set_back_makes_no_negative_time() -> None:
+    plan = chain("a", "b")
+    known = knowledge(plan, *runs(20, seen("a", 60.0), seen("b", 60.0)))
+    found = sane(forecast(state_of(plan, began("a", NOW + 500)), known, NOW - 300))
+    assert found.elapsed_s == 0
+    assert found.left is not None
+    assert found.left_at(NOW - 9000) == found.left
+    assert found.left_at(NOW + 1e9) == Band(0, 0, 0)
+    assert elapsed_of(state_of(plan), NOW - 1) == 0
+
+
+def test_d7_a_renamed_step_is_known_by_its_tool() -> None:
+    plan = chain("a", "renamed")
+    found = sane(forecast(state_of(plan), knowledge(plan, *runs(20, seen("a", 60.0), seen("old", 60.0)))))
+    assert found.origins == {"step": 1, "tool": 1}
+    assert found.left is not None
+    assert found.left.high > 150, "a step that never ran under this name is known less well"
+    assert (found.runs, found.unchanged) == (20, 0), "all of them before it changed"
+
+
+def test_d7_a_plan_without_a_like_in_its_home_uses_the_kind_of_its_steps() -> None:
+    plan = plan_of({"id": "a", "tool": "http.get"})
+    other = [run_of(n, seen("z", 30.0, tool="files.read"), plan="other") for n in range(9)]
+    found = sane(forecast(state_of(plan), knowledge(plan, *other)))
+    assert found.origins == {"kind": 1}
+    assert found.left is not None
+    assert found.left.high > 3 * found.left.low
+
+
+def test_d7_a_foreach_of_unknown_length_is_labelled() -> None:
+    plan = plan_of({"id": "a"}, {"id": "b", "foreach": "steps.a.output", "needs": ["a"]})
+    known = knowledge(plan, *runs(20, seen("a", 60.0)))
+    found = sane(forecast(state_of(plan), known))
+    assert found.uncounted == ("b",)
+    assert found.low_confidence
+    assert found.text(NOW).startswith("at least ")
+
+
+def test_d7_a_foreach_has_as_many_items_as_in_earlier_runs() -> None:
+    plan = plan_of({"id": "b", "foreach": "inputs.list"}, inputs={"list": {}}, limits={"parallel": 2})
+    known = knowledge(plan, *runs(20, seen("b", 600.0, items=10, attempts=10)))
+    found = sane(forecast(state_of(plan), known))
+    assert not found.uncounted
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(300, rel=0.25), "ten items of a minute, two at once"
+
+
+def test_d7_items_that_have_ended_say_how_long_the_others_take() -> None:
+    plan = plan_of({"id": "b", "foreach": [1, 2, 3, 4, 5, 6]}, limits={"parallel": 1})
+    events: list[ev.Event] = [ev.StepExpanded(NOW, "b", [1, 2, 3, 4, 5, 6])]
+    for n in range(3):
+        events += [began(f"b[{n}]", NOW + 40 * n), ended(f"b[{n}]", NOW + 40 * n + 40)]
+    found = sane(forecast(state_of(plan, *events), knowledge(plan), NOW + 120))
+    assert found.origins == {"run": 1}
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(120, rel=0.4)
+    assert found.done == pytest.approx(0.5)
+
+
+def test_d7_a_step_that_is_mostly_skipped_mostly_takes_no_time() -> None:
+    plan = plan_of({"id": "a"}, {"id": "b", "when": "steps.a.output == 1"})
+    records = [
+        run_of(n, seen("a", 10.0), seen("b", 1000.0) if n % 10 == 0 else seen("b", 0.0, status="skipped", attempts=0))
+        for n in range(30)
+    ]
+    found = sane(forecast(state_of(plan), knowledge(plan, *records)))
+    assert found.left is not None
+    assert found.left.middle < 30
+    assert found.left.high > 100
+
+
+def test_d7_steps_after_a_failed_one_take_no_time() -> None:
+    plan = plan_of({"id": "a", "retry": 0}, {"id": "b", "needs": ["a"]}, {"id": "c"})
+    known = knowledge(plan, *runs(20, seen("a", 10.0), seen("b", 1000.0), seen("c", 10.0)))
+    failure = Failure(Category.LOGIC, "no")
+    events = [began("a"), ev.AttemptFailed(NOW + 5, "a", 1, failure), ev.StepFailed(NOW + 5, "a", failure)]
+    found = sane(forecast(state_of(plan, *events), known, NOW + 5))
+    assert found.left is not None
+    assert found.left.high < 100
+
+
+def test_d7_a_used_up_quota_and_a_retry_are_waited_for() -> None:
+    plan = plan_of({"id": "a"})
+    known = knowledge(plan, *runs(20, seen("a", 10.0)))
+    failure = Failure(Category.TRANSIENT, "no")
+    events = [
+        began("a"), ev.AttemptFailed(NOW + 5, "a", 1, failure), ev.StepWaiting(NOW + 5, "a", "retry", NOW + 305)
+    ]  # fmt: skip
+    found = sane(forecast(state_of(plan, *events), known, NOW + 5))
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(310, rel=0.1)
+
+
+def test_d7_the_places_of_a_tool_are_kept() -> None:
+    plan = plan_of(*({"id": name} for name in "abcd"))
+    known = knowledge(plan, *runs(20, *(seen(name, 60.0) for name in "abcd")))
+    free = forecast(state_of(plan), known)
+    narrow = forecast(state_of(plan), known, gates={"t": Gate(places=1)})
+    assert free.left is not None
+    assert narrow.left is not None
+    assert free.left.middle == pytest.approx(60, rel=0.3)
+    assert narrow.left.middle == pytest.approx(240, rel=0.2)
+
+
+def test_d7_waiting_for_a_person_is_kept_apart() -> None:
+    plan = plan_of({"id": "a"}, {"id": "b", "approve": "always", "needs": ["a"]})
+    known = knowledge(plan, *runs(20, seen("a", 60.0), seen("b", 60.0, person_s=3600.0)))
+    found = sane(forecast(state_of(plan), known, policy=Policy()))
+    assert found.left is not None
+    assert found.left.high < 300
+    assert (found.approvals, found.approval_s) == (1, 3600.0)
+    assert "without 1 approval ahead, usually 60 min each" in found.text(NOW)
+
+
+def agent(usd: float, **fields: Any) -> StepRecord:
+    return seen("a", 60.0, tool="agent", runtime="cli", model="m", known_usd=usd, **fields)
+
+
+def agent_plan() -> Plan:
+    return Plan.model_validate({"name": "test", "steps": [{"id": "a", "agent": "developer", "prompt": "x"}]})
+
+
+def test_d7_the_cost_comes_from_earlier_runs() -> None:
+    found = sane(forecast(state_of(agent_plan()), knowledge(agent_plan(), *runs(20, agent(2.0)))))
+    assert found.usd is not None
+    assert found.usd.middle == pytest.approx(2.0, rel=0.1)
+    assert "$0.00 of about $" in found.text(NOW)
+
+
+def test_d7_a_cost_that_is_not_known_is_not_guessed() -> None:
+    found = sane(forecast(state_of(agent_plan()), knowledge(agent_plan(), *runs(20, agent(0.0, unknown=1)))))
+    assert (found.usd, found.unpriced) == (None, ("a",))
+    assert "$" not in found.text(NOW)
+
+
+def test_d7_the_end_is_called_wrapping_up() -> None:
+    plan = chain("a")
+    known = knowledge(plan, *runs(30, seen("a", 60.0)))
+    found = sane(forecast(state_of(plan, began("a")), known, NOW + 59))
+    assert found.text(NOW + 120) == "wrapping up"
+    assert found.as_dict(NOW + 120)["wrapping_up"]
+
+
+def test_d7_an_early_end_is_noticed() -> None:
+    plan = chain("a", "b", "c", "d")
+    known = knowledge(plan, *runs(30, *(seen(name, 60.0) for name in "abcd")))
+    first = forecast(state_of(plan), known)
+    done = [began("a"), ended("a", NOW + 5), began("b", NOW + 5), ended("b", NOW + 9)]
+    later = forecast(state_of(plan, *done), known, NOW + 9).compared_with(first)
+    assert later.trend == "earlier"
+    assert "earlier than first forecast (" in later.text(NOW + 9)
+
+
+def test_d7_a_plan_that_is_done_has_no_time_left() -> None:
+    plan = chain("a")
+    found = sane(forecast(state_of(plan, began("a"), ended("a", NOW + 9)), knowledge(plan), NOW + 9))
+    assert found.left is not None
+    assert found.left.high < 0.1
+
+
+def test_d7_ten_thousand_steps_are_forecast() -> None:
+    plan = plan_of(*({"id": f"s{n}"} for n in range(10_000)), limits={"parallel": 4})
+    records = runs(2, *(seen(f"s{n}", 4.0) for n in range(10_000)))
+    found = sane(forecast(state_of(plan), knowledge(plan, *records)))
+    assert found.left is not None
+    assert found.left.middle == pytest.approx(10_000, rel=0.3)
+
+
+def test_d7_the_same_state_gives_the_same_forecast() -> None:
+    plan = chain("a", "b")
+    known = knowledge(plan, *runs(5, seen("a", 60.0), seen("b", 120.0)))
+    assert forecast(state_of(plan), known) == forecast(state_of(plan), known)
+
+
+def test_d7_scores_count_what_was_shown() -> None:
+    plan = chain("a")
+    made = forecast(state_of(plan), knowledge(plan, *runs(20, seen("a", 60.0))))
+    found = scores([(made, 60.0), (made, 60.5), (made, 1000.0)])
+    assert [score.bucket for score in found] == [0, None]
+    assert found[0].inside == pytest.approx(2 / 3)
+    assert found[0].as_dict()["done_percent"] == "0-25"
+    assert len(scored_times([(made, 60.0)])) == 1
+    assert scored_costs([(made, None)]) == []
+    unknown = forecast(state_of(plan), knowledge(plan))
+    assert scores([(unknown, 60.0)]) == []

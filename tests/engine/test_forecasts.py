@@ -1,0 +1,154 @@
+"""Forecasts of real executions: made while they run, recorded, scored, and shown on every surface (C7, D7)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from waiting import settled, wait_until_async
+
+import windlass
+from windlass import Plan, Step
+from windlass.core.view import snapshot
+from windlass.engine import forecasts as service
+from windlass.redact import Redactor
+from windlass.server.stream_messages import MessageEncoder
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+PLAN = Plan(name="timed", steps=[Step(id=name, run="true", needs=needs) for name, needs in (("a", []), ("b", ["a"]))])
+SLOW = Plan(
+    name="slow", steps=[Step(id="a", run="true"), Step(id="b", run="until [ -e go ]; do sleep 0.02; done", needs=["a"])]
+)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forecast at once, and as often as possible."""
+    monkeypatch.setattr(service, "FIRST", 0.02)
+    monkeypatch.setattr(service, "SHARE", 10.0)
+
+
+async def test_d7_a_short_execution_is_not_forecast(project: Project) -> None:
+    async with windlass.open() as engine:
+        started = await engine.start(PLAN)
+        await started.result()
+        assert await engine.forecasts(started.id) == {}
+        assert engine._forecasts.spent_s == 0
+
+
+async def test_d7_a_running_execution_is_forecast_recorded_and_scored(project: Project, soon: None) -> None:
+    async with windlass.open() as engine:
+        for number in range(3):
+            (project.path / "go").unlink(missing_ok=True)
+            started = await engine.start(SLOW)
+            found = await wait_until_async(partial(engine.forecasts, started.id))
+            state = await started.state()
+            shown = await engine.forecast_view(state)
+            assert shown is not None
+            assert snapshot(state, shown)["eta"] == (shown["left_s"] or {"p50": None})["p50"]
+            assert found[started.id].runs == number
+            assert found[started.id].low_confidence
+            (project.path / "go").touch()
+            await started.result()
+            assert await started.forecast() is None, "nothing is left"
+        outcomes = await engine.forecast_outcomes("slow")
+        assert len({one.execution for one in outcomes}) == 3
+        assert all(one.took_s >= one.forecast.elapsed_s for one in outcomes)
+        known = await engine.estimate(SLOW, engine.attempt_runner.tools)
+        assert (known.runs, known.unchanged, known.unknown) == (3, 3, ())
+
+
+async def test_d7_no_error_of_a_forecast_harms_an_execution(
+    project: Project, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = asyncio.Event()
+
+    async def broken(*_args: Any) -> None:
+        tried.set()
+        raise RuntimeError("no forecast today")
+
+    async with windlass.open() as engine:
+        monkeypatch.setattr(engine._forecasts, "_knowledge", broken)
+        started = await engine.start(SLOW)
+        await tried.wait()
+        assert await engine.forecast_view(await started.state()) is None
+        (project.path / "go").touch()
+        assert (await started.result())["status"] == "completed"
+
+
+async def test_d7_a_damaged_table_of_forecasts_harms_nothing(project: Project, soon: None) -> None:
+    async with windlass.open() as engine:
+        (project.path / "go").touch()
+        await (await engine.start(SLOW)).result()
+        (project.path / "go").unlink()
+        first = await engine.start(SLOW)
+        await wait_until_async(partial(engine.forecasts, first.id))
+        (project.path / "go").touch()
+        await first.result()
+        with sqlite3.connect(project.home / "windlass.db") as db:
+            db.execute("UPDATE history_forecasts SET forecast = x'00'")
+        (project.path / "go").unlink()
+        second = await engine.start(SLOW)
+        await settled()
+        assert await engine.forecast_view(await second.state()) is None
+        (project.path / "go").touch()
+        assert (await second.result())["status"] == "completed"
+
+
+async def test_d7_many_executions_share_the_time_for_forecasts(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After one forecast, the next has to wait for fifty times its cost, whichever execution it is for."""
+    monkeypatch.setattr(service, "FIRST", 0.02)
+    monkeypatch.setattr(service, "SHARE", 1e-9)
+    async with windlass.open() as engine:
+        every = [await engine.start(SLOW) for _ in range(4)]
+        await wait_until_async(partial(engine.forecasts, *(one.id for one in every)))
+        await settled()
+        assert len(await engine.forecasts(*(one.id for one in every))) == 1
+        (project.path / "go").touch()
+        await asyncio.gather(*(one.result() for one in every))
+
+
+async def test_d7_a_question_comes_with_the_forecast_of_its_execution(project: Project) -> None:
+    plan = Plan(name="asks", steps=[Step(id="a", run="true"), Step(id="b", run="true", needs=["a"], approve="always")])
+    async with windlass.open() as engine:
+        for _ in range(2):
+            started = await engine.start(plan, hold=False)
+            assert (await started.result())["status"] == "paused"
+        first, second = [one.execution for one, _asked in await engine.open_questions()]
+        found = await engine.forecast_views([first, second])
+        assert set(found) == {first, second}
+        assert found[first]["approvals_ahead"] == 1
+        paused = await engine.forecast_view(await engine.state(first))
+        assert paused is not None
+        assert paused["unknown"] == [], "a step of its tool has run"
+
+
+async def test_d7_the_stream_has_an_eta(project: Project, soon: None) -> None:
+    async with windlass.open() as engine:
+        (project.path / "go").touch()
+        await (await engine.start(SLOW)).result()
+        (project.path / "go").unlink()
+        started = await engine.start(SLOW)
+        await wait_until_async(partial(engine.forecasts, started.id))
+        encoder = MessageEncoder(engine.journal, Redactor(), engine.forecasts)
+        told = [json.loads(one.text) for one in await encoder.encode(await engine.journal.read(started.id))]
+        assert told[-1]["eta"] >= 0
+        assert told[0]["eta"] is None, "it did not run yet"
+        (project.path / "go").touch()
+        await started.result()
+        told = [json.loads(one.text) for one in await encoder.encode((await engine.journal.read(started.id))[-1:])]
+        assert told[-1]["eta"] is None
+
+
+async def test_d7_a_plan_without_steps_that_ran_is_estimated_as_unknown(project: Project) -> None:
+    async with windlass.open() as engine:
+        found = await engine.estimate(PLAN, engine.attempt_runner.tools)
+    assert (found.left, found.usd, found.unknown) == (None, None, ("a", "b"))
