@@ -95,8 +95,8 @@ class ApprovalPrompt:
     async def _forecast(self) -> str:
         """The rest of the execution, for the person to know what the answer leads to."""
         state = self._view.state
-        found = await self._engine.forecast_view(state) if state is not None else None
-        return str(found["text"]) if found is not None else ""
+        found = await self._engine.forecast(state) if state is not None else None
+        return found.beside_question() if found is not None else ""
 
     async def _ask_for_money(self, asked: ev.StepWaiting) -> None:
         """Ask a person for more budget: `--yes` does not mean money. With nobody there the execution pauses."""

@@ -35,6 +35,8 @@ __all__ = ["Progress", "View", "view_for"]
 _MOST_ROWS = 30
 _LONG_LINE = 160
 """Characters of an agent's line after which its words are shown before it is whole."""
+_WORTH_A_LINE = 10.0
+"""Seconds left from which a log has lines with forecasts."""
 _FORETELL_AGAIN = 60.0
 """Seconds after which a log has another line with a forecast."""
 _OLD_LINE = 2.0
@@ -164,6 +166,9 @@ class PlainView(View):
         quarter, at = self._foretold
         now, done = time.time(), 100 * forecast.done
         if self.state is None or (int(done // 25) == quarter and now - at < _FORETELL_AGAIN):
+            return
+        left = forecast.left_at(now)
+        if quarter < 0 and (left is None or left.middle < _WORTH_A_LINE):
             return
         if text := forecast.text(now):
             self._foretold = (int(done // 25), now)

@@ -113,7 +113,7 @@ class Forecasts:
     async def latest(self, *executions: str) -> dict[str, Forecast]:
         """The last forecast of each execution that has one, whichever process made it."""
         here = {name: self._latest[name] for name in executions if name in self._latest}
-        elsewhere = [name for name in executions if name not in here]
+        elsewhere = [name for name in executions if name not in self._watched]
         return {**(await self._journal.forecasts.latest(*elsewhere) if elsewhere else {}), **here}
 
     async def forecast(self, state: State) -> Forecast | None:
@@ -141,7 +141,7 @@ class Forecasts:
             with suppress(WindlassError):
                 made = await self.forecast(await self._observer.state(name))
                 found |= {name: made} if made is not None else {}
-        return {name: forecast.as_dict(forecast.at) for name, forecast in found.items()}
+        return {name: {**one.as_dict(one.at), "text": one.beside_question()} for name, one in found.items()}
 
     async def estimate(self, plan: Plan, tools: Toolbox) -> Forecast:
         """The forecast of a plan before it runs."""

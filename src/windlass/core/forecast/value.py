@@ -19,6 +19,8 @@ LOW_CONFIDENCE = 15
 """Runs of a plan below which its forecasts have low confidence: the band is too narrow more often than not."""
 ALMOST_DONE, NEAR_THE_END = 0.5, 0.02
 """Seconds, and part of the time so far: with less than that left, it is wrapping up."""
+MOMENT = 5.0
+"""Seconds that nobody has to be told of before an answer."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -117,13 +119,18 @@ class Forecast(msgspec.Struct, frozen=True):
             "text": self.text(now),
         }
 
+    def beside_question(self) -> str:
+        """The text beside a question, which may wait for long; empty where the rest is no more than a moment."""
+        moment = self.left is None or self.left.middle < MOMENT
+        return "" if moment and (self.usd is None or not self.usd.middle) else self.text(self.at)
+
     def text(self, now: float) -> str:
         """`6 min left (5–9), $1.10 of about $2.40`; empty if there is nothing to say."""
         parts = []
         left = self.left_at(now)
         if self.wraps_up(now):
             parts.append("wrapping up")
-        elif left is not None:
+        elif left is not None and (self.whole or left.middle >= 1):
             least = "" if self.whole else "at least "
             parts.append(f"{least}{span(left)} left{_band(left)}")
         if self.usd is not None and self.usd.middle > 0:
