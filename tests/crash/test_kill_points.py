@@ -8,17 +8,21 @@ process, and the steps' own log, which they write themselves, is held against th
 from __future__ import annotations
 
 import signal
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from random import Random
 from shlex import quote
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from crash_cli import Cli, Ended, Home, run_fresh
 
 from windlass.core import events as ev
+from windlass.core.history import ExecutionRecord, has_stopped, record_of
 from windlass.core.state import State, fold
 
 NewHome = Callable[[str], Home]
@@ -66,6 +70,15 @@ def the_id(cli: Cli, home: Home) -> str:
     assert listed.code == 0, listed.err
     (execution,) = listed.json
     return str(execution["id"])
+
+
+def check_record(home: Home, events: list[ev.Event]) -> None:
+    """The record is in the commit that stops the execution: it is there exactly when that is, and says so (D7)."""
+    with closing(sqlite3.connect(home.path / "windlass.db")) as db:
+        kept = db.execute("SELECT record FROM history_records WHERE execution IS NOT NULL").fetchall()
+    state = fold(events)
+    wanted = [record_of(state)] if has_stopped(state) else []
+    assert [msgspec.msgpack.decode(body, type=ExecutionRecord) for (body,) in kept] == wanted
 
 
 class Aftermath:
@@ -137,6 +150,8 @@ def survive_every_point(cli: Cli, new_home: NewHome, plan: str, chance: Random |
         if not killed(cli.run(home, "run", str(home.plan), "--json", env=fault)):
             return point - 1
         aftermath = Aftermath(home)
+        if aftermath.events:
+            check_record(home, aftermath.events)
         if not aftermath.events:
             assert home.log == []
             assert cli.run(home, "list", "--json").json == []

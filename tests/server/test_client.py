@@ -101,6 +101,13 @@ async def test_the_budget_can_be_read(client: Client) -> None:
     assert isinstance(await client.budget(), dict)
 
 
+async def test_d7_the_history_can_be_asked(client: Client) -> None:
+    await client.start({"name": "quick", "steps": [{"id": "a", "run": "true"}]}, wait=60)
+    page = await client.history("plan", since="1d", failed=False)
+    assert [(row["plan"], row["runs"]) for row in page["rows"]] == [("quick", 1)]
+    assert "bottlenecks" in await client.history(slow=True)
+
+
 async def test_c5_a_refusal_carries_category_advice_and_all_that_the_server_said(client: Client) -> None:
     with pytest.raises(Refused) as unknown:
         await client.get("nobody")

@@ -66,6 +66,8 @@ MISTAKES: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/api/executions?status=nearly", None, 422, "status"),
     ("GET", "/api/agents?workdir=/no/such/place", None, 422, "/no/such/place"),
     ("GET", "/api/budget?by=weather", None, 422, "by"),
+    ("GET", "/api/history?by=modle", None, 422, "did you mean 'model'?"),
+    ("GET", "/api/history?since=soon", None, 422, "is not a day"),
 ]
 
 

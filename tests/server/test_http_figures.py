@@ -50,6 +50,11 @@ def test_i3_stats_budget_tools_and_roles_are_listed(server: Server) -> None:
     assert stats["executions"]["partial"] == 1
     assert stats["executions"]["running"] == 0
     assert stats["spent"] == {"day": [], "model": [], "runtime": []}
+    assert (stats["history"]["complete"], stats["history"]["total"]["runs"]) == (True, 1)
+    history = server.api.get("/api/history?by=step&since=1d").json
+    assert (history["of"], history["total"]["runs"]) == ("steps", 3)
+    assert server.api.get("/api/history?failed=true&by=plan").json["total"]["statuses"] == {"partial": 1}
+    assert set(server.api.get("/api/history?slow=true").json) >= {"bottlenecks", "changes", "looked_at"}
     assert set(server.api.get("/api/budget?by=model").json) == {"day", "month", "limits", "by"}
     tools = {tool["name"]: tool for tool in server.api.get("/api/tools").json}
     assert {"shell", "files.write", "agent"} <= set(tools)

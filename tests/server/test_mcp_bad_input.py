@@ -57,6 +57,8 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "an answer to nobody": ("engine_approve", {"execution": "x", "step": "y", "allow": True, "digest": "z"}),
     "a decision that is none": ("engine_resume", {"execution": "x", "decisions": {"a": "maybe"}}),
     "a heading that is none": ("engine_budget", {"by": "colour"}),
+    "a field that is none": ("engine_history", {"by": "colour"}),
+    "a day that is none": ("engine_history", {"since": "soon"}),
 }
 
 

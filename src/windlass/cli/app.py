@@ -47,6 +47,7 @@ COMMANDS = {
     "retry": _Known("redo", "Run a failed step again, in the same execution."),
     "skip": _Known("redo", "Continue without a step, in the same execution."),
     "budget": _Known("budget", "Show spending, reservations and limits for today and this month."),
+    "history": _Known("history", "Show what past executions took, waited for and cost."),
     "checkpoint": _Known("keep", "Write an execution to a portable file and print its path."),
     "restore": _Known("keep", "Restore an execution from a checkpoint file, or a whole home from a backup."),
     "fork": _Known("keep", "Start a new execution from a step of an earlier one, keeping the results before it."),

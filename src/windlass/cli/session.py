@@ -215,19 +215,25 @@ def with_observer(work: Callable[[Observer, Path], Awaitable[T]], home: str | No
 
     Looking needs no engine, no settings and no tools, and importing those takes longer than looking.
     """
+    from windlass.engine.observer import Drivers, Observer
+    from windlass.homes import find_home
+
+    return with_journal(lambda journal: work(Observer(Drivers(journal)), find_home(home)), home)
+
+
+def with_journal(work: Callable[[Journal], Awaitable[T]], home: str | None = None) -> T:
+    """Open only the journal of a home."""
     import asyncio
 
-    from windlass.engine.observer import Drivers, Observer
     from windlass.homes import find_home
 
     if home:
         remember_home(home)
 
     async def main() -> T:
-        folder = find_home(home)
-        journal = _journal_in(folder)
+        journal = _journal_in(find_home(home))
         try:
-            return await work(Observer(Drivers(journal)), folder)
+            return await work(journal)
         finally:
             await journal.close()
 

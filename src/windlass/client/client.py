@@ -230,6 +230,13 @@ class Client:
         found: dict[str, Any] = await self._ask("GET", "/api/budget")
         return found
 
+    async def history(self, by: str = "day", **query: Any) -> dict[str, Any]:
+        """Past executions summed up by a field: `since`, `until`, `failed`, `plan`; or `slow` for bottlenecks."""
+        given = {"by": by, **query}
+        plain = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+        found: dict[str, Any] = await self._ask("GET", "/api/history", query=plain)
+        return found
+
     # -- asking ------------------------------------------------------------------------------------
 
     async def _post(self, path: str, body: Any, *, key: str | None = None, wait: float = 0.0) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from windlass.engine.control import Control
 from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.execution import Execution
 from windlass.engine.forecasts import Forecasts
+from windlass.engine.history_page import PastRuns
 from windlass.engine.housekeeping import Housekeeping
 from windlass.engine.observer import Observer
 from windlass.engine.perform import AttemptRunner
@@ -115,6 +116,7 @@ class Engine:
         self._control = control = Control(drivers, observer, requests, launcher, agents)
         self._messages = AgentMessages(drivers, observer, requests, self._starter)
         self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control)
+        self._past_runs = PastRuns(drivers.journal, drivers.clock)
         self._transcripts = Transcripts(observer, home / "artifacts")
         self.damaged = observer.damaged
         """Executions that were found damaged, by id."""
@@ -161,6 +163,9 @@ class Engine:
     follow_transcript = _of("_transcripts", Transcripts.follow_transcript)
     driven = _of("_drivers", LocalDrivers.driven)
     driven_state = _of("_drivers", LocalDrivers.driven_state)
+    history = _of("_past_runs", PastRuns.history)
+    slow_steps = _of("_past_runs", PastRuns.slow_steps)
+    recent_totals = _of("_past_runs", PastRuns.recent_totals)
 
     # Forecasting
     estimate = _of("_forecasts", Forecasts.estimate)

@@ -3,25 +3,25 @@
 A record follows from the execution's events. Triggers note every execution that stops, so that the work of an older
 release, which knows nothing of records, is noticed: what is noted and not recorded is built on the next use. A record
 whose execution goes on or is removed loses its number there, and with it its place in every answer.
+
+`journal/history_sums.py` makes sums and answers of the records.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
 
 import msgspec
 
-from windlass.core.history import RECORD_FORMAT, ExecutionRecord, StepRecord
+from windlass.core.history import RECORD_FORMAT, ExecutionRecord, record_of
+from windlass.errors import Damaged
 from windlass.journal.database import transaction
+from windlass.journal.rows import read_one
 
-__all__ = ["HISTORY_TRIGGERS", "SqliteHistory", "ensure_history", "matches", "write_record"]
-
-T = TypeVar("T")
+__all__ = ["FORGET", "HISTORY_TRIGGERS", "begin_anew", "build_due", "encode_record", "ensure_history", "write_record"]
 
 _STOPPED = "NOT IN ('pending', 'running')"
-_FORGET = "UPDATE history_records SET execution = NULL WHERE execution ="
+FORGET = "UPDATE history_records SET execution = NULL WHERE execution ="
 HISTORY_TRIGGERS = (
     f"CREATE TRIGGER history_came AFTER INSERT ON executions WHEN new.status {_STOPPED} "
     "BEGIN INSERT OR REPLACE INTO history_due VALUES (new.key, NULL); END",
@@ -29,97 +29,109 @@ HISTORY_TRIGGERS = (
     "BEGIN INSERT OR REPLACE INTO history_due VALUES (new.key, NULL); END",
     f"CREATE TRIGGER history_went_on AFTER UPDATE OF status ON executions "
     f"WHEN old.status {_STOPPED} AND NOT new.status {_STOPPED} "
-    f"BEGIN {_FORGET} new.key; DELETE FROM history_due WHERE execution = new.key; END",
+    f"BEGIN {FORGET} new.key; DELETE FROM history_due WHERE execution = new.key; END",
     "CREATE TRIGGER history_removed AFTER DELETE ON executions "
-    f"BEGIN {_FORGET} old.key; DELETE FROM history_due WHERE execution = old.key; END",
+    f"BEGIN {FORGET} old.key; DELETE FROM history_due WHERE execution = old.key; END",
 )
 """Triggers, so that they hold for the writes of an older release as well."""
 
+_KIND = "plan TEXT NOT NULL, step TEXT NOT NULL, tool TEXT NOT NULL, runtime TEXT NOT NULL, model TEXT NOT NULL"
+_FIGURES = "runs, items, attempts, queued, waited, person, worked, usd, unknown, tokens_in, tokens_out"
 _TABLES = (
     "CREATE TABLE history_records (number INTEGER PRIMARY KEY, execution INTEGER, plan TEXT NOT NULL, "
-    "ended REAL NOT NULL, rolled INTEGER NOT NULL DEFAULT 0, record BLOB NOT NULL)",
+    "ended REAL NOT NULL, summed INTEGER NOT NULL DEFAULT 0, record BLOB NOT NULL)",
     "CREATE UNIQUE INDEX history_by_execution ON history_records (execution) WHERE execution IS NOT NULL",
     "CREATE INDEX history_by_plan ON history_records (plan, ended)",
     "CREATE INDEX history_by_end ON history_records (ended)",
+    "CREATE INDEX history_to_sum ON history_records (number) WHERE summed = 0 OR execution IS NULL",
     "CREATE TABLE history_due (execution INTEGER PRIMARY KEY, damage TEXT)",
+    f"CREATE TABLE history_kinds (kind INTEGER PRIMARY KEY, {_KIND}, role TEXT NOT NULL)",
+    "CREATE TABLE history_sums (span INTEGER NOT NULL, kind INTEGER NOT NULL, status TEXT NOT NULL, "
+    f"category TEXT NOT NULL, {_FIGURES}, times BLOB NOT NULL, "
+    "PRIMARY KEY (span, kind, status, category)) WITHOUT ROWID",
     "CREATE TABLE history_format (format INTEGER NOT NULL)",
     *HISTORY_TRIGGERS,
 )
+_EMPTIED = ("history_records", "history_due", "history_kinds", "history_sums", "history_format")
 _FILL = f"INSERT INTO history_due SELECT key, NULL FROM executions WHERE status {_STOPPED}"
 _INSERT = "INSERT INTO history_records (execution, plan, ended, record) VALUES (?, ?, ?, ?)"
 
-MOST_READ = 500
-"""Records that are read at most to find the last steps of a kind."""
+SUMMED_AFTER = 64
+"""Every so many records, those not in the sums yet are added to them."""
+STEPS_SUMMED_AFTER = 8_000
+"""The same by the steps in the records that a process has written."""
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(ExecutionRecord).decode
+encode_record = msgspec.msgpack.Encoder().encode
 
 
 def ensure_history(db: sqlite3.Connection) -> None:
-    """Make the tables in a file that has none, and note every stopped execution, to be built on the next use."""
-    if _is_there(db):
+    """Make the tables in a file that has none, and note every stopped execution, to be built on the next use.
+
+    Records that another release made in another form are made anew.
+    """
+    if _format(db) == RECORD_FORMAT:
         return
     with transaction(db):
-        if not _is_there(db):  # another process may have been faster
+        found = _format(db)
+        if found == RECORD_FORMAT:  # another process was faster
+            return
+        if found is None:
             for statement in _TABLES:
                 db.execute(statement)
-            db.execute("INSERT INTO history_format VALUES (?)", (RECORD_FORMAT,))
-            db.execute(_FILL)
+        begin_anew(db)
 
 
-def write_record(db: sqlite3.Connection, key: int, record: ExecutionRecord) -> None:
-    """In the transaction of the event that stopped the execution; it replaces the record of an earlier stop."""
-    db.execute(f"{_FORGET} ?", (key,))
-    db.execute(_INSERT, (key, record.plan, record.ended, _encode(record)))
-    db.execute("DELETE FROM history_due WHERE execution = ?", (key,))
+def _format(db: sqlite3.Connection) -> int | None:
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history_format'").fetchone() is None:
+        return None
+    row = db.execute("SELECT format FROM history_format").fetchone()
+    return int(row[0]) if row is not None else 0
 
 
-class SqliteHistory:
-    """Reads the records through the journal's own connection."""
-
-    def __init__(self, reading: Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]) -> None:
-        self._reading = reading
-
-    async def records(self, plan: str = "", limit: int = 60) -> list[ExecutionRecord]:
-        found: list[ExecutionRecord] = await self._reading(lambda db: list(_newest(db, plan or None, limit)))
-        return found
-
-    async def observations(
-        self,
-        *,
-        plan: str | None = None,
-        step: str | None = None,
-        tool: str | None = None,
-        runtime: str | None = None,
-        model: str | None = None,
-        limit: int = 60,
-    ) -> list[StepRecord]:
-        def fetch(db: sqlite3.Connection) -> list[StepRecord]:
-            found: list[StepRecord] = []
-            for record in _newest(db, plan, MOST_READ):
-                found += [one for one in record.steps if matches(one, step, tool, runtime, model)]
-                if len(found) >= limit:
-                    break
-            return found[:limit]
-
-        steps: list[StepRecord] = await self._reading(fetch)
-        return steps
+def begin_anew(db: sqlite3.Connection) -> None:
+    """Forget everything, and note every stopped execution."""
+    for table in _EMPTIED:
+        db.execute(f"DELETE FROM {table}")
+    db.execute(_FILL)
+    db.execute("INSERT INTO history_format VALUES (?)", (RECORD_FORMAT,))
 
 
-def matches(record: StepRecord, step: str | None, tool: str | None, runtime: str | None, model: str | None) -> bool:
-    """True for a step that ran to its end and is the one that is asked for."""
-    if record.ended is None or not record.attempts or record.status not in ("completed", "failed"):
+def write_record(db: sqlite3.Connection, key: int, record: ExecutionRecord) -> bool:
+    """In the transaction of the event that stopped the execution; it replaces the record of an earlier stop.
+
+    Returns True if it is time to add records to the sums.
+    """
+    db.execute(f"{FORGET} ?", (key,))
+    try:
+        body = encode_record(record)
+    except (OverflowError, ValueError) as error:  # no figure may keep an execution from stopping
+        db.execute("INSERT OR REPLACE INTO history_due VALUES (?, ?)", (key, f"its record cannot be stored: {error}"))
         return False
-    given = ((step, record.step), (tool, record.tool), (runtime, record.runtime), (model, record.model))
-    return all(wanted is None or wanted == found for wanted, found in given)
+    number = db.execute(_INSERT, (key, record.plan, record.ended, body)).lastrowid or 0
+    db.execute("DELETE FROM history_due WHERE execution = ?", (key,))
+    return number % SUMMED_AFTER == 0
 
 
-def _newest(db: sqlite3.Connection, plan: str | None, limit: int) -> Iterator[ExecutionRecord]:
-    where, parameters = ("AND plan = ? ", [plan]) if plan is not None else ("", [])
-    sql = f"SELECT record FROM history_records WHERE execution IS NOT NULL {where}ORDER BY ended DESC LIMIT ?"
-    for (body,) in db.execute(sql, (*parameters, limit)):
-        yield _decode(body)
+# -- building records -----------------------------------------------------------------------------
 
 
-def _is_there(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history_records'").fetchone() is not None
+def build_due(db: sqlite3.Connection, most: int) -> int:
+    """Build the newest records that are due, and return how many executions that were. One that is damaged is noted."""
+    sql = (
+        "SELECT d.execution, x.id FROM history_due d JOIN executions x ON x.key = d.execution "
+        "WHERE d.damage IS NULL ORDER BY d.execution DESC LIMIT ?"
+    )
+    found = db.execute(sql, (most,)).fetchall()
+    for key, name in found:
+        try:
+            write_record(db, key, _built(db, name))
+        except Damaged as damage:
+            db.execute(f"{FORGET} ?", (key,))
+            db.execute("UPDATE history_due SET damage = ? WHERE execution = ?", (damage.reason, key))
+    return len(found)
+
+
+def _built(db: sqlite3.Connection, execution: str) -> ExecutionRecord:
+    from windlass.core.record import folded  # only where there is something to build
+
+    return record_of(folded(execution, [entry.event for entry in read_one(db, execution, 0, 0)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
@@ -25,9 +25,10 @@ from windlass.core.budget import (
 from windlass.core.events import ApprovalAsked, Event, decode, encode
 from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
+from windlass.core.rollup import HistoryAnswer, HistoryQuery, HistoryTally, answer_query
 from windlass.errors import Conflict, JournalError
 from windlass.journal.forecasts import MemoryForecasts
-from windlass.journal.history import matches
+from windlass.journal.history_sums import matches
 from windlass.journal.ledger import checked_heading, in_order
 from windlass.ports import AskedQuestion, Charge, Entry, Head, Message, Note, Spending, Usage
 
@@ -46,7 +47,7 @@ class MemoryJournal:
         """Open questions by execution and step, with their positions."""
         self._asked = 0
         self._drivers: set[str] = set()
-        self.history = MemoryHistory()
+        self.history = MemoryHistory(self._heads)
         self.forecasts = MemoryForecasts(self.history.kept)
         self.notes: list[Note] = []
         """The outbox, which nobody empties: a home that is missing has nobody to tell."""
@@ -159,8 +160,26 @@ class MemoryJournal:
 class MemoryHistory:
     """The records of a journal in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, heads: Mapping[str, Head]) -> None:
+        self._heads = heads
         self.kept: dict[str, ExecutionRecord] = {}
+
+    async def catch_up(self, most: int = 0, progress: Callable[[int], None] | None = None) -> None:
+        """Every record is there."""
+
+    async def rebuild(self, progress: Callable[[int], None] | None = None) -> None:
+        """Every record is there."""
+
+    async def answer(self, query: HistoryQuery, *, build: bool = True) -> HistoryAnswer:
+        tally = HistoryTally()
+        for record in self.kept.values():
+            tally.add(record)
+        unfinished = sum(head.status in ("pending", "running") for head in self._heads.values())
+        return HistoryAnswer(answer_query(query, tally.cells.items()), unfinished, {})
+
+    async def records_by_plan(self, limit: int) -> dict[str, list[ExecutionRecord]]:
+        plans = sorted({record.plan for record in self.kept.values()})
+        return {plan: await self.records(plan, limit) for plan in plans}
 
     async def records(self, plan: str = "", limit: int = 60) -> list[ExecutionRecord]:
         newest = sorted(self.kept.values(), key=lambda record: -record.ended)

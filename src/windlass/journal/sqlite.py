@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +27,7 @@ from windlass.core.history import ExecutionRecord
 from windlass.core.questions import QuestionChanges
 from windlass.errors import Conflict, JournalError, Vanished
 from windlass.journal.database import Busy, Database, Pace, meaning
-from windlass.journal.history import SqliteHistory, write_record
+from windlass.journal.history import STEPS_SUMMED_AFTER, write_record
 from windlass.journal.presence import Presence
 from windlass.journal.questions import find_questions, forget_questions, update_index
 from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message
@@ -36,6 +36,7 @@ from windlass.ports import AskedQuestion, Entry, Head, Message, Note
 
 if TYPE_CHECKING:
     from windlass.journal.forecasts import SqliteForecasts
+    from windlass.journal.history_sums import SqliteHistory
 
 __all__ = ["SqliteJournal"]
 
@@ -63,6 +64,8 @@ class _Append(msgspec.Struct):
     questions: QuestionChanges | None
     record: ExecutionRecord | None
     notes: Sequence[Note] = ()
+    summing: bool = False
+    """It is time to bring the sums of the history up to date."""
     done: asyncio.Future[None] | None = None
 
 
@@ -95,8 +98,9 @@ class SqliteJournal:
         self._queue: queue.SimpleQueue[list[_Append | _Job] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.history = SqliteHistory(self._reading)
         self._forecasts: SqliteForecasts | None = None
+        self._steps_to_sum = 0
+        """Steps in the records of this journal that are not in the history's sums yet."""
 
     # -- the port ------------------------------------------------------------------------------
 
@@ -129,14 +133,15 @@ class SqliteJournal:
         bodies = [encode(event) for event in events]
         request = _Append(execution, after, bodies, head, consumed, questions, record, notes)
         # Where nobody else appended since, there is no company to share a commit with.
-        if execution == self._last and not self._pending and self._write_now(request):
-            return
-        self._last = execution
-        request.done = self._running_loop().create_future()
-        self._pending.append(request)
-        if len(self._pending) == 1:
-            self._running_loop().call_soon(self._flush)
-        await request.done
+        if not (execution == self._last and not self._pending and self._write_now(request)):
+            self._last = execution
+            request.done = self._running_loop().create_future()
+            self._pending.append(request)
+            if len(self._pending) == 1:
+                self._running_loop().call_soon(self._flush)
+            await request.done
+        if request.summing:
+            self._sum_later()
 
     async def read(self, execution: str | None, after: int = 0, limit: int = 0) -> list[Entry]:
         if execution is None:
@@ -210,8 +215,15 @@ class SqliteJournal:
                     db.execute("DELETE FROM executions WHERE key = ?", row)
                 db.execute("DELETE FROM inbox WHERE execution = ?", (execution,))
                 self._known.pop(execution, None)
+            _sum_up(db)  # nothing of what was removed stays in the history
 
         await self._writing(write)
+
+    @cached_property
+    def history(self) -> SqliteHistory:
+        from windlass.journal.history_sums import SqliteHistory  # few commands need it
+
+        return SqliteHistory(self._reading, self._writing)
 
     async def reclaim(self, most: int | None = None) -> int:
         return await asyncio.to_thread(reclaim_space, self._path, most)
@@ -256,6 +268,13 @@ class SqliteJournal:
         self._pending.append(_Job(work, done))
         self._running_loop().call_soon(self._flush)
         await done
+
+    def _sum_later(self) -> None:
+        """Bring the history's sums up to date in the thread: nobody has to wait for them."""
+        self._steps_to_sum = 0
+        done = self._running_loop().create_future()
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._queue_up([_Job(_sum_up, done)])
 
     def _write_now(self, request: _Append) -> bool:
         """Commit one append on the loop; False if that would mean to wait, and nothing was written."""
@@ -384,7 +403,9 @@ class SqliteJournal:
         if request.questions is not None:
             update_index(db, key, request.questions)
         if request.record is not None:
-            write_record(db, key, request.record)
+            due = write_record(db, key, request.record)
+            self._steps_to_sum += len(request.record.steps)
+            request.summing = due or self._steps_to_sum >= STEPS_SUMMED_AFTER
         if request.notes:
             from windlass.journal.outbox import add_notes  # only homes with rules for notifications get here
 
@@ -412,6 +433,13 @@ class SqliteJournal:
 def _tolerate_damaged_text(db: sqlite3.Connection) -> None:
     """Have damaged bytes in a name replaced: one such name must not keep every other row from being read."""
     db.text_factory = partial(str, encoding="utf-8", errors="replace")
+
+
+def _sum_up(db: sqlite3.Connection) -> None:
+    from windlass.journal.history_sums import sum_up
+
+    while sum_up(db):
+        continue
 
 
 def _stale(execution: str) -> Conflict:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from windlass.core.history import ExecutionRecord, StepRecord
+if TYPE_CHECKING:
+    from windlass.core.history import ExecutionRecord, StepRecord
+    from windlass.core.rollup import HistoryAnswer, HistoryQuery
 
 if TYPE_CHECKING:
     from windlass.core.forecast.value import Forecast
@@ -19,6 +22,10 @@ class History(Protocol):
         """Read the last executions of a plan's name, or of all plans, by the time at which they stopped."""
         ...
 
+    async def records_by_plan(self, limit: int) -> dict[str, list[ExecutionRecord]]:
+        """Read the last executions of every plan's name, up to so many of each."""
+        ...
+
     async def observations(
         self,
         *,
@@ -30,6 +37,18 @@ class History(Protocol):
         limit: int = 60,
     ) -> list[StepRecord]:
         """Read the last steps that ran to their end, completed or failed: only those that match what is given."""
+        ...
+
+    async def answer(self, query: HistoryQuery, *, build: bool = True) -> HistoryAnswer:
+        """Sum up everything that the query asks for; without `build`, only what is there already."""
+        ...
+
+    async def catch_up(self, most: int = 0, progress: Callable[[int], None] | None = None) -> None:
+        """Build records that are missing: all, or the newest. `progress` is called with the number that is left."""
+        ...
+
+    async def rebuild(self, progress: Callable[[int], None] | None = None) -> None:
+        """Make everything anew from the events."""
         ...
 
 

@@ -18,6 +18,7 @@ from windlass.core.view import snapshot
 from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import open_breakers, told_line
+from windlass.engine.history_page import HistoryPage, SlowPage
 from windlass.engine.lookup import find_step
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import Damaged, Failure, JournalError
@@ -31,6 +32,7 @@ from windlass.server.mcp.models import (
     ExecutionView,
     HeadView,
     HealthView,
+    HistoryView,
     OverviewView,
     QuestionView,
     SpendingView,
@@ -45,9 +47,11 @@ __all__ = [
     "damaged",
     "error_view",
     "following",
+    "history_view",
     "look",
     "overview",
     "questions",
+    "slow_view",
     "transcript_view",
     "view",
 ]
@@ -360,6 +364,24 @@ async def _heads(engine: Engine) -> list[Head]:
 
 
 MOST_ROWS = 50
+
+
+def history_view(page: HistoryPage) -> HistoryView:
+    seen = page.as_dict()
+    return HistoryView(
+        of=seen["of"],
+        rows=seen["rows"][:MOST_ROWS],
+        more=max(0, len(seen["rows"]) - MOST_ROWS),
+        total=seen["total"],
+        not_included=seen["not_included"],
+    )
+
+
+def slow_view(page: SlowPage) -> HistoryView:
+    seen = page.as_dict()
+    rows = seen["bottlenecks"]
+    more = max(0, len(rows) - MOST_ROWS)
+    return HistoryView(of="slow steps", rows=rows[:MOST_ROWS], more=more, changes=seen["changes"][:MOST_ROWS])
 
 
 async def budget_view(engine: Engine, by: By) -> BudgetView:

@@ -218,6 +218,15 @@ class BudgetView(BaseModel):
     spending: list[SpendingView]
 
 
+class HistoryView(BaseModel):
+    of: str = Field(description="The things that are counted: executions, steps, or slow steps.")
+    rows: list[dict[str, Any]] = Field(description="At most 50; times are in seconds, null is unknown.")
+    more: int = Field(description="Rows that are left out.")
+    total: dict[str, Any] | None = None
+    changes: list[dict[str, Any]] = Field(default=[], description="Steps that get slower or fail more, with p.")
+    not_included: dict[str, Any] = {}
+
+
 class ContextView(BaseModel):
     execution: str
     contexts: list[dict[str, Any]]

@@ -15,6 +15,7 @@ from mcp_types import InputRequiredResult
 from pydantic import Field
 
 from windlass.assembly.tool_catalog import callable_tools, fitting
+from windlass.core.rollup import FIELDS
 from windlass.core.state import State
 from windlass.engine.code.tool import WHAT_CODE_IS
 from windlass.engine.code.typings import declarations
@@ -41,11 +42,12 @@ from windlass.server.mcp.call import (
     taken_up,
 )
 from windlass.server.mcp.clean import clean, cleaned
-from windlass.server.mcp.look import budget_view, damaged, overview, transcript_view
+from windlass.server.mcp.look import budget_view, damaged, history_view, overview, slow_view, transcript_view
 from windlass.server.mcp.models import (
     BudgetView,
     ContextView,
     ExecutionView,
+    HistoryView,
     RetryChange,
     SaidView,
     StatusView,
@@ -182,6 +184,24 @@ class Tools:
     ) -> BudgetView:
         """Show limits, spending, reservations and what is left, today and this month."""
         return await budget_view(await self._engines(False), by)
+
+    @told
+    async def engine_history(
+        self,
+        by: Annotated[str, Field(description=f"Group by {', '.join(FIELDS)}.", max_length=20)] = "day",
+        since: Annotated[str | None, Field(description="First day: `30d`, `4w`, a date.", max_length=20)] = None,
+        until: Annotated[str | None, Field(description="Last day.", max_length=20)] = None,
+        failed: Annotated[bool, Field(description="Only failures.")] = False,
+        plan: Annotated[str, Field(description="Only executions of this plan.", max_length=200)] = "",
+        slow: Annotated[
+            bool, Field(description="Bottlenecks, and steps that get slower or fail more, instead.")
+        ] = False,
+    ) -> HistoryView:
+        """Sum up past executions or their steps by a field: times, waits, cost, tokens, failures."""
+        engine = await self._engines(False)
+        if slow:
+            return cleaned(slow_view(await engine.slow_steps(since=since, plan=plan)))
+        return cleaned(history_view(await engine.history(by, since=since, until=until, failed=failed, plan=plan)))
 
     @told
     async def engine_context(

@@ -13,7 +13,9 @@ from starlette.responses import Response
 
 from windlass.agents.catalogue import Catalogue, catalogue_data
 from windlass.assembly.tool_catalog import every_tool, tool_data, whole_data
+from windlass.core.rollup import FIELDS
 from windlass.engine.gates.view import breakers, manner, open_breakers
+from windlass.engine.history_page import HistoryPage, SlowPage
 from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import JournalError, UsageError
@@ -66,12 +68,30 @@ def home_routes(service: Service) -> APIRouter:
             raise UsageError(f"{str(folder)!r} is not a folder")
         return answer(await asyncio.to_thread(lambda: catalogue_data(Catalogue(folder))))
 
+    @router.get("/history", responses=problems())
+    async def history(
+        by: Annotated[str, Query(max_length=20, description=f"Group by {', '.join(FIELDS)}.")] = "day",
+        since: Annotated[str | None, Query(max_length=20, description="First day: `30d`, `4w`, a date.")] = None,
+        until: Annotated[str | None, Query(max_length=20, description="Last day.")] = None,
+        failed: Annotated[bool, Query(description="Only failures.")] = False,
+        plan: Annotated[str, Query(max_length=200, description="Only executions of this plan.")] = "",
+        slow: Annotated[bool, Query(description="Bottlenecks and changes of steps instead.")] = False,
+    ) -> Response:
+        """Past executions or their steps, summed up by a field: times, waits, cost, tokens, failures."""
+        page: HistoryPage | SlowPage
+        if slow:
+            page = await engine.slow_steps(since=since, plan=plan)
+        else:
+            page = await engine.history(by, since=since, until=until, failed=failed, plan=plan)
+        return answer(await asyncio.to_thread(lambda: clean(page.as_dict())))
+
     @router.get("/stats", responses=problems())
     async def stats() -> Response:
-        """Executions counted by status, and spending by day, model and runtime."""
+        """Executions counted by status, spending by day, model and runtime, and the last 30 days summed up."""
         found = await engine.ledger.spent_by(("day", "model", "runtime"))
         spent = {by: [{by: row.heading, **row_json(row)} for row in rows] for by, rows in found.items()}
-        return answer({"executions": await engine.counts(), "spent": spent})
+        history = await engine.recent_totals()
+        return answer({"executions": await engine.counts(), "spent": spent, "history": history})
 
     return router
 

@@ -1,0 +1,287 @@
+"""Sums of the history by day and month in the journal's file, and the answers that are made of them and the records.
+
+Sums are made of many records at once, soon after they came; an answer adds those that are not in them yet. They follow
+from the records, and these from the events: `rebuild` makes everything anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from windlass.core.history import ExecutionRecord, StepRecord
+from windlass.core.rollup import (
+    AGENT_FIELDS,
+    OTHER_PLANS,
+    OTHER_STEPS,
+    HistoryAnswer,
+    HistoryCell,
+    HistoryQuery,
+    HistoryTally,
+    Place,
+    StepKind,
+    answer_query,
+    ranges_of,
+)
+from windlass.journal.history import SUMMED_AFTER, begin_anew, build_due
+
+__all__ = ["SqliteHistory", "matches", "sum_up"]
+
+T = TypeVar("T")
+
+_COUNTED = HistoryCell.__struct_fields__[:-1]
+_TO_SUM = "FROM history_records WHERE summed = 0 OR execution IS NULL"
+_KEY = "span = ? AND kind = ? AND status = ? AND category = ?"
+
+MOST_READ = 500
+"""Records that are read at most to find the last steps of a kind."""
+BUILT_TOGETHER = 50
+"""Executions whose records are built in one commit."""
+SUMMED_TOGETHER = 500
+"""Records that are added to the sums in one commit."""
+MOST_STEPS, MOST_KINDS = 500, 5_000
+"""Kinds of steps of a plan, and of all plans, that have sums of their own. The rest share one: an answer must not take
+longer because somebody's plans have names that never come again."""
+MOST_PLANS = 500
+"""Plans whose last executions are read at a time."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(ExecutionRecord).decode
+_decode_times = msgspec.msgpack.Decoder(dict[int, int]).decode
+
+
+def sum_up(db: sqlite3.Connection, most: int = SUMMED_TOGETHER) -> int:
+    """Add new records to the sums, take those that are gone out of them, and return how many there were."""
+    found = db.execute(f"SELECT number, execution, summed, record {_TO_SUM} LIMIT ?", (most,)).fetchall()
+    if not found:
+        return 0
+    tally = _tally(db, found, steps=True)
+    if tally is None:
+        return 0
+    kinds = _Kinds(db)
+    cells: dict[tuple[int, int, str, str], HistoryCell] = {}
+    for (span, kind, status, category), cell in tally.cells.items():
+        place = (span, kinds.number(kind), status, category)
+        if place in cells:
+            cells[place].add(cell)
+        else:
+            cells[place] = cell
+    columns = ", ".join(_COUNTED)
+    marks = ", ".join("?" * (len(_COUNTED) + 5))
+    for place, cell in cells.items():
+        row = db.execute(f"SELECT {columns}, times FROM history_sums WHERE {_KEY}", place).fetchone()
+        if row is not None:
+            cell.add(_stored(row))
+        if any(cell.figures):
+            values = (*place, *cell.figures, _encode(cell.times))
+            db.execute(f"INSERT OR REPLACE INTO history_sums VALUES ({marks})", values)
+        elif row is not None:
+            db.execute(f"DELETE FROM history_sums WHERE {_KEY}", place)
+    gone = [(number,) for number, execution, _summed, _record in found if execution is None]
+    db.executemany("DELETE FROM history_records WHERE number = ?", gone)
+    new = [(number,) for number, execution, _summed, _record in found if execution is not None]
+    db.executemany("UPDATE history_records SET summed = 1 WHERE number = ?", new)
+    if gone:  # the name of a removed plan must not stay behind
+        db.execute("DELETE FROM history_kinds WHERE kind NOT IN (SELECT kind FROM history_sums)")
+    return len(found)
+
+
+def _stored(row: Sequence[Any]) -> HistoryCell:
+    cell = HistoryCell(*row[:-1])
+    cell.times = _decode_times(row[-1])
+    return cell
+
+
+def _tally(
+    db: sqlite3.Connection, rows: Iterable[tuple[int, int | None, int, bytes]], *, steps: bool
+) -> HistoryTally | None:
+    """Sum up new records, and those that are gone with a minus. None if one is damaged: then all are made anew."""
+    tally = HistoryTally()
+    for _number, execution, summed, body in rows:
+        if execution is None and not summed:
+            continue
+        try:
+            tally.add(_decode(body), -1 if summed else 1, steps=steps)
+        except msgspec.DecodeError:
+            if not db.in_transaction:
+                raise
+            begin_anew(db)
+            return None
+    return tally
+
+
+class _Kinds:
+    """Numbers of the kinds of steps that have sums of their own."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        rows = db.execute("SELECT * FROM history_kinds").fetchall()
+        self._numbers = {StepKind(*row[1:]): int(row[0]) for row in rows}
+        self._of_plan = Counter(kind.plan for kind in self._numbers)
+
+    def number(self, kind: StepKind) -> int:
+        found = self._numbers.get(kind)
+        if found is not None:
+            return found
+        if kind.step != OTHER_STEPS and kind.step and self._of_plan[kind.plan] >= MOST_STEPS:
+            return self.number(kind._replace(step=OTHER_STEPS))
+        if kind.plan not in ("", OTHER_PLANS) and len(self._numbers) >= MOST_KINDS:
+            return self.number(kind._replace(plan=OTHER_PLANS, step=OTHER_STEPS if kind.step else ""))
+        marks = ", ".join("?" * (len(kind) + 1))
+        number = self._db.execute(f"INSERT INTO history_kinds VALUES ({marks})", (None, *kind)).lastrowid or 0
+        self._numbers[kind] = number
+        self._of_plan[kind.plan] += 1
+        return number
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+class HistoryReader(Protocol):
+    """Calls a function with a connection for reading."""
+
+    def __call__(self, fetch: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
+
+
+class SqliteHistory:
+    """The history of a journal's file, read and kept through the journal's own connections."""
+
+    def __init__(
+        self, reading: HistoryReader, writing: Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
+    ) -> None:
+        self._reading = reading
+        self._writing = writing
+
+    async def catch_up(self, most: int = 0, progress: Callable[[int], None] | None = None) -> None:
+        """Build records that are missing, all or the newest, and bring the sums up to date; say how many are left."""
+        built = 0
+        while True:
+            due, to_sum = await self._reading(_backlog)
+            if progress is not None:
+                progress(due)
+            if due and (not most or built < most):
+                await self._writing(lambda db: _ignored(build_due(db, BUILT_TOGETHER)))
+                built += BUILT_TOGETHER
+            elif to_sum > SUMMED_AFTER and not most:
+                await self._writing(lambda db: _ignored(sum_up(db)))
+            else:
+                return
+
+    async def rebuild(self, progress: Callable[[int], None] | None = None) -> None:
+        """Make all records and sums anew from the events."""
+        await self._writing(begin_anew)
+        await self.catch_up(progress=progress)
+
+    async def answer(self, query: HistoryQuery, *, build: bool = True) -> HistoryAnswer:
+        if build:
+            await self.catch_up()
+        return await self._read(lambda db: _answer(db, query))
+
+    async def records(self, plan: str = "", limit: int = 60) -> list[ExecutionRecord]:
+        await self.catch_up(most=limit)
+        return await self._read(lambda db: list(_newest(db, plan or None, limit)))
+
+    async def records_by_plan(self, limit: int) -> dict[str, list[ExecutionRecord]]:
+        await self.catch_up()
+        return await self._read(lambda db: {plan: list(_newest(db, plan, limit)) for plan in _plans(db)})
+
+    async def observations(
+        self,
+        *,
+        plan: str | None = None,
+        step: str | None = None,
+        tool: str | None = None,
+        runtime: str | None = None,
+        model: str | None = None,
+        limit: int = 60,
+    ) -> list[StepRecord]:
+        def fetch(db: sqlite3.Connection) -> list[StepRecord]:
+            found: list[StepRecord] = []
+            for record in _newest(db, plan, MOST_READ):
+                found += [one for one in record.steps if matches(one, step, tool, runtime, model)]
+                if len(found) >= limit:
+                    break
+            return found[:limit]
+
+        await self.catch_up(most=limit)
+        return await self._read(fetch)
+
+    async def _read(self, fetch: Callable[[sqlite3.Connection], T]) -> T:
+        """Read records. Where one is damaged, all are made anew first: the sums may hold it, and would keep it."""
+        try:
+            return await self._reading(fetch)
+        except msgspec.DecodeError:
+            await self.rebuild()
+            return await self._reading(fetch)
+
+
+def matches(record: StepRecord, step: str | None, tool: str | None, runtime: str | None, model: str | None) -> bool:
+    """True for a step that ran to its end and is the one that is asked for."""
+    if record.ended is None or not record.attempts or record.status not in ("completed", "failed"):
+        return False
+    given = ((step, record.step), (tool, record.tool), (runtime, record.runtime), (model, record.model))
+    return all(wanted is None or wanted == found for wanted, found in given)
+
+
+def _ignored(_count: int) -> None:
+    """For a write of which nobody needs the result."""
+
+
+def _backlog(db: sqlite3.Connection) -> tuple[int, int]:
+    """Executions without a record, and records that are not in the sums."""
+    (due,) = db.execute("SELECT count(*) FROM history_due WHERE damage IS NULL").fetchone()
+    (to_sum,) = db.execute(f"SELECT count(*) {_TO_SUM}").fetchone()
+    return due, to_sum
+
+
+def _newest(db: sqlite3.Connection, plan: str | None, limit: int) -> Iterator[ExecutionRecord]:
+    where, parameters = ("AND plan = ? ", [plan]) if plan is not None else ("", [])
+    sql = f"SELECT record FROM history_records WHERE execution IS NOT NULL {where}ORDER BY ended DESC LIMIT ?"
+    for (body,) in db.execute(sql, (*parameters, limit)):
+        yield _decode(body)
+
+
+def _plans(db: sqlite3.Connection) -> list[str]:
+    """Names of plans in the records, found by leaps in their index."""
+    found, last = list[str](), ""
+    while len(found) < MOST_PLANS:
+        (name,) = db.execute("SELECT min(plan) FROM history_records WHERE plan > ?", (last,)).fetchone()
+        if name is None:
+            break
+        found.append(last := name)
+    return found
+
+
+def _answer(db: sqlite3.Connection, query: HistoryQuery) -> HistoryAnswer:
+    rows = db.execute(f"SELECT number, execution, summed, record {_TO_SUM}").fetchall()
+    new = _tally(db, rows, steps=query.unit == "steps")
+    cells = [*_cells(db, query), *(new.cells.items() if new is not None else ())]
+    counts = dict(db.execute("SELECT status, count FROM status_counts").fetchall())
+    sql = "SELECT x.id, d.damage FROM history_due d JOIN executions x ON x.key = d.execution WHERE d.damage IS NOT NULL"
+    unfinished = counts.get("pending", 0) + counts.get("running", 0)
+    damaged = dict(db.execute(sql).fetchall())
+    complete = db.execute("SELECT 1 FROM history_due WHERE damage IS NULL LIMIT 1").fetchone() is None
+    return HistoryAnswer(answer_query(query, cells), unfinished, damaged, complete)
+
+
+def _cells(db: sqlite3.Connection, query: HistoryQuery) -> Iterator[tuple[Place, HistoryCell]]:
+    ranges = ranges_of(query)
+    where = " OR ".join(["r.span BETWEEN ? AND ?"] * len(ranges))
+    parameters: list[int | str] = [edge for pair in ranges for edge in pair]
+    unit = "k.step <> ''" if query.unit == "steps" else "k.step = ''"
+    if query.by in AGENT_FIELDS:
+        unit += " AND k.runtime <> ''"
+    if query.plan or query.by in ("day", "status"):
+        unit += " AND k.plan = ?"
+        parameters.append(query.plan)
+    figures = ", ".join(f"r.{name}" for name in (*_COUNTED, "times"))
+    sql = (
+        f"SELECT r.span, r.status, r.category, k.plan, k.step, k.tool, k.runtime, k.model, k.role, {figures} "
+        f"FROM history_sums r JOIN history_kinds k ON k.kind = r.kind WHERE ({where}) AND {unit}"
+    )
+    for span, status, category, *row in db.execute(sql, parameters):
+        yield (span, StepKind(*row[:6]), status, category), _stored(row[6:])
