@@ -116,16 +116,17 @@ def document_of(running: Running) -> Any:
     return schema
 
 
+@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 def test_i3_no_request_that_fits_the_document_or_does_not_makes_a_server_error(
-    running: Running, mode: GenerationMode
+    running: Running, mode: GenerationMode, examples: int
 ) -> None:
     running.populate()
     answers: list[tuple[str, int]] = []
     for result in document_of(running).get_all_operations():
         operation = result.ok()
 
-        @CALM
+        @settings(CALM, max_examples=examples)
         @given(case=operation.as_strategy(generation_mode=mode), number=st.integers(0, 7))
         def one(case: Any, number: int) -> None:
             if number > 1:

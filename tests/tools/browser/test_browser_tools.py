@@ -96,17 +96,17 @@ async def test_h2_waiting_knows_text_selectors_addresses_rest_and_what_is_gone(s
         assert (await shared.use("wait", text="Working", gone=True))["url"] == server.url("/done")
 
 
-async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(make_web: Callable[..., Web]) -> None:
-    web = make_web(timeout=1)
+@SHARED
+async def test_h2_what_did_not_come_is_told_with_the_page_and_what_it_shows(shared: Web) -> None:
     async with serve({"/": page("<p>Still</p> working <p>Still</p>")}) as server:
-        await web.use("open", url=server.url("/?key=hidden"))
-        failure = await web.failure("wait", text="Ready")
+        await shared.use("open", url=server.url("/?key=hidden"))
+        failure = await shared.failure("wait", text="Ready", timeout=1)
         shows = "it shows: Still working Still"
         assert failure.message == f"{server.url('/?…')} did not show the text 'Ready' within 1 s; {shows}"
         assert failure.category is Category.TRANSIENT
-        failure = await web.failure("click", selector="#button", timeout=0.5)
+        failure = await shared.failure("click", selector="#button", timeout=0.5)
         assert "had nothing to click at '#button' within 0.5 s" in failure.message
-        failure = await web.failure("click", selector="p", timeout=60)
+        failure = await shared.failure("click", selector="p", timeout=60)
         assert failure.category is Category.LOGIC
         assert "matches 2 elements" in failure.message
 
