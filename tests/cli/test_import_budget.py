@@ -39,6 +39,7 @@ NEVER = [
     "typer",
     "uvicorn",
     "wasmtime",
+    "windlass.notify",
     "windlass.runners.claude",
     "windlass.runners.model_api",
     "windlass.runners.open_code",

@@ -111,8 +111,9 @@ def test_i8_two_processes_and_a_server_send_each_note_once(
     receivers.rules({"to": "hook", "on": ["done"]}, {"to": "post", "on": ["done"]})
     receivers.add('[messages]\nrate = "1000/h"\n')
     windlass.background("serve", "--port", "0", "--json")
-    killed_at(windlass, "notify.claimed", project.plan(WORKS))
-    runs = [windlass.background("run", project.plan(WORKS)) for _ in range(6)]
+    plan = project.plan(WORKS)
+    killed_at(windlass, "notify.claimed", plan)
+    runs = [windlass.background("run", plan) for _ in range(6)]
     for run in runs:
         assert run.ended().code == 0
     until(lambda: {status for *_, status in receivers.outbox()} == {"sent"}, "all are sent")
@@ -197,3 +198,39 @@ def test_i8_notes_of_a_removed_execution_are_gone(project: Project, windlass: Wi
     windlass("run", project.plan(WORKS))
     windlass("clean", "--older-than", "1ms", "--keep", "0", "--yes")
     assert receivers.outbox() == []
+
+
+def test_i8_a_place_that_no_rule_names_any_more_gets_nothing(
+    project: Project, windlass: Windlass, receivers: Receivers
+) -> None:
+    receivers.rules({"to": "hook", "on": ["done"]})
+    killed_at(windlass, "notify.recorded", project.plan(WORKS))
+    receivers.rules({"to": "chat", "on": ["failed"]})
+    windlass("run", project.plan(WORKS))
+    assert (receivers.outbox(), receivers.web.requests) == ([("done", "hook", "moot")], [])
+
+
+def test_i8_a_restored_backup_sends_nothing_of_what_was_unsent(
+    project: Project, windlass: Windlass, receivers: Receivers
+) -> None:
+    receivers.rules({"to": "hook", "on": ["done"], "plans": ["nightly"]})
+    killed_at(windlass, "notify.recorded", project.plan(WORKS))
+    windlass("backup", "all.zip")
+    windlass("run", project.plan(WORKS.replace("nightly", "next")))
+    assert len(receivers.hooks) == 1
+    copy = project.path / "copy"
+    windlass("--home", copy, "restore", "all.zip")
+    windlass("--home", copy, "run", project.plan(WORKS.replace("nightly", "next")))
+    assert len(receivers.hooks) == 1
+    assert "stale" in windlass("--home", copy, "notify", "list").out
+
+
+def test_i8_an_adopted_home_sends_nothing_of_what_a_stranger_wrote(
+    project: Project, windlass: Windlass, receivers: Receivers
+) -> None:
+    receivers.rules({"to": "hook", "on": ["done"], "plans": ["nightly"]})
+    killed_at(windlass, "notify.recorded", project.plan(WORKS))
+    (project.home / "home.json").unlink()
+    windlass("adopt", "--yes")
+    windlass("run", project.plan(WORKS.replace("nightly", "next")))
+    assert (receivers.outbox(), receivers.hooks) == ([("done", "hook", "stale")], [])

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,9 +77,20 @@ def adopt(
         _show(content)
         adopted = _agreed(judgement.home, yes)
         adopt_home(judgement.home)
+        _drop_unsent(judgement.home)
         say(f"{judgement.home} is now yours")
     if as_json:
         print_json({"home": str(judgement.home), "adopted": adopted, "executions": content.executions})
+
+
+def _drop_unsent(home: Path) -> None:
+    """Notifications that somebody else has written must not go to the user's services."""
+    from windlass.journal.outbox import drop_unsent
+    from windlass.journal.schema import open_database
+
+    if (file := home / "windlass.db").exists():
+        with closing(open_database(file)) as db:
+            drop_unsent(db)
 
 
 def _home_in(folder: Path) -> Path:
@@ -140,6 +151,7 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
     """Open a copy of the database for reading. Raises if it is not one of Windlass."""
     from windlass.homes import database_of
     from windlass.journal.database import translate
+    from windlass.journal.outbox import OUTBOX_TRIGGER
     from windlass.journal.schema import TRIGGERS, open_database
 
     with tempfile.TemporaryDirectory(prefix="windlass-") as aside, translate(home / "windlass.db"):
@@ -157,7 +169,7 @@ def _copied(home: Path) -> Iterator[sqlite3.Connection]:
                 "SELECT type, name, sql FROM sqlite_master WHERE type NOT IN ('table', 'index')"
                 " OR sql LIKE 'CREATE VIRTUAL%'"
             ).fetchall()
-            strange = [(kind, name) for kind, name, sql in found if sql not in TRIGGERS]
+            strange = [(kind, name) for kind, name, sql in found if sql not in (*TRIGGERS, OUTBOX_TRIGGER)]
             if strange:
                 kind, name = strange[0]
                 raise NotPermitted(f"the database of {home} has a {kind} ({name}) that Windlass did not create")

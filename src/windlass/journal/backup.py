@@ -41,6 +41,7 @@ from windlass.errors import JournalError, UsageError, WindlassError
 from windlass.homes import mark_home_as_ours
 from windlass.journal.database import translate
 from windlass.journal.deepcheck import DeepCheck, Fault, check_home
+from windlass.journal.outbox import drop_unsent
 from windlass.journal.schema import open_database
 from windlass.version import __version__
 
@@ -170,6 +171,8 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[dict[str, 
 def _copy_journal(source: Path, target: Path) -> None:
     with translate(source), closing(open_database(source)) as db:
         _copy(db, target)
+        with closing(sqlite3.connect(target)) as copy:
+            drop_unsent(copy)
 
 
 def _copy_messages(source: Path, target: Path) -> None:

@@ -21,7 +21,7 @@ from windlass.ports import Note, Rate
 from windlass.ports.notify import OutboxEntry
 from windlass.settings.tables import LOCAL_CHANNELS
 
-__all__ = ["SqliteOutbox", "add_notes"]
+__all__ = ["OUTBOX_TRIGGER", "SqliteOutbox", "add_notes", "drop_unsent"]
 
 KEPT = 30 * 86400.0
 """Seconds that the outcome of a note is remembered."""
@@ -29,6 +29,11 @@ OVERDUE = 60.0
 """Seconds after which others send a note whose own process is alive and does not."""
 _COLUMNS = "key, execution, kind, destination, recipient, at, due, until, title, text, data, owner, while_open"
 
+OUTBOX_TRIGGER = (
+    "CREATE TRIGGER notes_of_removed AFTER DELETE ON executions "
+    "BEGIN DELETE FROM notes WHERE execution = old.id AND status = 'waiting'; END"
+)
+"""Removes what is unsent with its execution, also when an older release removes that."""
 # Made when they are missed: a database of an older release gains them, and an older release does not mind them.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS notes (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, "
@@ -38,9 +43,7 @@ _TABLES = (
     "status TEXT NOT NULL DEFAULT 'waiting', claimed_by TEXT NOT NULL DEFAULT '', tries INTEGER NOT NULL DEFAULT 0, "
     "changed_at REAL NOT NULL DEFAULT 0, detail TEXT NOT NULL DEFAULT '')",
     "CREATE INDEX IF NOT EXISTS notes_to_send ON notes (due) WHERE status IN ('waiting', 'claimed')",
-    # A trigger, so that it holds when an older release removes an execution.
-    "CREATE TRIGGER IF NOT EXISTS notes_of_removed AFTER DELETE ON executions "
-    "BEGIN DELETE FROM notes WHERE execution = old.id AND status = 'waiting'; END",
+    OUTBOX_TRIGGER.replace("TRIGGER", "TRIGGER IF NOT EXISTS", 1),
 )
 _ENTRY = f"SELECT number, {_COLUMNS}, status, tries, changed_at, detail, claimed_by FROM notes "
 
@@ -56,6 +59,14 @@ def add_notes(db: sqlite3.Connection, notes: Sequence[Note]) -> None:
 def make_tables(db: sqlite3.Connection) -> None:
     for statement in _TABLES:
         db.execute(statement)
+
+
+def drop_unsent(db: sqlite3.Connection) -> None:
+    """Make what is unsent in a copy of a home stale: the home that it comes from sends it, or has sent it."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone() is not None:
+        sql = "UPDATE notes SET status = 'stale', detail = 'its home was copied' WHERE status IN ('waiting', 'claimed')"
+        with db:
+            db.execute(sql)
 
 
 class SqliteOutbox:

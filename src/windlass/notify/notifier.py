@@ -167,6 +167,9 @@ class HomeNotifier:
     async def _send(self, entry: OutboxEntry) -> None:
         fault_point("notify.claimed")
         try:
+            if not self._maker.names(entry.note.to, entry.note.recipient):
+                await self._outbox.settle(entry.number, "moot", self._clock.now(), "no rule names this place any more")
+                return
             if not await self._holds(entry.note):
                 await self._outbox.settle(entry.number, "moot", self._clock.now())
                 return

@@ -61,6 +61,10 @@ class NoteMaker:
     def counts_money(self) -> bool:
         return any("budget" in rule.on for rule in self._rules)
 
+    def names(self, to: str, recipient: str) -> bool:
+        """Tell whether a rule still names that place."""
+        return any(rule.to == to and recipient in (rule.recipients or ("",)) for rule in self._rules)
+
     def notes(self, occasion: Occasion, plan: str, execution: str) -> list[Note]:
         found: dict[str, Note] = {}
         for rule in self._rules:
