@@ -19,6 +19,7 @@ from benchmarks.approvals import COUNT as QUESTIONS
 from benchmarks.approvals import approval_costs
 from benchmarks.bare import bare_rate
 from benchmarks.browser import compare as compare_browsers
+from benchmarks.forecasts import forecast_cost, forecast_quality, forecast_share
 from benchmarks.gates import gate_costs
 from benchmarks.instructions import GROWTH, KINDS, measure_instructions, recorded_figures, valgrind
 from benchmarks.opencode import warm_turns
@@ -167,6 +168,19 @@ def gates() -> Iterator[Row]:
         yield Row(f"gates, {found.what}", f"{found.seconds * 1e6:.0f} µs a use", wanted, found.seconds < limit)
 
 
+def forecasts() -> Iterator[Row]:
+    for one in forecast_quality():
+        what = f"forecasts at {one.done:.0%} of the steps: in the 80 % band"
+        yield Row(what, f"{one.inside:.1%}", "75–85 %", 0.75 <= one.inside <= 0.85)
+        text = f"{one.error:.0%} (mean of last runs {one.error_of_mean:.0%}, by percent {one.error_of_percent:.0%})"
+        yield Row("  median error", text, "smallest", one.error < min(one.error_of_mean, one.error_of_percent))
+    making, learning = forecast_cost()
+    text = f"{making * 1000:.0f} ms CPU (learning, once a run: {learning * 1000:.0f} ms)"
+    yield Row("one forecast of 1,000 steps", text, "< 50 ms", making < 0.05)
+    share = asyncio.run(forecast_share(FOLDER / "forecasts"))
+    yield Row("forecasting, of the engine's computing", f"{share:.2%}", "< 2 %", share < 0.02)
+
+
 def browser() -> Iterator[Row]:
     try:
         found = asyncio.run(compare_browsers())
@@ -262,6 +276,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "list": lists,
     "approvals": approvals,
     "gates": gates,
+    "forecasts": forecasts,
     "traces": traces,
     "browser": browser,
     "sandbox": sandbox,

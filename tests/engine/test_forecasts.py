@@ -32,6 +32,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forecast at once, and as often as possible."""
     monkeypatch.setattr(service, "FIRST", 0.02)
     monkeypatch.setattr(service, "SHARE", 10.0)
+    monkeypatch.setattr(service, "LEARN_AGAIN", 0.0)
 
 
 async def test_d7_a_short_execution_is_not_forecast(project: Project) -> None:

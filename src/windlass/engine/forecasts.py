@@ -1,9 +1,10 @@
 """Forecasts of executions: made while they run here, recorded, and read by every surface.
 
-One task serves all executions of the process. It rests fifty times as long as a forecast took, so that forecasting
-never takes more than 2 % of a processor, however many executions there are; and an execution gets its first one after a
-second, so that short ones cost nothing. Each forecast is recorded; the first in each quarter of the way is a mark,
-which calibrates later ones. No error of a forecast ends or delays an execution.
+One task serves all executions of the process. After each forecast it rests until the engine has computed fifty times as
+much, or for 250 times as long, so that forecasting never takes more than 2 % of the engine's computing, however many
+executions there are; and an execution gets its first one after a second, so that short ones cost nothing.
+
+Each forecast is recorded; the first in each quarter of the way is a mark, which calibrates later ones. No error of a forecast ends or delays an execution.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from windlass.engine.perform import AttemptRunner
     from windlass.ports import ForecastOutcome, Journal, Toolbox
 
+    _Learned = tuple[Knowledge, Calibration, Calibration]
+
 __all__ = ["Forecasts"]
 
 T = TypeVar("T")
@@ -41,15 +44,19 @@ _log = logging.getLogger("windlass.engine")
 FIRST = 1.0
 """Seconds until an execution's first forecast, and the least between two."""
 SHARE = 0.02
-"""Part of a processor's time that forecasting may take."""
+"""Part of the engine's computing that forecasting may take."""
+IDLE = 5.0
+"""While the engine computes little, it rests for this many times as long: it takes 0.4 % of a processor."""
 AGING = 0.02
 """A forecast is made anew after this part of the time that the execution has run."""
 RECORDS = 60
 """Runs of a plan that are learned from; fewer of a plan with very many steps."""
-STEPS = 6000
+STEPS = 3000
 """Steps of all those runs together."""
 OTHERS = 30
 """Runs of other plans that are learned from, where a step has not run yet."""
+LEARN_AGAIN = 60.0
+"""Seconds for which executions of a plan share what was learned of it."""
 MOST_FRESH = 10
 """Executions without a recorded forecast that get one for a list."""
 OWN_OUTCOMES = 60
@@ -64,7 +71,7 @@ class _RunningForecast:
     def __init__(self, driver: Driver, due: float) -> None:
         self.driver = driver
         self.due = due
-        self.known: tuple[Knowledge, Calibration, Calibration] | None = None
+        self.known: _Learned | None = None
         self.estimates: dict[str, tuple[float | None, float | None]] = {}
         self.marks: set[int] = set()
         self.first: Forecast | None = None
@@ -81,10 +88,12 @@ class Forecasts:
         self._attempt_runner = attempt_runner
         self._watched: dict[str, _RunningForecast] = {}
         self._latest: dict[str, Forecast] = {}
+        self._learned: dict[str, tuple[float, _Learned]] = {}
+        """By the plan's digest, with the time at which it was learned."""
         self._timer: asyncio.TimerHandle | None = None
         self._worker: asyncio.Task[None] | None = None
-        self._rested = 0.0
-        """The time of the loop until which it rests."""
+        self._rested = (0.0, 0.0)
+        """The processor's time, and that of the loop, until the first of which it rests."""
         self.spent_s = 0.0
         """Seconds of a processor that forecasts have taken."""
 
@@ -166,7 +175,8 @@ class Forecasts:
         try:
             while self._watched:
                 execution, watched = min(self._watched.items(), key=lambda item: item[1].due)
-                wait = max(watched.due, self._rested) - loop.time()
+                busy, idle = self._rested
+                wait = (watched.due if time.process_time() >= busy else max(watched.due, idle)) - loop.time()
                 if wait > 0:
                     await asyncio.sleep(min(wait, FIRST))
                     continue
@@ -183,18 +193,18 @@ class Forecasts:
         from windlass.core.forecast.outlook import Outlook
 
         state, loop = watched.driver.state, asyncio.get_running_loop()
-        spent = 0.0
+        before = self.spent_s
         if watched.known is None:
-            watched.known = await self._knowledge(state)
+            watched.known = await self._shared_knowledge(state)
         known, *_ = watched.known
         began = time.thread_time()
         around = self._surroundings(state, watched.driver.tools, watched.known, watched.estimates)
         outlook = Outlook(state, self._clock.now(), known, around)
-        spent += time.thread_time() - began
+        self.spent_s += time.thread_time() - began
         found, took = await asyncio.to_thread(_timed, outlook.forecast)
-        spent += took
-        self.spent_s += spent
-        self._rested = loop.time() + spent / SHARE
+        self.spent_s += took
+        rest = (self.spent_s - before) / SHARE
+        self._rested = (time.process_time() + rest, loop.time() + IDLE * rest)
         watched.due = loop.time() + max(FIRST, AGING * found.elapsed_s)
         if execution not in self._watched:
             return
@@ -213,7 +223,17 @@ class Forecasts:
         around = self._surroundings(state, tools, known, {})
         return Outlook(state, self._clock.now(), known[0], around).forecast()
 
-    async def _knowledge(self, state: State) -> tuple[Knowledge, Calibration, Calibration]:
+    async def _shared_knowledge(self, state: State) -> _Learned:
+        """The same for all executions of a plan that start within a minute."""
+        now, digest = asyncio.get_running_loop().time(), state.plan.digest
+        found = self._learned.get(digest)
+        if found is None or now - found[0] > LEARN_AGAIN:
+            found = (now, await self._knowledge(state))
+            self._learned = {key: one for key, one in self._learned.items() if now - one[0] <= LEARN_AGAIN}
+            self._learned[digest] = found
+        return found[1]
+
+    async def _knowledge(self, state: State) -> _Learned:
         """The history of a plan, and the offsets for its bands of time and cost."""
         from windlass.core.forecast.calibration import Calibration
         from windlass.core.forecast.knowledge import SMALLEST_USD, learn
@@ -237,7 +257,7 @@ class Forecasts:
         self,
         state: State,
         tools: Toolbox,
-        known: tuple[Knowledge, Calibration, Calibration],
+        known: _Learned,
         estimates: dict[str, tuple[float | None, float | None]],
     ) -> Surroundings:
         from windlass.core.forecast.outlook import Surroundings
