@@ -13,13 +13,14 @@ from waiting import settled, wait_until_async
 
 import windlass
 from windlass import Plan, Step
+from windlass import open as open_engine
 from windlass.core.view import snapshot
 from windlass.engine import forecasts as service
 from windlass.redact import Redactor
 from windlass.server.stream_messages import MessageEncoder
 
 if TYPE_CHECKING:
-    from conftest import Project
+    from conftest import Project, Windlass
 
 PLAN = Plan(name="timed", steps=[Step(id=name, run="true", needs=needs) for name, needs in (("a", []), ("b", ["a"]))])
 SLOW = Plan(
@@ -153,3 +154,20 @@ async def test_d7_a_plan_without_steps_that_ran_is_estimated_as_unknown(project:
     async with windlass.open() as engine:
         found = await engine.estimate(PLAN, engine.attempt_runner.tools)
     assert (found.left, found.usd, found.unknown) == (None, None, ("a", "b"))
+
+
+async def test_d7_the_scores_of_forecasts_are_shown(project: Project, soon: None, windlass: Windlass) -> None:
+    assert "no forecast has an outcome yet" in windlass("history", "--forecasts").out
+    async with open_engine() as engine:
+        for _ in range(3):
+            (project.path / "go").unlink(missing_ok=True)
+            started = await engine.start(SLOW)
+            await wait_until_async(partial(engine.forecasts, started.id))
+            (project.path / "go").touch()
+            await started.result()
+    told = windlass("history", "--forecasts", "--plan", "slow", "--json").json
+    assert told["runs"] == 2, "nothing was known of the first one"
+    assert told["scores"][-1]["done_percent"] == "all"
+    assert 0 <= told["scores"][-1]["coverage"] <= 1
+    assert "in the 80 % band" in windlass("history", "--forecasts").out
+    assert "goes with --plan" in windlass("history", "--forecasts", "--slow", code=2).err

@@ -35,6 +35,8 @@ MOST_PLANS, MOST_STEPS = 10, 5
 """Plans, and steps of each, that people are shown as bottlenecks."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet takes a text that begins so for something to carry out."""
+MOST_FORECASTS = 10_000
+"""The newest forecasts that are scored."""
 REPORT_EVERY = 2.0
 
 
@@ -56,6 +58,7 @@ def history(
     plan: Annotated[str, Option("--plan", metavar="NAME", help="Only executions of this plan")] = "",
     failed: Annotated[bool, Option("--failed", help="Only failures; without --by, by category")] = False,
     slow: Annotated[bool, Option("--slow", help="Show bottlenecks, and steps that get slower or fail more")] = False,
+    forecasts: Annotated[bool, Option("--forecasts", help="Show how good forecasts were, by part of the way")] = False,
     rebuild: Annotated[bool, Option("--rebuild", help="Build the history anew from the journal first")] = False,
     as_csv: Annotated[bool, Option("--csv", help="Print CSV")] = False,
     as_json: AsJson = False,
@@ -68,11 +71,15 @@ def history(
         raise UsageError("choose one of --csv and --json")
     if slow and (as_csv or failed or by or until):
         raise UsageError("--slow goes with --since, --plan and --json only")
+    if forecasts and (slow or as_csv or failed or by or since or until):
+        raise UsageError("--forecasts goes with --plan and --json only")
     now = time.time()
     query = query_of(by or ("category" if failed else "day"), since, until, failed, plan, now)
 
     async def work(journal: Journal) -> int:
         await _bring_up_to_date(journal.history, rebuild)
+        if forecasts:
+            return await _show_scores(journal, plan, as_json)
         if slow:
             slow_page = await slow_steps(journal, query)
             if as_json:
@@ -91,6 +98,20 @@ def history(
         return 0
 
     raise CommandEnd(with_journal(work, home))
+
+
+async def _show_scores(journal: Journal, plan: str, as_json: bool) -> int:
+    from windlass.cli.forecast_text import score_lines
+    from windlass.core.forecast.scores import scores
+
+    outcomes = await journal.forecasts.outcomes(plan, MOST_FORECASTS)
+    found = scores([(one.forecast, one.took_s) for one in outcomes])
+    runs = len({one.execution for one in outcomes if one.forecast.left is not None and one.forecast.whole})
+    if as_json:
+        print_json({"runs": runs, "band": 0.8, "scores": [score.as_dict() for score in found]})
+    else:
+        _print(list(score_lines(found, runs)))
+    return 0
 
 
 def _print(lines: Sequence[str]) -> None:
