@@ -162,3 +162,60 @@ def test_i6_the_trace_of_an_execution_has_its_own_id() -> None:
     parent = traceparent(execution, "a", 1)
     assert parent == traceparent(execution, "a", 1) != traceparent(execution, "a", 2)
     assert linked(parent) is not None
+
+
+def used(tokens: int) -> ev.Usage:
+    return ev.Usage(tokens_in=tokens, tokens_out=1, model="claude-sonnet")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["usage-first", "result-first"])
+def test_i6_a_runtime_that_tells_a_reply_in_parts_has_one_model_call_for_each_reply(late: bool) -> None:
+    created = read(JOURNALS[0])[0]
+    assert isinstance(created, ev.ExecutionCreated)
+    now = created.at
+    usage = ev.AgentSpoke(now + 3, "a", 1, usage=used(10))
+    returned = ev.AgentReturned(now + 4, "a", 1, "c1", "Read")
+    events: list[ev.Event] = [
+        created,
+        ev.ExecutionStarted(now, "x"),
+        ev.AttemptStarted(now, "a", 1, "agent", {}, "repeatable"),
+        ev.AgentBegan(now + 1, "a", 1, "claude-code", "developer", "", ""),
+        ev.AgentSpoke(now + 2, "a", 1, thinking="hm"),
+        ev.AgentSpoke(now + 2, "a", 1, "I read it"),
+        ev.AgentActed(now + 2, "a", 1, "Read", "", None, "c1"),
+        *([returned, usage] if late else [usage, returned]),
+        ev.AgentSpoke(now + 6, "a", 1, "done"),
+        ev.AgentSpoke(now + 7, "a", 1, usage=used(20)),
+        ev.AttemptFinished(now + 8, "a", 1, "done"),
+    ]
+    spans = spans_of(events)
+    chats = [span for span in spans if span.client]
+    assert [span.name for span in chats] == ["chat claude-sonnet"] * 2
+    assert [span.attributes["gen_ai.usage.input_tokens"] for span in chats] == [10, 20]
+    assert [span.attributes["gen_ai.provider.name"] for span in chats] == ["anthropic"] * 2
+    assert chats[0].start == now + 1
+    assert (chats[1].start, chats[1].end) == (now + 4, now + 7)
+    (tool,) = [span for span in spans if span.name == "execute_tool Read"]
+    assert (tool.start, tool.end) == (now + 2, now + 4)
+
+
+def test_i6_an_agent_without_usage_has_a_model_call_between_its_tools() -> None:
+    created = read(JOURNALS[0])[0]
+    assert isinstance(created, ev.ExecutionCreated)
+    now = created.at
+    events: list[ev.Event] = [
+        created,
+        ev.ExecutionStarted(now, "x"),
+        ev.AttemptStarted(now, "a", 1, "agent", {}, "repeatable"),
+        ev.AgentBegan(now + 1, "a", 1, "open-code", "developer", "", "", "openai/gpt-9"),
+        ev.AgentActed(now + 2, "a", 1, "read", "", None, "c1"),
+        ev.AgentReturned(now + 3, "a", 1, "c1", "read", "no such file", failed=True),
+        ev.AgentSpoke(now + 5, "a", 1, "done"),
+        ev.AttemptStopped(now + 6, "a", 1, "paused"),
+    ]
+    spans = spans_of(events)
+    assert [(span.start, span.end) for span in spans if span.client] == [(now + 1, now + 2), (now + 3, now + 5)]
+    (tool,) = [span for span in spans if span.name == "execute_tool read"]
+    assert tool.error == "the tool failed", "its words are content"
+    assert spans[-1].error is None, "a pause is no error"
+    assert spans[-1].attributes["windlass.stopped"] == "paused"
