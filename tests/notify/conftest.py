@@ -6,7 +6,6 @@ They serve in a thread of their own: the notifications come from real processes,
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
@@ -44,11 +43,9 @@ def receivers(project: Project) -> Iterator[Receivers]:
 
 
 @pytest.fixture
-def refusing() -> int:
+def refusing(port: int) -> int:
     """A port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    return port
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,10 @@ from windlass.telemetry import MOST_NOTED, Tracing, otlp, send
 ONE = "steps: [{id: a, run: 'true'}]"
 
 
-def nobody() -> str:
+@pytest.fixture
+def nobody(port: int) -> str:
     """An address where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+    return f"http://127.0.0.1:{port}"
 
 
 async def run(endpoint: str, folder: Path, plan: str = ONE, **telemetry: Any) -> Any:
@@ -40,13 +38,12 @@ async def run(endpoint: str, folder: Path, plan: str = ONE, **telemetry: Any) ->
 
 
 async def test_i6_an_endpoint_that_is_down_costs_the_spans_and_nothing_else(
-    project: Any, caplog: pytest.LogCaptureFixture
+    project: Any, caplog: pytest.LogCaptureFixture, nobody: str
 ) -> None:
-    endpoint = nobody()
     with caplog.at_level(logging.DEBUG):
-        telemetry = await run(endpoint, project.path)
+        telemetry = await run(nobody, project.path)
     assert telemetry.counts() == (0, 3)
-    assert telemetry.trouble.startswith(f"3 spans were not delivered to {endpoint}: ")
+    assert telemetry.trouble.startswith(f"3 spans were not delivered to {nobody}: ")
     told = [record for record in caplog.records if record.name.startswith(("windlass.telemetry", "opentelemetry"))]
     assert [record.levelname for record in told] == ["WARNING"], "it is said once, and not by the exporter"
 
@@ -178,12 +175,11 @@ async def test_i6_headers_and_resource_of_the_standard_variables_count_and_are_h
     assert b"ninety nine-secrets" not in b"".join(receiver.bodies)
 
 
-def test_i6_the_command_says_once_that_spans_are_lost(project: Any, windlass: Any) -> None:
-    endpoint = nobody()
+def test_i6_the_command_says_once_that_spans_are_lost(project: Any, windlass: Any, nobody: str) -> None:
     project.plan(ONE)
-    ran = windlass("run", "plan.yaml", WINDLASS_TELEMETRY=json.dumps({"endpoint": endpoint}))
+    ran = windlass("run", "plan.yaml", WINDLASS_TELEMETRY=json.dumps({"endpoint": nobody}))
     (line,) = [line for line in ran.err.splitlines() if "spans" in line]
-    assert line.startswith(f"warning: 3 spans were not delivered to {endpoint}: ")
+    assert line.startswith(f"warning: 3 spans were not delivered to {nobody}: ")
     assert ran.err.count("opentelemetry") == 0
 
 
@@ -216,9 +212,9 @@ def test_i6_headers_come_from_variables_and_are_never_shown(project: Any, windla
     ],
 )
 def test_i6_doctor_tells_why_the_endpoint_cannot_be_used(
-    setting: dict[str, Any], env: dict[str, str], said: str, project: Any, windlass: Any
+    setting: dict[str, Any], env: dict[str, str], said: str, project: Any, windlass: Any, nobody: str
 ) -> None:
-    told = json.dumps({"endpoint": nobody(), **setting})
+    told = json.dumps({"endpoint": nobody, **setting})
     doctor = windlass("doctor", "--json", code=1, WINDLASS_TELEMETRY=told, **env)
     (found,) = [check for check in doctor.json["checks"] if check["name"] == "traces"]
     assert not found["ok"]

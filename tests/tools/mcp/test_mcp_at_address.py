@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 from mcp_world import HERE, world
+from ports import KeptPort
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -34,8 +35,8 @@ from windlass.tools.net.transport import open_client
 @asynccontextmanager
 async def hosted(folder: Path, port: int = 0) -> AsyncIterator[int]:
     """The odd server behind streamable HTTP, in a process of its own."""
-    with socket.create_server(("127.0.0.1", port)) as free:
-        port = free.getsockname()[1]
+    kept = KeptPort()
+    port = port or kept.number
     async with Supervisor() as supervisor:
         argv = [sys.executable, str(HERE / "odd_server.py"), str(port)]
         process = await supervisor.spawn(argv, cwd=str(folder), env={"PATH": "/bin"})
@@ -47,6 +48,7 @@ async def hosted(folder: Path, port: int = 0) -> AsyncIterator[int]:
         draining = asyncio.create_task(process.stderr.read())
         yield port
         draining.cancel()
+    kept.close()
 
 
 @asynccontextmanager
