@@ -148,6 +148,23 @@ def test_i8_a_question_that_waited_long_enough_is_told_by_the_next_process(
     assert receivers.hooks[0]["execution"] == project.ids()[0]
 
 
+def test_i8_what_yes_answers_is_not_told(project: Project, windlass: Windlass, receivers: Receivers) -> None:
+    receivers.rules({"to": "hook", "on": ["approval"]})
+    windlass("run", "--yes", project.plan(ASKS))
+    assert (receivers.hooks, receivers.outbox()) == ([], [("approval", "hook", "moot")])
+
+
+def test_i8_a_question_of_an_execution_that_waits_for_its_answer_is_told(
+    project: Project, windlass: Windlass, receivers: Receivers, until: Any
+) -> None:
+    receivers.rules({"to": "hook", "on": ["approval", "done"]})
+    execution = windlass.detached(project.plan(ASKS))
+    until(lambda: receivers.hooks, "the detached driver, which stays, tells of it")
+    windlass("approve", execution, "push")
+    until(lambda: len(receivers.hooks) == 2, "and of its end")
+    assert [told["kind"] for told in receivers.hooks] == ["approval", "done"]
+
+
 def test_i8_the_desktop_gets_title_and_text_as_arguments(
     project: Project, windlass: Windlass, receivers: Receivers
 ) -> None:

@@ -26,7 +26,7 @@ from windlass.homes.key import HomeKey
 from windlass.journal.outbox import SqliteOutbox
 from windlass.notify.channels import Channels
 from windlass.notify.texts import Wording
-from windlass.notify.watch import ExecutionWatch, NoteMaker, budget_occasions
+from windlass.notify.watch import SHORTEST_WAIT, ExecutionWatch, NoteMaker, budget_occasions
 from windlass.ports import Journal, Ledger, Note
 from windlass.ports.notify import OutboxEntry, Watch
 from windlass.process import Supervisor
@@ -141,17 +141,20 @@ class HomeNotifier:
         """Send what is due, and wait until it is sent."""
         try:
             await self._check_limits()
-            while await self._send_due() or self._sending:
+            # Nobody answers here any more: a question that was just asked is told now.
+            while await self._send_due(ahead=SHORTEST_WAIT) or self._sending:
                 await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
         except WindlassError as error:
             self._troubles[0] = f"notifications could not be sent: {error.message}"
 
-    async def _send_due(self) -> int:
+    async def _send_due(self, ahead: float = 0.0) -> int:
+        """Begin to send what is due, or is so many seconds from now; returns how many notes that are."""
         room = AT_ONCE - len(self._sending)
         if room <= 0:
             return 0
         rate = self._settings.messages.rate
-        claimed = await self._outbox.claim(self._owner(), self._clock.now(), self._journal.alive, rate, room)
+        now = self._clock.now() + ahead
+        claimed = await self._outbox.claim(self._owner(), now, self._journal.alive, rate, room)
         for entry in claimed:
             task = asyncio.get_running_loop().create_task(self._send(entry))
             self._sending.add(task)

@@ -24,7 +24,7 @@ from windlass.settings.tables import LOCAL_CHANNELS, NotifyRule
 if TYPE_CHECKING:
     from windlass.homes.key import HomeKey
 
-__all__ = ["ExecutionWatch", "NoteMaker", "budget_occasions"]
+__all__ = ["SHORTEST_WAIT", "ExecutionWatch", "NoteMaker", "budget_occasions"]
 
 _log = logging.getLogger("windlass.notify")
 
@@ -33,6 +33,8 @@ NEWS = 3600.0
 QUESTION_NEWS = 86400.0
 """The same for a question that is still open."""
 BELL_NEWS = 60.0
+SHORTEST_WAIT = 2.0
+"""Seconds that a question is open before anybody is told: `--yes` and people at their terminal answer before."""
 SHARE = 0.8
 """The part of a limit from which on people are told."""
 _WORK = (ev.AgentSpoke, ev.AgentActed, ev.AgentReturned, ev.UsageReported, ev.AttemptFinished)
@@ -84,7 +86,7 @@ class NoteMaker:
         local = rule.to in LOCAL_CHANNELS
         title, text, data = self._wording.words(occasion, link, content=rule.content, local=local)
         due = occasion.at if occasion.due is None else occasion.due
-        due += rule.after if occasion.while_open and occasion.due is None else 0.0
+        due += max(rule.after, SHORTEST_WAIT) if occasion.while_open and occasion.due is None else 0.0
         news = BELL_NEWS if rule.to == "bell" else QUESTION_NEWS if occasion.until else NEWS
         until = min(due + news, occasion.until or due + news)
         return Note(
