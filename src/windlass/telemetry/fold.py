@@ -20,6 +20,7 @@ from windlass.core import events as ev
 from windlass.core.resources import Resources
 from windlass.errors import Failure
 from windlass.plan.model import AGENT
+from windlass.telemetry.attempts import AttemptSpan, message_text, output_text, provider_of, set_usage
 from windlass.telemetry.ids import attempt_span, linked, root_span, span_id, trace_id
 from windlass.telemetry.spans import OpenSpan, SpanRecord, as_json
 
@@ -55,7 +56,7 @@ class TraceFold:
         self._steps: dict[str, OpenSpan] = {}
         self._rounds: dict[str, int] = {}
         """Spans of a step that ended; it has another one when a person retries it."""
-        self._attempts: dict[str, _AttemptSpan] = {}
+        self._attempts: dict[str, AttemptSpan] = {}
         self._asked: dict[tuple[str, str], float] = {}
         self._last_at = 0.0
 
@@ -229,7 +230,7 @@ class TraceFold:
     def _attempt_started(self, event: ev.AttemptStarted) -> None:
         above = self._step(event.step, event.at)
         id = attempt_span(self.execution, event.step, event.attempt)
-        span = self._attempts[event.step] = _AttemptSpan(id, above.id, event)
+        span = self._attempts[event.step] = AttemptSpan(id, above.id, event)
         span.set(execution=self.execution, step=event.step, attempt=event.attempt, effect=event.effect)
         if event.tool == AGENT:
             span.gen_ai(operation__name="invoke_agent")
@@ -242,7 +243,9 @@ class TraceFold:
         span = self._attempts.get(event.step)
         if span is not None and self._content:
             agent = span.tool == AGENT
-            span.content("gen_ai.output.messages" if agent else "gen_ai.tool.call.result", _output(event.output, agent))
+            span.content(
+                "gen_ai.output.messages" if agent else "gen_ai.tool.call.result", output_text(event.output, agent)
+            )
         self._end_attempt(event.step, event.at, event.used, event.queued)
         self._end_step(event.step, event.at, "completed")
 
@@ -272,9 +275,9 @@ class TraceFold:
         if used is not None:
             span.set(cpu_s=used.cpu, memory_bytes=used.memory, received_bytes=used.received, sent_bytes=used.sent)
         if span.usage is not None:
-            _use(span, span.usage)
+            set_usage(span, span.usage)
             if not span.model:
-                span.gen_ai(provider__name=_provider(span.runtime, span.usage.model))
+                span.gen_ai(provider__name=provider_of(span.runtime, span.usage.model))
         if failure is not None:
             self._fail(span, failure)
         elif stopped in _TROUBLE:
@@ -297,7 +300,7 @@ class TraceFold:
             return
         span.name = f"invoke_agent {event.role}"
         span.runtime, span.model, span.since = event.runtime, event.model, event.at
-        provider = _provider(event.runtime, event.model)
+        provider = provider_of(event.runtime, event.model)
         span.gen_ai(
             provider__name=provider,
             agent__name=event.role,
@@ -307,7 +310,7 @@ class TraceFold:
         span.set(runtime=event.runtime, runtime_version=event.version)
         if self._content:
             span.content("gen_ai.system_instructions", as_json([{"type": "text", "content": event.system}]))
-            span.content("gen_ai.input.messages", _message("user", event.prompt))
+            span.content("gen_ai.input.messages", message_text("user", event.prompt))
 
     def _agent_session(self, event: ev.AgentSession) -> None:
         if (span := self._attempts.get(event.step)) is not None:
@@ -324,32 +327,34 @@ class TraceFold:
             span.spoken_at = event.at
         span.said += event.text
         if event.usage is not None:
-            _use(chat, event.usage)
+            set_usage(chat, event.usage)
             if not span.model and event.usage.model:  # the runtime chose one
                 chat.name = f"chat {event.usage.model}"
-                chat.gen_ai(request__model=event.usage.model, provider__name=_provider(span.runtime, event.usage.model))
+                chat.gen_ai(
+                    request__model=event.usage.model, provider__name=provider_of(span.runtime, event.usage.model)
+                )
             self._end_chat(span)
             span.answered = True
 
-    def _begin_chat(self, span: _AttemptSpan, event: ev.AgentSpoke | ev.AgentActed) -> OpenSpan:
+    def _begin_chat(self, span: AttemptSpan, event: ev.AgentSpoke | ev.AgentActed) -> OpenSpan:
         """A call of the model. It began when there was something new to say to it, which is on record."""
         name = f"chat {span.model}".strip()
         chat = span.chat = self._call(span, event.step, event.attempt, "chat", name, span.since, client=True)
-        provider = _provider(span.runtime, span.model)
+        provider = provider_of(span.runtime, span.model)
         chat.gen_ai(operation__name="chat", provider__name=provider, request__model=span.model)
         span.spoken_at, span.replied = event.at, False
         return chat
 
-    def _end_chat(self, span: _AttemptSpan) -> None:
+    def _end_chat(self, span: AttemptSpan) -> None:
         if span.chat is None:
             return
         if self._content:
-            span.chat.content("gen_ai.output.messages", _message("assistant", span.said))
+            span.chat.content("gen_ai.output.messages", message_text("assistant", span.said))
         self.ended.append(span.chat.ended(self._trace, span.spoken_at))
         span.chat, span.said, span.replied = None, "", False
         span.since = max(span.since, span.spoken_at)
 
-    def _continues(self, span: _AttemptSpan, at: float) -> None:
+    def _continues(self, span: AttemptSpan, at: float) -> None:
         """The model is given something new: a result, or a message."""
         span.since, span.replied, span.answered = max(span.since, at), span.chat is not None, False
 
@@ -426,7 +431,7 @@ class TraceFold:
         self.ended.append(call.ended(self._trace, event.at))
 
     def _call(
-        self, span: _AttemptSpan, step: str, attempt: int, kind: str, name: str, at: float, *, client: bool = False
+        self, span: AttemptSpan, step: str, attempt: int, kind: str, name: str, at: float, *, client: bool = False
     ) -> OpenSpan:
         """A call of an agent; they are counted, because two may have the same name at the same time."""
         span.calls += 1
@@ -438,72 +443,6 @@ class TraceFold:
     def _only(self, text: str) -> str | None:
         """A text that is content: None unless content is wanted."""
         return text if self._content else None
-
-
-class _AttemptSpan(OpenSpan):
-    __slots__ = (
-        "answered",
-        "calls",
-        "chat",
-        "model",
-        "replied",
-        "runtime",
-        "said",
-        "since",
-        "spoken_at",
-        "tool",
-        "usage",
-    )
-
-    def __init__(self, id: int, parent: int, event: ev.AttemptStarted) -> None:
-        name = "invoke_agent" if event.tool == AGENT else f"execute_tool {event.tool}"
-        super().__init__(id, parent, name, event.at)
-        self.tool = event.tool
-        self.calls = 0
-        self.since = event.at
-        """When the model was last given something to answer."""
-        self.chat: OpenSpan | None = None
-        """The call of the model whose reply is coming in."""
-        self.said = ""
-        self.spoken_at = event.at
-        """The last part of that reply."""
-        self.replied = False
-        """The model was given something new since: only its usage may still belong to the reply."""
-        self.answered = False
-        """The last reply is complete, and the model was given nothing new."""
-        self.model = self.runtime = ""
-        self.usage: ev.Usage | None = None
-
-
-def _use(span: OpenSpan, usage: ev.Usage) -> None:
-    span.gen_ai(
-        response__model=usage.model,
-        usage__input_tokens=usage.tokens_in,
-        usage__output_tokens=usage.tokens_out,
-        usage__cache_read__input_tokens=usage.cache_read or None,
-        usage__cache_creation__input_tokens=usage.cache_write or None,
-    )
-    span.set(cost_usd=usage.usd)
-
-
-def _provider(runtime: str, model: str) -> str:
-    """The provider by the conventions' names where the model tells it, else the runtime."""
-    before, colon, _ = model.partition(":")
-    if colon:
-        return before
-    before, slash, _ = model.partition("/")
-    if slash:
-        return before
-    known = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
-    return next((name for start, name in known.items() if model.startswith(start)), runtime)
-
-
-def _output(output: Any, agent: bool) -> str:
-    return _message("assistant", output if isinstance(output, str) else as_json(output)) if agent else as_json(output)
-
-
-def _message(role: str, text: str) -> str:
-    return as_json([{"role": role, "parts": [{"type": "text", "content": text}]}])
 
 
 _APPLY: dict[type, Callable[[TraceFold, Any], None]] = {
