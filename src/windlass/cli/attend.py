@@ -13,7 +13,6 @@ from windlass.cli.view import View
 from windlass.core import events as ev
 from windlass.core.approval import YES
 from windlass.engine.engine import Engine
-from windlass.engine.preview import difference, rests_on
 from windlass.errors import NotPermitted
 
 __all__ = ["ApprovalPrompt"]
@@ -63,6 +62,8 @@ class ApprovalPrompt:
     async def _ask(self, asked: ev.ApprovalAsked) -> None:
         allow, note = True, YES
         if not self._yes:
+            from windlass.engine.preview import difference, rests_on
+
             async with self._one_at_a_time:
                 with self._view.aside():
                     say("")

@@ -7,16 +7,15 @@ fills in those that have come since. The record of the execution decides, so all
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from windlass.core.forecast.value import Forecast
-from windlass.core.history import ExecutionRecord
 from windlass.ports.history import ForecastOutcome
 
-__all__ = ["MemoryForecasts", "SqliteForecasts", "outcome_of"]
+__all__ = ["SqliteForecasts", "outcome_of"]
 
 T = TypeVar("T")
 Reading = Callable[[Callable[[sqlite3.Connection], T]], Awaitable[T]]
@@ -143,30 +142,6 @@ class SqliteForecasts:
                 db.executemany(update, found)
 
             await self._writing(write)
-
-
-class MemoryForecasts:
-    """The forecasts of a journal in memory; `records` are those of its history."""
-
-    def __init__(self, records: Mapping[str, ExecutionRecord]) -> None:
-        self._records = records
-        self._made: list[tuple[str, str, Forecast, bool]] = []
-
-    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
-        self._made.append((execution, plan, forecast, mark))
-
-    async def latest(self, *executions: str) -> dict[str, Forecast]:
-        return {name: forecast for name, _plan, forecast, _mark in self._made if name in executions}
-
-    async def outcomes(self, plan: str = "", limit: int = 400) -> list[ForecastOutcome]:
-        found = []
-        for name, of, forecast, mark in self._made:
-            record = self._records.get(name)
-            if record is None or not mark or (plan and of != plan):
-                continue
-            if outcome_of(record.status, record.took_s, record.waited_s) == SCORED:
-                found.append(ForecastOutcome(name, of, forecast, record.took_s, record.usd))
-        return found[-limit:]
 
 
 def _ended(record: bytes) -> tuple[str, float, float | None]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.core.budget import (
     NOTHING,
@@ -27,12 +27,14 @@ from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.core.rollup import HistoryAnswer, HistoryQuery, HistoryTally, answer_query
 from windlass.errors import Conflict, JournalError
-from windlass.journal.forecasts import MemoryForecasts
 from windlass.journal.history_sums import matches
 from windlass.journal.ledger import checked_heading, in_order
-from windlass.ports import AskedQuestion, Charge, Entry, Head, Message, Note, Spending, Usage
+from windlass.ports import AskedQuestion, Charge, Entry, ForecastOutcome, Head, Message, Note, Spending, Usage
 
-__all__ = ["MemoryHistory", "MemoryJournal", "MemoryLedger"]
+if TYPE_CHECKING:
+    from windlass.core.forecast.value import Forecast
+
+__all__ = ["MemoryForecasts", "MemoryHistory", "MemoryJournal", "MemoryLedger"]
 
 
 class MemoryJournal:
@@ -155,6 +157,32 @@ class MemoryJournal:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+class MemoryForecasts:
+    """The forecasts of a journal in memory; `records` are those of its history."""
+
+    def __init__(self, records: Mapping[str, ExecutionRecord]) -> None:
+        self._records = records
+        self._made: list[tuple[str, str, Forecast, bool]] = []
+
+    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
+        self._made.append((execution, plan, forecast, mark))
+
+    async def latest(self, *executions: str) -> dict[str, Forecast]:
+        return {name: forecast for name, _plan, forecast, _mark in self._made if name in executions}
+
+    async def outcomes(self, plan: str = "", limit: int = 400) -> list[ForecastOutcome]:
+        from windlass.journal.forecasts import SCORED, outcome_of
+
+        found = []
+        for name, of, forecast, mark in self._made:
+            record = self._records.get(name)
+            if record is None or not mark or (plan and of != plan):
+                continue
+            if outcome_of(record.status, record.took_s, record.waited_s) == SCORED:
+                found.append(ForecastOutcome(name, of, forecast, record.took_s, record.usd))
+        return found[-limit:]
 
 
 class MemoryHistory:
