@@ -16,7 +16,6 @@ from windlass.assembly.agents import policy_of
 from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import SystemClock
 from windlass.core import events as ev
-from windlass.core.questions import QuestionChanges
 from windlass.core.state import State, StepState
 from windlass.engine.code.composed import ComposedTools
 from windlass.engine.code.running import ProgramDeps
@@ -31,7 +30,7 @@ from windlass.errors import Failure
 from windlass.homes import user_folder
 from windlass.journal.checkpoint import CheckpointFolder
 from windlass.journal.memory import MemoryLedger
-from windlass.ports import ComposedTool, Head, Journal, Sandbox, Tool
+from windlass.ports import ComposedTool, Journal, Sandbox, Tool
 from windlass.process import Supervisor
 from windlass.settings import load_settings
 from windlass.testing import MemoryJournal
@@ -177,22 +176,13 @@ class PowerCut(MemoryJournal):
         for driver in list(self._drivers):
             self.retire(driver)
 
-    async def append(
-        self,
-        execution: str,
-        after: int,
-        events: Sequence[ev.Event],
-        *,
-        head: Head | None = None,
-        consumed: Sequence[int] = (),
-        questions: QuestionChanges | None = None,
-    ) -> None:
+    async def append(self, execution: str, after: int, events: Sequence[ev.Event], **rest: Any) -> None:
         self._left -= 1
         last = self._left == 0
         if self._out or (last and self._before):
             self._out = True
             raise OSError("the power is gone")
-        await super().append(execution, after, events, head=head, consumed=consumed, questions=questions)
+        await super().append(execution, after, events, **rest)
         if last:
             self._out = True
             raise OSError("the power is gone")
