@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 __all__ = ["ForecastQuality", "forecast_cost", "forecast_quality", "forecast_share"]
 
 WORLDS, RUNS = 2, 60
-STEPS, EARLIER = 1000, 6
+STEPS, EARLIER = 1000, 3
 
 
 class ForecastQuality(NamedTuple):
