@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,7 +35,9 @@ from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
 from windlass.ports import OVER_BUDGET, Answer, CurrentAttempt, Head, Journal, Message, Meter, Toolbox, current_attempt
-from windlass.ports.notify import Notifier
+
+if TYPE_CHECKING:
+    from windlass.ports.notify import Notifier
 
 __all__ = ["Driver", "World", "head_of"]
 

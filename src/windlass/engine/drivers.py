@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.clock import Clock
 from windlass.core import events as ev
@@ -22,8 +22,10 @@ from windlass.engine.observer import POLL, Drivers
 from windlass.engine.perform import AttemptRunner
 from windlass.errors import JournalError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
-from windlass.ports.notify import Notifier
 from windlass.version import __version__
+
+if TYPE_CHECKING:
+    from windlass.ports.notify import Notifier
 
 __all__ = ["Launcher", "LocalDrivers"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from windlass.core.decide import Policy
 from windlass.engine.agent_messages import AgentMessages
@@ -31,8 +31,10 @@ from windlass.engine.resuming import Resumer
 from windlass.engine.starting import Starter
 from windlass.engine.transcripts import Transcripts
 from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox, Telemetry
-from windlass.ports.notify import Notifier
 from windlass.settings import Settings
+
+if TYPE_CHECKING:
+    from windlass.ports.notify import Notifier
 
 __all__ = ["Engine"]
 
