@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from windlass.core.state import State
     from windlass.core.step import StepState
 
-__all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "record_of"]
+__all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "matches", "record_of"]
 
 RECORD_FORMAT = 1
 """The version of these records. A journal that holds another one makes them again from its events."""
@@ -112,6 +112,14 @@ class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def usd(self) -> float | None:
         """Its cost; None where any of it is unknown."""
         return None if self.unknown else self.known_usd
+
+
+def matches(record: StepRecord, step: str | None, tool: str | None, runtime: str | None, model: str | None) -> bool:
+    """True for a step that ran to its end and is the one that is asked for."""
+    if record.ended is None or not record.attempts or record.status not in ("completed", "failed"):
+        return False
+    given = ((step, record.step), (tool, record.tool), (runtime, record.runtime), (model, record.model))
+    return all(wanted is None or wanted == found for wanted, found in given)
 
 
 def has_stopped(state: State) -> bool:

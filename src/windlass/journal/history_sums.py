@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from windlass.core.history import ExecutionRecord, StepRecord
+from windlass.core.history import ExecutionRecord, StepRecord, matches
 from windlass.core.rollup import (
     AGENT_FIELDS,
     OTHER_PLANS,
@@ -29,7 +29,7 @@ from windlass.core.rollup import (
 )
 from windlass.journal.history import SUMMED_AFTER, begin_anew, build_due
 
-__all__ = ["SqliteHistory", "matches", "sum_up"]
+__all__ = ["SqliteHistory", "sum_up"]
 
 T = TypeVar("T")
 
@@ -217,14 +217,6 @@ class SqliteHistory:
         except msgspec.DecodeError:
             await self.rebuild()
             return await self._reading(fetch)
-
-
-def matches(record: StepRecord, step: str | None, tool: str | None, runtime: str | None, model: str | None) -> bool:
-    """True for a step that ran to its end and is the one that is asked for."""
-    if record.ended is None or not record.attempts or record.status not in ("completed", "failed"):
-        return False
-    given = ((step, record.step), (tool, record.tool), (runtime, record.runtime), (model, record.model))
-    return all(wanted is None or wanted == found for wanted, found in given)
 
 
 def _ignored(_count: int) -> None:

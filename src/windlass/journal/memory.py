@@ -23,16 +23,15 @@ from windlass.core.budget import (
     month_of,
 )
 from windlass.core.events import ApprovalAsked, Event, decode, encode
-from windlass.core.history import ExecutionRecord, StepRecord
+from windlass.core.history import ExecutionRecord, StepRecord, matches
 from windlass.core.questions import OpenQuestion, QuestionChanges
-from windlass.core.rollup import HistoryAnswer, HistoryQuery, HistoryTally, answer_query
 from windlass.errors import Conflict, JournalError
-from windlass.journal.history_sums import matches
 from windlass.journal.ledger import checked_heading, in_order
 from windlass.ports import AskedQuestion, Charge, Entry, ForecastOutcome, Head, Message, Note, Spending, Usage
 
 if TYPE_CHECKING:
     from windlass.core.forecast.value import Forecast
+    from windlass.core.rollup import HistoryAnswer, HistoryQuery
 
 __all__ = ["MemoryForecasts", "MemoryHistory", "MemoryJournal", "MemoryLedger"]
 
@@ -199,6 +198,8 @@ class MemoryHistory:
         """Every record is there."""
 
     async def answer(self, query: HistoryQuery, *, build: bool = True) -> HistoryAnswer:
+        from windlass.core.rollup import HistoryAnswer, HistoryTally, answer_query  # lists do without it
+
         tally = HistoryTally()
         for record in self.kept.values():
             tally.add(record)
