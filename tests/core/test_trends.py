@@ -13,9 +13,7 @@ from windlass.core.trends import FALSE_ALARMS, bottlenecks, changes, greater, mo
 
 
 def step(name: str, worked: float = 1.0, **fields: Any) -> StepRecord:
-    base = StepRecord(
-        name, 0, "shell", "", "", "", "completed", "", 1, 0.0, worked, 0.0, 0.0, 0.0, worked, 0.0, 0, 0, 0, 0, "", False
-    )
+    base = StepRecord(name, "shell", 1, 0.0, worked, worked, 0)
     return msgspec.structs.replace(base, **fields)
 
 

@@ -7,7 +7,6 @@ person, and pauses, are kept apart from waits for a retry, a quota or a place, a
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,12 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "matches", "record_of"]
 
-RECORD_FORMAT = 1
-"""The version of these records. A journal that holds another one makes them again from its events."""
+RECORD_FORMAT = 2
+"""The version of these records and of their tables. A journal that holds another one makes them again."""
 
 _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.WAITING
-_TEXT = {status: status.value for status in StepStatus}
-_ATTEMPTS, _QUEUED, _WAITED, _WORKED = map(attrgetter, ("attempts", "queued_s", "waited_s", "worked_s"))
 _encoded = msgspec.json.Encoder().encode
 
 
@@ -35,39 +32,39 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     step: str
     """Its id, without the index of an item; empty for steps that a changed plan replaced."""
-    items: int
-    """Items of a foreach; 0 for any other step."""
     tool: str
-    runtime: str
-    """The runtime, model and role of its agent, as they were last; empty without one."""
-    model: str
-    role: str
-    status: str
-    category: str
-    """The category of its failure; empty unless it failed."""
     attempts: int
     """0 for a step that was skipped, or completed without running: kept by a fork, or by a person's word."""
     started: float | None
     ended: float | None
     """None if it did not settle."""
-    queued_s: float
-    """Seconds that its attempts waited for a place, a rate, memory or a breaker."""
-    waited_s: float
-    """Seconds that it waited for a retry, a quota or a budget that others held."""
-    person_s: float
-    """Seconds that it waited for a person, or for its paused execution."""
     worked_s: float
-    known_usd: float
-    """The part of its cost that is known."""
-    unknown: int
-    """Attempts of unknown cost."""
-    tokens_in: int
-    tokens_out: int
     input_bytes: int
     """The size of its input as JSON."""
-    after: str
+    after: str = ""
     """The step that it waited for last; empty if it waited for none."""
-    edited: bool
+    queued_s: float = 0
+    """Seconds that its attempts waited for a place, a rate, memory or a breaker."""
+    status: str = "completed"
+    category: str = ""
+    """The category of its failure; empty unless it failed."""
+    items: int = 0
+    """Items of a foreach; 0 for any other step."""
+    waited_s: float = 0
+    """Seconds that it waited for a retry, a quota or a budget that others held."""
+    person_s: float = 0
+    """Seconds that it waited for a person, or for its paused execution."""
+    runtime: str = ""
+    """The runtime, model and role of its agent, as they were last; empty without one."""
+    model: str = ""
+    role: str = ""
+    known_usd: float = 0
+    """The part of its cost that is known."""
+    unknown: int = 0
+    """Attempts of unknown cost."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    edited: bool = False
     """A person gave it other arguments, or another runtime or model, than the plan."""
 
     @property
@@ -135,10 +132,31 @@ def record_of(state: State) -> ExecutionRecord:
     needs = [graph.needs[names[0]] for names in graph.groups]
     after = [(_last_settled(known, ones) if len(ones) > 1 else ones[0]) if ones else "" for ones in needs]
     group_of = graph.group_of
-    steps = [_step(known[name], ended, after[group_of[name]]) for name in graph.order]
-    if state.spent_before.tokens or state.spent_before.usd or state.spent_before.unknown:
-        steps.append(_replaced(state.spent_before))
-    priced = [step for step in steps if step.tokens_in or step.tokens_out or step.unknown or step.known_usd]
+    steps: list[StepRecord] = []
+    others: list[StepRecord] = []
+    queued, worked, attempts = 0.0, 0.0, 0
+    for name in graph.order:
+        step = known[name]
+        prepared, agent = step.prepared, step.agent
+        if (
+            step.status is _COMPLETED
+            and agent is None
+            and not (step.waited or step.children or step.edits or prepared.is_agent)
+        ):
+            # Nearly every step. Written out here, because the record may cost only a little of what the step does.
+            size, tried, began = len(_encoded(step.input)), step.attempts, step.started_at
+            queued += (queue := step.queued)
+            worked += (work := step.worked)
+            attempts += tried
+            end, before = step.finished_at, after[group_of[name]]
+            steps.append(StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0))
+            continue
+        other = _step(step, ended, after[group_of[name]])
+        steps.append(other)
+        others.append(other)
+    if state.spent_before.usd or state.spent_before.unknown or state.spent_before.tokens_in:
+        others.append(_replaced(state.spent_before))
+        steps.append(others[-1])
     took = max(0.0, state.worked_s - state.held_s)
     return ExecutionRecord(
         state.id,
@@ -151,14 +169,14 @@ def record_of(state: State) -> ExecutionRecord:
         ended,
         took,
         max(0.0, ended - state.started_at - took) if state.started_at is not None else 0.0,
-        sum(map(_QUEUED, steps)),
-        sum(map(_WAITED, steps)),
-        sum(map(_WORKED, steps)),
-        sum([step.known_usd for step in priced]),
-        sum([step.unknown for step in priced]),
-        sum([step.tokens_in for step in priced]),
-        sum([step.tokens_out for step in priced]),
-        sum(map(_ATTEMPTS, steps)),
+        queued + sum([step.queued_s for step in others]),
+        sum([step.waited_s for step in others]),
+        worked + sum([step.worked_s for step in others]),
+        sum([step.known_usd for step in others]),
+        sum([step.unknown for step in others]),
+        sum([step.tokens_in for step in others]),
+        sum([step.tokens_out for step in others]),
+        attempts + sum([step.attempts for step in others]),
         tuple(steps),
     )
 
@@ -168,33 +186,6 @@ def _last_settled(steps: dict[str, StepState], needs: tuple[str, ...]) -> str:
 
 
 def _step(step: StepState, ended: float, after: str) -> StepRecord:
-    prepared, status = step.prepared, step.status
-    if status is _COMPLETED and not (prepared.is_agent or step.waited or step.edits or step.children):
-        # Nearly every step, in a tenth of the time of the engine's other work on it.
-        return StepRecord(
-            step.id,
-            0,
-            prepared.tool,
-            "",
-            "",
-            "",
-            "completed",
-            "",
-            step.attempts,
-            step.started_at,
-            step.finished_at,
-            step.queued or 0,
-            0,
-            step.person or 0,
-            step.worked,
-            0,
-            0,
-            0,
-            0,
-            len(_encoded(step.input)),
-            after,
-            False,
-        )
     if step.children is not None:
         return _foreach(step, ended, after)
     waited, agent = step.waited, step.agent
@@ -203,27 +194,26 @@ def _step(step: StepState, ended: float, after: str) -> StepRecord:
     cost = agent.cost if agent is not None else None
     return StepRecord(
         step.id,
-        0,
         step.prepared.tool,
-        agent.runtime if agent is not None else "",
-        agent.model if agent is not None else "",
-        agent.role if agent is not None else step.spec.agent or "" if step.prepared.is_agent else "",
-        _TEXT[status],
-        step.error.category.value if step.error is not None and status is _FAILED else "",
         step.attempts,
         step.started_at,
         step.finished_at,
-        step.queued,
-        max(0.0, waited - step.person) if waited else 0.0,
-        step.person,
         step.worked,
-        cost.usd if cost is not None else 0.0,
-        cost.unknown if cost is not None else 0,
-        cost.tokens_in if cost is not None else 0,
-        cost.tokens_out if cost is not None else 0,
         len(_encoded(step.input)),
         after,
-        bool(step.edits or step.runtime or step.model),
+        step.queued,
+        status=step.status.value,
+        category=step.error.category.value if step.error is not None and step.status is _FAILED else "",
+        waited_s=max(0.0, waited - step.person) if waited else 0.0,
+        person_s=step.person,
+        runtime=agent.runtime if agent is not None else "",
+        model=agent.model if agent is not None else "",
+        role=agent.role if agent is not None else step.spec.agent or "" if step.prepared.is_agent else "",
+        known_usd=cost.usd if cost is not None else 0.0,
+        unknown=cost.unknown if cost is not None else 0,
+        tokens_in=cost.tokens_in if cost is not None else 0,
+        tokens_out=cost.tokens_out if cost is not None else 0,
+        edited=bool(step.edits or step.runtime or step.model),
     )
 
 
@@ -233,31 +223,43 @@ def _foreach(step: StepState, ended: float, after: str) -> StepRecord:
     named = next((item for item in reversed(items) if item.runtime), None)
     return StepRecord(
         step.id,
-        len(items),
         step.prepared.tool,
-        named.runtime if named is not None else "",
-        named.model if named is not None else "",
-        named.role if named is not None else "",
-        step.status.value,
-        step.error.category.value if step.error is not None and step.status is _FAILED else "",
         sum([item.attempts for item in items]),
         step.started_at,
         step.finished_at,
-        sum([item.queued_s for item in items]),
-        sum([item.waited_s for item in items]),
-        step.person + sum([item.person_s for item in items]),
         sum([item.worked_s for item in items]),
-        sum([item.known_usd for item in items]),
-        sum([item.unknown for item in items]),
-        sum([item.tokens_in for item in items]),
-        sum([item.tokens_out for item in items]),
         sum([item.input_bytes for item in items]),
         after,
-        any([item.edited for item in items]),
+        sum([item.queued_s for item in items]),
+        status=step.status.value,
+        category=step.error.category.value if step.error is not None and step.status is _FAILED else "",
+        items=len(items),
+        waited_s=sum([item.waited_s for item in items]),
+        person_s=step.person + sum([item.person_s for item in items]),
+        runtime=named.runtime if named is not None else "",
+        model=named.model if named is not None else "",
+        role=named.role if named is not None else "",
+        known_usd=sum([item.known_usd for item in items]),
+        unknown=sum([item.unknown for item in items]),
+        tokens_in=sum([item.tokens_in for item in items]),
+        tokens_out=sum([item.tokens_out for item in items]),
+        edited=any([item.edited for item in items]),
     )
 
 
 def _replaced(cost: Cost) -> StepRecord:
     """The spending of steps that a changed plan made begin anew, or removed."""
-    usage = (cost.usd, cost.unknown, cost.tokens_in, cost.tokens_out)
-    return StepRecord("", 0, "", "", "", "", "replaced", "", 0, None, None, 0.0, 0.0, 0.0, 0.0, *usage, 0, "", False)
+    return StepRecord(
+        "",
+        "",
+        0,
+        None,
+        None,
+        0.0,
+        0,
+        status="replaced",
+        known_usd=cost.usd,
+        unknown=cost.unknown,
+        tokens_in=cost.tokens_in,
+        tokens_out=cost.tokens_out,
+    )

@@ -8,7 +8,7 @@ part with one job; this module makes the parts and assigns the methods to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -21,7 +21,6 @@ from windlass.engine.control import Control
 from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.execution import Execution
 from windlass.engine.forecasts import Forecasts
-from windlass.engine.history_page import PastRuns
 from windlass.engine.housekeeping import Housekeeping
 from windlass.engine.observer import Observer
 from windlass.engine.perform import AttemptRunner
@@ -34,6 +33,7 @@ from windlass.ports import Archive, ComposedStore, Health, Ledger, Sandbox, Tele
 from windlass.settings import Settings
 
 if TYPE_CHECKING:
+    from windlass.engine.history_page import HistoryPage, PastRuns, SlowPage
     from windlass.ports.notify import Notifier
 
 __all__ = ["Engine"]
@@ -118,7 +118,6 @@ class Engine:
         self._control = control = Control(drivers, observer, requests, launcher, agents)
         self._messages = AgentMessages(drivers, observer, requests, self._starter)
         self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control)
-        self._past_runs = PastRuns(drivers.journal, drivers.clock)
         self._transcripts = Transcripts(observer, home / "artifacts")
         self.damaged = observer.damaged
         """Executions that were found damaged, by id."""
@@ -165,9 +164,6 @@ class Engine:
     follow_transcript = _of("_transcripts", Transcripts.follow_transcript)
     driven = _of("_drivers", LocalDrivers.driven)
     driven_state = _of("_drivers", LocalDrivers.driven_state)
-    history = _of("_past_runs", PastRuns.history)
-    slow_steps = _of("_past_runs", PastRuns.slow_steps)
-    recent_totals = _of("_past_runs", PastRuns.recent_totals)
 
     # Forecasting
     estimate = _of("_forecasts", Forecasts.estimate)
@@ -182,6 +178,21 @@ class Engine:
     restore = _of("_housekeeping", Housekeeping.restore)
     forget = _of("_housekeeping", Housekeeping.forget)
     sweep = _of("_housekeeping", Housekeeping.sweep)
+
+    @cached_property
+    def past_runs(self) -> PastRuns:
+        """Answers questions about executions that have stopped."""
+        from windlass.engine.history_page import PastRuns  # few ask
+
+        return PastRuns(self.journal, self.clock)
+
+    async def history(self, by: str = "day", **query: Any) -> HistoryPage:
+        """Sum up stopped executions or their steps by a field: `since`, `until`, `failed`, `plan`."""
+        return await self.past_runs.history(by, **query)
+
+    async def slow_steps(self, **query: Any) -> SlowPage:
+        """Find the steps that take most of the time, and those that get slower or fail more: `since`, `plan`."""
+        return await self.past_runs.slow_steps(**query)
 
     @property
     def driving(self) -> int:

@@ -18,14 +18,15 @@ from windlass.errors import Damaged
 from windlass.journal.database import transaction
 from windlass.journal.rows import read_one
 
-__all__ = ["FORGET", "HISTORY_TRIGGERS", "begin_anew", "build_due", "encode_record", "ensure_history", "write_record"]
+__all__ = ["HISTORY_TRIGGERS", "begin_anew", "build_due", "ensure_history", "is_recorded", "write_record"]
 
 _STOPPED = "NOT IN ('pending', 'running')"
 FORGET = "UPDATE history_records SET execution = NULL WHERE execution ="
 HISTORY_TRIGGERS = (
     f"CREATE TRIGGER history_came AFTER INSERT ON executions WHEN new.status {_STOPPED} "
     "BEGIN INSERT OR REPLACE INTO history_due VALUES (new.key, NULL); END",
-    f"CREATE TRIGGER history_stopped AFTER UPDATE OF status ON executions WHEN new.status {_STOPPED} "
+    f"CREATE TRIGGER history_stopped AFTER UPDATE OF status ON executions WHEN new.status {_STOPPED} AND NOT EXISTS "
+    "(SELECT 1 FROM history_records WHERE execution = new.key AND updated = new.updated_at) "
     "BEGIN INSERT OR REPLACE INTO history_due VALUES (new.key, NULL); END",
     f"CREATE TRIGGER history_went_on AFTER UPDATE OF status ON executions "
     f"WHEN old.status {_STOPPED} AND NOT new.status {_STOPPED} "
@@ -39,22 +40,25 @@ _KIND = "plan TEXT NOT NULL, step TEXT NOT NULL, tool TEXT NOT NULL, runtime TEX
 _FIGURES = "runs, items, attempts, queued, waited, person, worked, usd, unknown, tokens_in, tokens_out"
 _TABLES = (
     "CREATE TABLE history_records (number INTEGER PRIMARY KEY, execution INTEGER, plan TEXT NOT NULL, "
-    "ended REAL NOT NULL, summed INTEGER NOT NULL DEFAULT 0, record BLOB NOT NULL)",
+    "ended REAL NOT NULL, updated REAL NOT NULL, record BLOB NOT NULL)",
     "CREATE UNIQUE INDEX history_by_execution ON history_records (execution) WHERE execution IS NOT NULL",
     "CREATE INDEX history_by_plan ON history_records (plan, ended)",
-    "CREATE INDEX history_by_end ON history_records (ended)",
-    "CREATE INDEX history_to_sum ON history_records (number) WHERE summed = 0 OR execution IS NULL",
+    "CREATE INDEX history_gone ON history_records (number) WHERE execution IS NULL",
     "CREATE TABLE history_due (execution INTEGER PRIMARY KEY, damage TEXT)",
     f"CREATE TABLE history_kinds (kind INTEGER PRIMARY KEY, {_KIND}, role TEXT NOT NULL)",
     "CREATE TABLE history_sums (span INTEGER NOT NULL, kind INTEGER NOT NULL, status TEXT NOT NULL, "
     f"category TEXT NOT NULL, {_FIGURES}, times BLOB NOT NULL, "
     "PRIMARY KEY (span, kind, status, category)) WITHOUT ROWID",
-    "CREATE TABLE history_format (format INTEGER NOT NULL)",
+    "CREATE TABLE history_format (format INTEGER NOT NULL, summed INTEGER NOT NULL)",
     *HISTORY_TRIGGERS,
 )
 _EMPTIED = ("history_records", "history_due", "history_kinds", "history_sums", "history_format")
 _FILL = f"INSERT INTO history_due SELECT key, NULL FROM executions WHERE status {_STOPPED}"
-_INSERT = "INSERT INTO history_records (execution, plan, ended, record) VALUES (?, ?, ?, ?)"
+_INSERT = "INSERT INTO history_records (execution, plan, ended, updated, record) VALUES (?, ?, ?, ?, ?)"
+_DROP = (
+    *(f"DROP TRIGGER IF EXISTS {sql.split()[2]}" for sql in HISTORY_TRIGGERS),
+    *(f"DROP TABLE IF EXISTS {table}" for table in _EMPTIED),
+)
 
 SUMMED_AFTER = 64
 """Every so many records, those not in the sums yet are added to them."""
@@ -75,9 +79,8 @@ def ensure_history(db: sqlite3.Connection) -> None:
         found = _format(db)
         if found == RECORD_FORMAT:  # another process was faster
             return
-        if found is None:
-            for statement in _TABLES:
-                db.execute(statement)
+        for statement in (*_DROP, *_TABLES):
+            db.execute(statement)
         begin_anew(db)
 
 
@@ -93,23 +96,32 @@ def begin_anew(db: sqlite3.Connection) -> None:
     for table in _EMPTIED:
         db.execute(f"DELETE FROM {table}")
     db.execute(_FILL)
-    db.execute("INSERT INTO history_format VALUES (?)", (RECORD_FORMAT,))
+    db.execute("INSERT INTO history_format VALUES (?, 0)", (RECORD_FORMAT,))
 
 
-def write_record(db: sqlite3.Connection, key: int, record: ExecutionRecord) -> bool:
+def write_record(db: sqlite3.Connection, key: int, record: ExecutionRecord, updated: float = 0.0) -> bool | None:
     """In the transaction of the event that stopped the execution; it replaces the record of an earlier stop.
 
-    Returns True if it is time to add records to the sums.
+    It is written before the execution's line, which is then `updated` at that time: the trigger sees that it has its
+    record. Returns True if it is time to add records to the sums, and None if this one cannot be stored.
     """
-    db.execute(f"{FORGET} ?", (key,))
     try:
-        body = encode_record(record)
+        row = (key, record.plan, record.ended, updated, encode_record(record))
     except (OverflowError, ValueError) as error:  # no figure may keep an execution from stopping
+        db.execute(f"{FORGET} ?", (key,))
         db.execute("INSERT OR REPLACE INTO history_due VALUES (?, ?)", (key, f"its record cannot be stored: {error}"))
-        return False
-    number = db.execute(_INSERT, (key, record.plan, record.ended, body)).lastrowid or 0
-    db.execute("DELETE FROM history_due WHERE execution = ?", (key,))
+        return None
+    try:
+        number = db.execute(_INSERT, row).lastrowid or 0
+    except sqlite3.IntegrityError:  # one that was stopped before, and is not running since
+        db.execute(f"{FORGET} ?", (key,))
+        number = db.execute(_INSERT, row).lastrowid or 0
     return number % SUMMED_AFTER == 0
+
+
+def is_recorded(db: sqlite3.Connection, key: int) -> None:
+    """Take note that an execution has its record."""
+    db.execute("DELETE FROM history_due WHERE execution = ?", (key,))
 
 
 # -- building records -----------------------------------------------------------------------------
@@ -118,13 +130,14 @@ def write_record(db: sqlite3.Connection, key: int, record: ExecutionRecord) -> b
 def build_due(db: sqlite3.Connection, most: int) -> int:
     """Build the newest records that are due, and return how many executions that were. One that is damaged is noted."""
     sql = (
-        "SELECT d.execution, x.id FROM history_due d JOIN executions x ON x.key = d.execution "
+        "SELECT d.execution, x.id, x.updated_at FROM history_due d JOIN executions x ON x.key = d.execution "
         "WHERE d.damage IS NULL ORDER BY d.execution DESC LIMIT ?"
     )
     found = db.execute(sql, (most,)).fetchall()
-    for key, name in found:
+    for key, name, updated in found:
         try:
-            write_record(db, key, _built(db, name))
+            if write_record(db, key, _built(db, name), updated) is not None:
+                is_recorded(db, key)
         except Damaged as damage:
             db.execute(f"{FORGET} ?", (key,))
             db.execute("UPDATE history_due SET damage = ? WHERE execution = ?", (damage.reason, key))

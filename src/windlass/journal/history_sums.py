@@ -34,7 +34,9 @@ __all__ = ["SqliteHistory", "sum_up"]
 T = TypeVar("T")
 
 _COUNTED = HistoryCell.__struct_fields__[:-1]
-_TO_SUM = "FROM history_records WHERE summed = 0 OR execution IS NULL"
+_ROW = "SELECT number, execution, number <= (SELECT summed FROM history_format), record FROM history_records WHERE"
+_NEW = "number > (SELECT summed FROM history_format)"
+_GONE = "execution IS NULL AND number <= (SELECT summed FROM history_format)"
 _KEY = "span = ? AND kind = ? AND status = ? AND category = ?"
 
 MOST_READ = 500
@@ -56,7 +58,7 @@ _decode_times = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 def sum_up(db: sqlite3.Connection, most: int = SUMMED_TOGETHER) -> int:
     """Add new records to the sums, take those that are gone out of them, and return how many there were."""
-    found = db.execute(f"SELECT number, execution, summed, record {_TO_SUM} LIMIT ?", (most,)).fetchall()
+    found = _to_sum(db, most)
     if not found:
         return 0
     tally = _tally(db, found, steps=True)
@@ -83,11 +85,22 @@ def sum_up(db: sqlite3.Connection, most: int = SUMMED_TOGETHER) -> int:
             db.execute(f"DELETE FROM history_sums WHERE {_KEY}", place)
     gone = [(number,) for number, execution, _summed, _record in found if execution is None]
     db.executemany("DELETE FROM history_records WHERE number = ?", gone)
-    new = [(number,) for number, execution, _summed, _record in found if execution is not None]
-    db.executemany("UPDATE history_records SET summed = 1 WHERE number = ?", new)
+    new = max((number for number, _execution, summed, _record in found if not summed), default=0)
+    # The number of a deleted last record is given out again: nothing that is still to come may count as summed.
+    db.execute(
+        "UPDATE history_format SET summed = "
+        "min(max(summed, ?), (SELECT coalesce(max(number), 0) FROM history_records))",
+        (new,),
+    )
     if gone:  # the name of a removed plan must not stay behind
         db.execute("DELETE FROM history_kinds WHERE kind NOT IN (SELECT kind FROM history_sums)")
     return len(found)
+
+
+def _to_sum(db: sqlite3.Connection, most: int = -1) -> list[tuple[int, int | None, int, bytes]]:
+    """Records that are not in the sums, and those that are and are gone; by their numbers."""
+    found = db.execute(f"{_ROW} {_GONE} LIMIT ?", (most,)).fetchall()
+    return found + db.execute(f"{_ROW} {_NEW} ORDER BY number LIMIT ?", (most,)).fetchall()
 
 
 def _stored(row: Sequence[Any]) -> HistoryCell:
@@ -226,14 +239,17 @@ def _ignored(_count: int) -> None:
 def _backlog(db: sqlite3.Connection) -> tuple[int, int]:
     """Executions without a record, and records that are not in the sums."""
     (due,) = db.execute("SELECT count(*) FROM history_due WHERE damage IS NULL").fetchone()
-    (to_sum,) = db.execute(f"SELECT count(*) {_TO_SUM}").fetchone()
-    return due, to_sum
+    counts = [db.execute(f"SELECT count(*) FROM history_records WHERE {which}").fetchone() for which in (_NEW, _GONE)]
+    return due, sum(count for (count,) in counts)
 
 
 def _newest(db: sqlite3.Connection, plan: str | None, limit: int) -> Iterator[ExecutionRecord]:
-    where, parameters = ("AND plan = ? ", [plan]) if plan is not None else ("", [])
-    sql = f"SELECT record FROM history_records WHERE execution IS NOT NULL {where}ORDER BY ended DESC LIMIT ?"
-    for (body,) in db.execute(sql, (*parameters, limit)):
+    if plan is not None:
+        sql = "SELECT record FROM history_records WHERE execution IS NOT NULL AND plan = ? ORDER BY ended DESC LIMIT ?"
+    else:  # their ids grow with the time of their beginning
+        join = "executions x JOIN history_records r ON r.execution = x.key"
+        sql = f"SELECT r.record FROM {join} ORDER BY x.id DESC LIMIT ?"
+    for (body,) in db.execute(sql, (limit,) if plan is None else (plan, limit)):
         yield _decode(body)
 
 
@@ -249,8 +265,7 @@ def _plans(db: sqlite3.Connection) -> list[str]:
 
 
 def _answer(db: sqlite3.Connection, query: HistoryQuery) -> HistoryAnswer:
-    rows = db.execute(f"SELECT number, execution, summed, record {_TO_SUM}").fetchall()
-    new = _tally(db, rows, steps=query.unit == "steps")
+    new = _tally(db, _to_sum(db), steps=query.unit == "steps")
     cells = [*_cells(db, query), *(new.cells.items() if new is not None else ())]
     counts = dict(db.execute("SELECT status, count FROM status_counts").fetchall())
     sql = "SELECT x.id, d.damage FROM history_due d JOIN executions x ON x.key = d.execution WHERE d.damage IS NOT NULL"

@@ -211,8 +211,9 @@ class MemoryHistory:
         return {plan: await self.records(plan, limit) for plan in plans}
 
     async def records(self, plan: str = "", limit: int = 60) -> list[ExecutionRecord]:
-        newest = sorted(self.kept.values(), key=lambda record: -record.ended)
-        return [record for record in newest if not plan or record.plan == plan][:limit]
+        found = [record for record in self.kept.values() if not plan or record.plan == plan]
+        found.sort(key=lambda record: record.ended if plan else record.id, reverse=True)
+        return found[:limit]
 
     async def observations(
         self,

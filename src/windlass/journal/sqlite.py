@@ -27,7 +27,7 @@ from windlass.core.history import ExecutionRecord
 from windlass.core.questions import QuestionChanges
 from windlass.errors import Conflict, JournalError, Vanished
 from windlass.journal.database import Busy, Database, Pace, meaning
-from windlass.journal.history import STEPS_SUMMED_AFTER, write_record
+from windlass.journal.history import STEPS_SUMMED_AFTER, is_recorded, write_record
 from windlass.journal.presence import Presence
 from windlass.journal.questions import find_questions, forget_questions, update_index
 from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message
@@ -393,8 +393,14 @@ class SqliteJournal:
             seq += 1
             rows.append((key, seq, body, checksum(execution, seq, body)))
         self._known[execution] = (key, seq)
-        if request.head is not None and request.after > 0:
-            head = request.head
+        head = request.head
+        if request.record is not None:
+            time_to_sum = write_record(db, key, request.record, head.updated_at if head is not None else 0.0)
+            if request.after == 0 and time_to_sum is not None:
+                is_recorded(db, key)
+            self._steps_to_sum += len(request.record.steps)
+            request.summing = bool(time_to_sum) or self._steps_to_sum >= STEPS_SUMMED_AFTER
+        if head is not None and request.after > 0:
             db.execute(
                 "UPDATE executions SET status = ?, updated_at = ?, driver = ?, detail = ?, "
                 "expires_at = ? WHERE key = ?",
@@ -402,10 +408,6 @@ class SqliteJournal:
             )
         if request.questions is not None:
             update_index(db, key, request.questions)
-        if request.record is not None:
-            due = write_record(db, key, request.record)
-            self._steps_to_sum += len(request.record.steps)
-            request.summing = due or self._steps_to_sum >= STEPS_SUMMED_AFTER
         if request.notes:
             from windlass.journal.outbox import add_notes  # only homes with rules for notifications get here
 

@@ -19,7 +19,7 @@ class History(Protocol):
     """Records of stopped executions, newest first. They follow from the events: never a second truth."""
 
     async def records(self, plan: str = "", limit: int = 60) -> list[ExecutionRecord]:
-        """Read the last executions of a plan's name, or of all plans, by the time at which they stopped."""
+        """Read the last executions of a plan's name, by the time they stopped; or of all, by the time they began."""
         ...
 
     async def records_by_plan(self, limit: int) -> dict[str, list[ExecutionRecord]]:

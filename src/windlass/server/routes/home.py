@@ -90,7 +90,7 @@ def home_routes(service: Service) -> APIRouter:
         """Executions counted by status, spending by day, model and runtime, and the last 30 days summed up."""
         found = await engine.ledger.spent_by(("day", "model", "runtime"))
         spent = {by: [{by: row.heading, **row_json(row)} for row in rows] for by, rows in found.items()}
-        history = await engine.recent_totals()
+        history = await engine.past_runs.recent_totals()
         return answer({"executions": await engine.counts(), "spent": spent, "history": history})
 
     return router
