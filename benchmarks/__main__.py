@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from benchmarks.bare import bare_rate
 from benchmarks.browser import compare as compare_browsers
 from benchmarks.forecasts import forecast_cost, forecast_quality, forecast_share
 from benchmarks.gates import gate_costs
+from benchmarks.history import EXECUTIONS, answer_times, fill_history
 from benchmarks.instructions import GROWTH, KINDS, measure_instructions, recorded_figures, valgrind
 from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
@@ -161,6 +163,16 @@ def lists() -> Iterator[Row]:
         yield Row(f"{COUNT:,} executions, {kind}: p99", text, "< 6 ms", p99 < 0.006)
 
 
+def history() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as aside:
+        file = Path(aside) / "windlass.db"
+        events = fill_history(file, EXECUTIONS)
+        for question, first, again in answer_times(file):
+            text = f"{first * 1000:.0f} ms (again {again * 1000:.0f} ms)"
+            what = f"{EXECUTIONS:,} executions, {events:,} events: history {question}"
+            yield Row(what, text, "< 300 ms", max(first, again) < 0.3)
+
+
 def gates() -> Iterator[Row]:
     for found in gate_costs(FOLDER / "gates"):
         limit = 0.002 if "cache" in found.what else 0.00015
@@ -274,6 +286,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "opencode": opencode,
     "stream": stream,
     "list": lists,
+    "history": history,
     "approvals": approvals,
     "gates": gates,
     "forecasts": forecasts,
