@@ -20,7 +20,7 @@ import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import Unsatisfiable
+from hypothesis.errors import Flaky, Unsatisfiable
 from schemathesis import GenerationMode
 
 import windlass
@@ -148,6 +148,7 @@ def test_i3_requests_that_build_on_each_others_answers_make_no_server_error(runn
     running.populate()
     machine = document_of(running).as_state_machine()
     answers: list[int] = []
+    errors: list[str] = []
 
     class Machine(machine):  # type: ignore[misc,valid-type]
         def before_call(self, case: Any) -> None:
@@ -155,8 +156,11 @@ def test_i3_requests_that_build_on_each_others_answers_make_no_server_error(runn
 
         def validate_response(self, response: Any, case: Any, **more: Any) -> None:
             answers.append(response.status_code)
-            assert response.status_code < 500, case.as_curl_command()
+            if response.status_code >= 500:
+                errors.append(case.as_curl_command())
 
-    Machine.run(settings=settings(CALM, stateful_step_count=8))
+    with contextlib.suppress(Flaky):  # the same requests may get other answers: the server's executions go on
+        Machine.run(settings=settings(CALM, stateful_step_count=8))
+    assert errors == []
     assert {200, 201} <= set(answers)
     assert len(answers) > 30
