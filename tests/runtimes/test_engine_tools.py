@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_project import BOTH, CLAUDE, CLAUDE_AND_SOAK, living, serving, told, wait_for
+from agent_project import BOTH, CLAUDE, CLAUDE_AND_SOAK, OPEN, living, serving, told, wait_for
 from claude_fixtures import claude_world
 from hosts import FakeHost, Used
 from opencode_fixtures import Bench, needs_opencode
@@ -132,9 +133,12 @@ def test_k6_an_approval_may_come_later_and_elsewhere_and_the_agent_goes_on(
     assert not (project.path / "made.txt").exists()
 
 
-@CLAUDE_AND_SOAK
+@pytest.mark.parametrize(
+    ("runtime", "lost"),
+    [(CLAUDE, False), (CLAUDE, True), pytest.param(OPEN, False, marks=[needs_opencode, pytest.mark.soak])],
+)
 def test_k6_a_once_only_use_that_kill_9_cut_off_is_told_to_the_agent_and_not_repeated(
-    project: Project, windlass: Windlass, until: Any, runtime: str
+    project: Project, windlass: Windlass, until: Any, runtime: str, lost: bool
 ) -> None:
     line = "echo once >> ran; sleep 1000"
     script = [ours(runtime, "shell", {"line": line}, text="I run it."), Reply.say("I looked: it ran.")]
@@ -146,6 +150,8 @@ def test_k6_a_once_only_use_that_kill_9_cut_off_is_told_to_the_agent_and_not_rep
         run.signal(signal.SIGKILL)
         run.ended()
         until(lambda: living(project) == [])
+        if lost:  # as if the runtime had not written its conversation down yet
+            shutil.rmtree(project.user / "config/projects")
         ran = windlass("resume", project.ids()[0])
     model.check()
     assert f"shell {line}: {UNKNOWN_OUTCOME}" in model.requests[1].last_user_text

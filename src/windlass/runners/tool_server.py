@@ -95,15 +95,16 @@ class ToolServer:
         """The engine's name of a tool that a runtime names with this prefix; another runtime's tool keeps its name."""
         return self._tools.known.get(tool.removeprefix(prefix), tool) if tool.startswith(prefix) else tool
 
-    async def close(self) -> None:
-        """End every use that is under way."""
+    async def close(self, *, answered: bool = True) -> None:
+        """End every use that is under way. `answered`: the model has answered, and so it was told of those before."""
         self.closed = True
         running = list(self._running.values())
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        with suppress(OSError):  # they are then told of once more
-            await self._log.told()
+        if answered:
+            with suppress(OSError):  # they are then told of once more
+                await self._log.told()
 
     # -- the protocol ----------------------------------------------------------------------------------
 

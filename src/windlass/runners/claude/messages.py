@@ -90,6 +90,11 @@ class MessageListener:
         return "\n".join(filter(None, (*self._said, self._unfinished)))
 
     @property
+    def has_answered(self) -> bool:
+        """True once the model has begun an answer: it has the prompt."""
+        return bool(self._streamed or self._said)
+
+    @property
     def _unfinished(self) -> str:
         return max("".join(self._saying), self._cut_off, key=len)
 

@@ -94,7 +94,7 @@ class ClaudeTurn:
         finally:
             ended = await self._end()
             if self._tools is not None:
-                await self._tools.close()
+                await self._tools.close(answered=self._listener.has_answered)
             self._measure(ended)
         return self._result(mishap, ended, self._now() - begun)
 

@@ -62,14 +62,14 @@ class EngineTools:
             why = status.get("error") or status.get("status") or "no reason given"
             raise Stopped(failures.cut_off(f"it could not reach the engine's tools: {why}"))
 
-    async def close(self) -> None:
-        """End what is under way, and the attempt's token with it."""
+    async def close(self, *, answered: bool) -> None:
+        """End what is under way, and the attempt's token with it. `answered`: the model has answered."""
         import httpx2
 
         if self._access is not None:
             self._listener.shut(self._access)
             self._access = None
-            await self._tools.close()
+            await self._tools.close(answered=answered)
             with suppress(httpx2.HTTPError):  # without its token it can do nothing with them in any case
                 await self._server.call("POST", f"/mcp/{self._name}/disconnect", directory=self._directory)
         self._server.offered.discard((self._directory, self._name))

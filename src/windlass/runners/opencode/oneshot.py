@@ -99,6 +99,10 @@ class OneShotTurn:
             await asyncio.shield(process.stop(0))
         return self._result(end.code, end.text, directory)
 
+    @property
+    def has_answered(self) -> bool:
+        return self._reading.has_answered
+
     async def interrupt(self) -> None:
         self._interrupted = True
         if self._process is not None:

@@ -58,6 +58,11 @@ class Reading:
         self.denied: list[str] = []
 
     @property
+    def has_answered(self) -> bool:
+        """True once the model has begun an answer: it has the prompt."""
+        return bool(self._begun or self._steps or self._texts)
+
+    @property
     def prompt(self) -> int:
         """Tokens of the last request."""
         return next((usage.tokens_in for usage, _ in reversed(self._steps.values())), 0)

@@ -215,7 +215,7 @@ class OpenCodeRunner(RunnerHooks, Runner):
         finally:
             if tools is not None and access is not None:
                 self._listener.shut(access)
-                await tools.close()
+                await tools.close(answered=turn.has_answered)
 
     async def _follow(self, request: AgentRequest, turn: _Turn) -> AgentResult:
         if self._interrupts[request.id].is_set():

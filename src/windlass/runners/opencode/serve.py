@@ -393,7 +393,7 @@ class ServedTurn:
     async def _clean_up(self) -> None:
         """Leave nothing of this session running."""
         if self._tools is not None:
-            await self._tools.close()
+            await self._tools.close(answered=self._reading.has_answered)
         if self._prompted and not self._at_rest and self._server.alive:
             await self._abort()
         await self._server.clear(self._directory)
