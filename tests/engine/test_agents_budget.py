@@ -367,13 +367,14 @@ async def test_e1_room_that_others_hold_is_waited_for(project: Project, ledger: 
     steps = [agent("a", runtime="claude-code"), windlass.Step(id="t", tool="when_a_works"), agent("b", needs=["t"])]
     async with world.engine() as engine:
         execution = await engine.start(plan(*steps, budget=0.25))
-        await occurred(execution, ev.AttemptStarted, 3)
-        assert second.requests == []
+        waited = await occurred(execution, ev.BudgetWaited)
+        assert (waited.step, second.requests) == ("b", [])
         first.gate.set()
         state = await execution.wait()
     assert state.status == "completed"
+    assert len(second.requests) == 1
     history = [type(event).__name__ + getattr(event, "step", "") for event in await world.events(state.id)]
-    assert history.index("AgentBeganb") > history.index("AttemptFinisheda")
+    assert history.index("AgentBeganb") > history.index("BudgetWaitedb")
     assert not [name for name in history if name.startswith("StepWaiting")], "nobody was asked"
 
 
