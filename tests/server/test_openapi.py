@@ -76,8 +76,9 @@ class Running:
         if isinstance(case.query, dict):
             # One that asks something would be waited for in vain.
             case.query = {name: value for name, value in case.query.items() if name != "wait"}
-        if isinstance(case.body, dict) and "within" in case.body:
-            case.body = {**case.body, "within": 1}
+        if case.operation.label.rpartition("/")[2] in ("pause", "interrupt", "cancel", "say"):
+            given_body = case.body if isinstance(case.body, dict) else {}
+            case.body = {**given_body, "within": 1}
         if case.operation.label == "POST /api/executions" and isinstance(case.body, dict):
             rest = {name: value for name, value in case.body.items() if name not in WAYS}
             case.body = {**rest, "plan": (PLAN, ASKS)[number % 2]}
