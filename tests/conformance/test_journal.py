@@ -858,3 +858,30 @@ async def test_d7_forecasts_of_a_removed_execution_are_no_outcome(journal: Journ
     await journal.forecasts.add("x", "p", made(10.0), mark=True)
     await journal.remove("x")
     assert await journal.forecasts.outcomes() == []
+
+
+async def test_d2_what_is_committed_is_not_written_again_if_the_look_at_the_file_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = SqliteJournal(tmp_path / "windlass.db")
+    for name in ("a", "b"):
+        await journal.append(name, 0, [created(name)], head=head(name))
+    file = journal._writer._file
+    monkeypatch.setattr(type(file), "check", broken_once(type(file).check))
+    both = [journal.append(name, 1, [note("once")]) for name in ("a", "b")]
+    outcomes = await asyncio.gather(*both, return_exceptions=True)
+    assert [type(error) for error in outcomes] == [JournalError, JournalError], outcomes
+    assert [len(await journal.read(name)) for name in ("a", "b")] == [2, 2]
+    await journal.close()
+
+
+def broken_once(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Fails the first time, as a file system without an answer would."""
+    calls = iter([OSError(5, "Input/output error")])
+
+    def looked(file: Any) -> None:
+        for error in calls:
+            raise error
+        check(file)
+
+    return looked

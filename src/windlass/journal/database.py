@@ -68,6 +68,8 @@ class Database:
         """For the statements of every transaction: making one each time costs as much as a statement."""
         self._reading = threading.Lock()
         self._worker: ThreadPoolExecutor | None = None
+        self.committed = False
+        """The last transaction was committed, whatever went wrong afterwards."""
         self.disk_seconds = 0.0
         """The time that the last commit waited, for the disk nearly always: without its own computing."""
 
@@ -107,6 +109,7 @@ class Database:
         With `wait`, others that are writing are waited for that long, whatever `busy` is; with 0 `Busy` is raised.
         """
         before_write, before_commit, after_commit = self._points
+        self.committed = False
         self._pass(before_write)
         try:
             db = self._connection or self.open()
@@ -116,6 +119,7 @@ class Database:
                 self._pass(before_commit)
                 began = time.perf_counter() - time.thread_time()
                 self.cursor.execute("COMMIT")
+                self.committed = True
                 self.disk_seconds = time.perf_counter() - time.thread_time() - began
             except BaseException:
                 if db.in_transaction:

@@ -25,7 +25,7 @@ import msgspec
 from windlass.core.events import Event, encode
 from windlass.core.history import ExecutionRecord
 from windlass.core.questions import QuestionChanges
-from windlass.errors import Conflict, JournalError, Vanished
+from windlass.errors import Conflict, JournalError
 from windlass.journal.database import Busy, Database, Pace, meaning
 from windlass.journal.history import STEPS_SUMMED_AFTER, is_recorded, write_record
 from windlass.journal.presence import Presence
@@ -337,7 +337,7 @@ class SqliteJournal:
         if error is None:
             self._forget_ended(batch)
             return [(request.done, None) for request in batch]
-        if len(batch) == 1 or isinstance(error, Vanished):
+        if len(batch) == 1 or self._writer.committed:  # what is written must not be written again
             return [(request.done, error) for request in batch]
         # One of them cannot be written. Alone, each gets the answer that is its own.
         return [(request.done, self._transact([request], PATIENCE)) for request in batch]
