@@ -117,7 +117,7 @@ class Settings(CheckedValue):
     load: LoadSettings = LoadSettings.model_construct()
     telemetry: TelemetrySettings = TelemetrySettings.model_construct()
     notify: tuple[NotifyRule, ...] = ()
-    """What is told to whom, and how; see `windlass.notify`."""
+    """Rules of notifications; see `windlass.notify`."""
     public_url: Annotated[str, After(_origin)] | None = None
     """The address under which people reach `windlass serve`: links in notifications begin with it."""
 
