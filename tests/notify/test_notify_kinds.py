@@ -12,6 +12,7 @@ import pytest
 from windlass import Plan, Step
 from windlass.core import events as ev
 from windlass.core.state import fold
+from windlass.errors import Category, Failure
 from windlass.notify.texts import Wording
 from windlass.notify.watch import ExecutionWatch, NoteMaker
 from windlass.ports import Note
@@ -289,3 +290,24 @@ def test_i8_the_return_of_a_quota_is_told_while_the_execution_is_paused(
     until(lambda: len(receivers.hooks) == 2, "the server tells of it when it is back")
     assert [told["status"] for told in receivers.hooks] == ["used up", "back"]
     assert f"windlass resume {project.ids()[0]}" in receivers.hooks[1]["commands"]
+
+
+@pytest.mark.parametrize("ends", ["finished", "failed", "stopped"])
+def test_i8_the_limits_are_looked_at_after_every_end_of_an_attempt(ends: str) -> None:
+    step = Step(id="a", agent="developer", prompt="Do it.")
+    created = ev.ExecutionCreated(1.0, "x1", msgspec.Raw(Plan(name="one", steps=[step]).encoded), {}, "/")
+    state = fold([created])
+    rules = [NotifyRule(to="hook", on="budget")]
+    maker = NoteMaker(rules, Wording("/home/.windlass", None, str), lambda: None, lambda: "p1", bell=False)  # type: ignore[arg-type]
+    looked: list[str] = []
+    watch = ExecutionWatch(state, maker, lambda _state, step: looked.append(step))
+    end: dict[str, ev.Event] = {
+        "finished": ev.AttemptFinished(4.0, "a", 1, "done"),
+        "failed": ev.AttemptFailed(4.0, "a", 1, Failure(Category.LOGIC, "no")),
+        "stopped": ev.AttemptStopped(4.0, "a", 1, "paused"),
+    }
+    events = (ev.ExecutionStarted(2.0, "p1"), ev.AttemptStarted(3.0, "a", 1, "agent", {}, "repeatable"), end[ends])
+    for event in events:
+        state.apply(event)
+    watch(events)
+    assert looked == ["a"]

@@ -121,9 +121,11 @@ def open_engine(
 
         telemetry = Tracing(chosen.telemetry, journal)
         drivers.commits.subscribe(telemetry.committed)
-    attempt_runner = AttemptRunner(code.registry, supervisor, env, folder / "executions", chosen.grace, gates, intake)
-    if telemetry is not None:
-        attempt_runner.span_variables = telemetry.child_environment
+    spans = telemetry.child_environment if telemetry is not None else None
+    executions = folder / "executions"
+    attempt_runner = AttemptRunner(
+        code.registry, supervisor, env, executions, chosen.grace, gates, intake, span_variables=spans
+    )
     notifier = None
     if kept and chosen.notify:
         from windlass.notify.notifier import HomeNotifier  # few homes have rules

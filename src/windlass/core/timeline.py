@@ -38,7 +38,7 @@ class Stretch(msgspec.Struct, array_like=True):
 class Timeline:
     """The state of an execution, and the stretches of its steps."""
 
-    def __init__(self, created: ev.ExecutionCreated) -> None:
+    def __init__(self, created: ev.Event) -> None:
         self.state = fold([created])
         self.stretches: dict[str, list[Stretch]] = {}
         """By step, each in the order of their starts; a question within an attempt lies over its work."""
@@ -46,6 +46,14 @@ class Timeline:
         """Times in which no driver had the execution, by the reason."""
         self._attempts: dict[str, Stretch] = {}
         self._waits: dict[str, Stretch] = {}
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    @property
+    def seq(self) -> int:
+        return self.state.seq
 
     def apply(self, event: ev.Event) -> None:
         """Take one more event into account."""

@@ -1,8 +1,8 @@
 """Forecasts of executions: made while they run here, recorded, and read by every surface.
 
 One task serves all executions of the process. After each forecast it rests until the engine has computed fifty times as
-much, or for 250 times as long, so that forecasting never takes more than 2 % of the engine's computing, however many
-executions there are; and an execution gets its first one after a second, so that short ones cost nothing.
+much, or for 250 times as long, so that learning and simulating take about 2 % of a busy engine's computing, however
+many executions there are; and an execution gets its first one after a second, so that short ones cost nothing.
 
 Each forecast is recorded; the first in each quarter of the way is a mark, which calibrates later ones.
 No error of a forecast ends or delays an execution.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from windlass.core import events as ev
+from windlass.core.record import folded_on
 from windlass.core.timeline import Timeline
-from windlass.errors import Damaged, UsageError, WindlassError
-from windlass.ports import Entry, Journal
+from windlass.errors import UsageError
+from windlass.ports import Journal
 
 __all__ = ["Timelines"]
 
@@ -35,7 +35,7 @@ class Timelines:
         async with self._turn:
             key = (execution, seq is not None)
             kept = self._kept.pop(key, None)
-            if kept is not None and seq is not None and kept.state.seq > seq:
+            if kept is not None and seq is not None and kept.seq > seq:
                 kept = None
             found = await self._advanced(execution, kept, seq)
             self._kept[key] = found
@@ -45,33 +45,12 @@ class Timelines:
 
     async def _advanced(self, execution: str, timeline: Timeline | None, until: int | None) -> Timeline:
         while True:
-            before = timeline.state.seq if timeline is not None else 0
+            before = timeline.seq if timeline is not None else 0
             wanted = PAGE if until is None else min(PAGE, until - before)
             entries = await self._journal.read(execution, before, wanted) if wanted else []
-            timeline = _folded(execution, timeline, entries)
-            if until is not None and timeline.state.seq < until and len(entries) < wanted:
-                raise UsageError(f"execution {execution} has {timeline.state.seq} events, not {until}")
+            timeline = folded_on(execution, timeline, [entry.event for entry in entries], Timeline)
+            if until is not None and timeline.seq < until and len(entries) < wanted:
+                raise UsageError(f"execution {execution} has {timeline.seq} events, not {until}")
             if len(entries) < PAGE:
                 return timeline
             await asyncio.sleep(0)
-
-
-def _folded(execution: str, timeline: Timeline | None, entries: list[Entry]) -> Timeline:
-    for entry in entries:
-        try:
-            if timeline is None:
-                if not isinstance(entry.event, ev.ExecutionCreated):
-                    raise Damaged(execution, entry.seq, "it does not begin with its creation")
-                timeline = Timeline(entry.event)
-            else:
-                timeline.apply(entry.event)
-        except Damaged:
-            raise
-        except WindlassError as error:
-            raise Damaged(execution, entry.seq, error.message) from error
-        except Exception as error:  # events that never happened in this order may break any rule
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise Damaged(execution, entry.seq, f"it contradicts the events before it ({reason})") from error
-    if timeline is None:
-        raise Damaged(execution, 1, "it is missing")
-    return timeline

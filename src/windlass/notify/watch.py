@@ -39,8 +39,10 @@ SHARE = 0.8
 """The part of a limit from which on people are told."""
 _WORK = (ev.AgentSpoke, ev.AgentActed, ev.AgentReturned, ev.UsageReported, ev.AttemptFinished)
 """Signs that an agent works again, after a wait for its quota."""
+_SPENT = (ev.UsageReported, ev.AttemptFinished, ev.AttemptFailed, ev.AttemptStopped)
+"""After these the ledger has the spending: an attempt's reservation is settled before its end is recorded."""
 _TOLD = (ev.ApprovalAsked, ev.StepWaiting, ev.ExecutionFinished, ev.ExecutionPaused)
-_OF_INTEREST = frozenset({*_WORK, *_TOLD})
+_OF_INTEREST = frozenset({*_WORK, *_SPENT, *_TOLD})
 
 
 class NoteMaker:
@@ -149,8 +151,8 @@ class ExecutionWatch:
                 yield self._finished(event, seq)
             case ev.ExecutionPaused() if event.reason == "quota" and self._state.quotas:
                 yield self._back(min(self._state.quotas.values()), event.at, paused=True)
-            case ev.UsageReported() | ev.AttemptFinished() if self._maker.counts_money:
-                self._spent(self._state, event.step)
+        if isinstance(event, _SPENT) and self._maker.counts_money:
+            self._spent(self._state, event.step)
         if isinstance(event, _WORK) and event.step in self._quota:
             self._quota.clear()
             self._out.clear()
