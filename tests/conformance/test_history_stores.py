@@ -24,6 +24,7 @@ from windlass.core.rollup import FIELDS, HistoryAnswer, HistoryQuery
 from windlass.core.state import fold
 from windlass.engine.driver import head_of
 from windlass.journal import history_sums
+from windlass.journal.database import transaction
 from windlass.journal.sqlite import SqliteJournal
 from windlass.plan.model import Plan
 from windlass.ports import Head, Journal
@@ -219,6 +220,23 @@ async def test_d7_whatever_happens_to_executions_the_sums_are_those_of_their_rec
     with closing(sqlite3.connect(tmp_path / "windlass.db")) as db:
         for table in ("history_records", "history_sums", "history_kinds", "history_due"):
             assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), "nothing stays of what was removed"
+
+
+async def test_d7_records_that_are_summed_while_an_answer_is_read_are_counted_once(
+    on_disk: SqliteJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await stop(on_disk, f"x{number}")
+    real = history_sums._cells
+
+    def summed_first(db: sqlite3.Connection, query: HistoryQuery) -> list[Any]:
+        with closing(sqlite3.connect(tmp_path / "windlass.db", isolation_level=None)) as other, transaction(other):
+            history_sums.sum_up(other)
+        return list(real(db, query))
+
+    monkeypatch.setattr(history_sums, "_cells", summed_first)
+    found = await everything(on_disk)
+    assert [sum(row["runs"] for row in found[by]) for by in ("day", "plan", "step")] == [5, 5, 5]
 
 
 async def test_d7_plans_with_endless_names_share_a_row_that_says_so(

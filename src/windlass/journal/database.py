@@ -22,7 +22,7 @@ from typing import TypeVar
 from windlass.errors import Conflict, JournalError, NotPermitted, Vanished
 from windlass.faults import fault_point
 
-__all__ = ["Busy", "Database", "Pace", "is_damage", "meaning", "transaction", "translate"]
+__all__ = ["Busy", "Database", "Pace", "is_damage", "meaning", "snapshot", "transaction", "translate"]
 
 T = TypeVar("T")
 
@@ -200,6 +200,16 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+@contextmanager
+def snapshot(db: sqlite3.Connection) -> Iterator[None]:
+    """Let all statements of the block read the same state of the file, whatever is committed meanwhile."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")
 
 
 class _OpenFile:

@@ -27,6 +27,7 @@ from windlass.core.rollup import (
     answer_query,
     ranges_of,
 )
+from windlass.journal.database import snapshot
 from windlass.journal.history import SUMMED_AFTER, begin_anew, build_due
 
 __all__ = ["SqliteHistory", "sum_up"]
@@ -61,8 +62,10 @@ def sum_up(db: sqlite3.Connection, most: int = SUMMED_TOGETHER) -> int:
     found = _to_sum(db, most)
     if not found:
         return 0
-    tally = _tally(db, found, steps=True)
-    if tally is None:
+    try:
+        tally = _tally(found, steps=True)
+    except msgspec.DecodeError:  # the sums may hold the damaged record, and would keep it
+        begin_anew(db)
         return 0
     kinds = _Kinds(db)
     cells: dict[tuple[int, int, str, str], HistoryCell] = {}
@@ -109,21 +112,12 @@ def _stored(row: Sequence[Any]) -> HistoryCell:
     return cell
 
 
-def _tally(
-    db: sqlite3.Connection, rows: Iterable[tuple[int, int | None, int, bytes]], *, steps: bool
-) -> HistoryTally | None:
-    """Sum up new records, and those that are gone with a minus. None if one is damaged: then all are made anew."""
+def _tally(rows: Iterable[tuple[int, int | None, int, bytes]], *, steps: bool) -> HistoryTally:
+    """Sum up new records, and those that are gone with a minus."""
     tally = HistoryTally()
     for _number, execution, summed, body in rows:
-        if execution is None and not summed:
-            continue
-        try:
+        if execution is not None or summed:
             tally.add(_decode(body), -1 if summed else 1, steps=steps)
-        except msgspec.DecodeError:
-            if not db.in_transaction:
-                raise
-            begin_anew(db)
-            return None
     return tally
 
 
@@ -224,12 +218,20 @@ class SqliteHistory:
         return await self._read(fetch)
 
     async def _read(self, fetch: Callable[[sqlite3.Connection], T]) -> T:
-        """Read records. Where one is damaged, all are made anew first: the sums may hold it, and would keep it."""
+        """Read records and sums of one moment: others move records into the sums at any time.
+
+        Where a record is damaged, all are made anew first: the sums may hold it, and would keep it.
+        """
+
+        def read(db: sqlite3.Connection) -> T:
+            with snapshot(db):
+                return fetch(db)
+
         try:
-            return await self._reading(fetch)
+            return await self._reading(read)
         except msgspec.DecodeError:
             await self.rebuild()
-            return await self._reading(fetch)
+            return await self._reading(read)
 
 
 def _ignored(_count: int) -> None:
@@ -265,8 +267,8 @@ def _plans(db: sqlite3.Connection) -> list[str]:
 
 
 def _answer(db: sqlite3.Connection, query: HistoryQuery) -> HistoryAnswer:
-    new = _tally(db, _to_sum(db), steps=query.unit == "steps")
-    cells = [*_cells(db, query), *(new.cells.items() if new is not None else ())]
+    new = _tally(_to_sum(db), steps=query.unit == "steps")
+    cells = [*_cells(db, query), *new.cells.items()]
     counts = dict(db.execute("SELECT status, count FROM status_counts").fetchall())
     sql = "SELECT x.id, d.damage FROM history_due d JOIN executions x ON x.key = d.execution WHERE d.damage IS NOT NULL"
     unfinished = counts.get("pending", 0) + counts.get("running", 0)

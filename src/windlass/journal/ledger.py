@@ -32,7 +32,7 @@ from windlass.core.budget import (
     month_of,
 )
 from windlass.errors import UsageError
-from windlass.journal.database import Database, transaction
+from windlass.journal.database import Database, snapshot, transaction
 from windlass.journal.schema import open_database
 from windlass.ports import Charge, Spending, Usage
 
@@ -175,7 +175,12 @@ class SqliteLedger:
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
         """Sum up what counts against each scope now."""
-        return await self._db.reading(lambda db: [_standing(db, scope, None) for scope in scopes])
+
+        def read(db: sqlite3.Connection) -> list[Standing]:
+            with snapshot(db):  # an attempt that settles meanwhile is counted once
+                return [_standing(db, scope, None) for scope in scopes]
+
+        return await self._db.reading(read)
 
     async def close(self) -> None:
         await self._db.aclose()
