@@ -6,14 +6,15 @@ QUICKJS := src/windlass/sandbox/quickjs.wasm
 SOURCES := src tests benchmarks examples scripts hatch_build.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+DASHBOARD := cd dashboard && PATH="$$PATH:$(abspath $(BIN))" npm run --silent
 TESTS := PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest
 
 # Without bytecode on disk, every process of the tests compiles everything it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dev demo test test-fast check format bench check-instructions soak mutants trust lock clean
+.PHONY: install dashboard dev demo test test-fast check format bench check-instructions soak mutants trust lock clean
 
-install: $(VENV)/.installed $(QUICKJS)
+install: $(VENV)/.installed $(QUICKJS) dashboard
 
 dev: install $(VENV)/.dev $(VENV)/.opencode $(VENV)/.debian $(VENV)/.mcp-servers $(VENV)/.json-schema-suite
 
@@ -32,6 +33,10 @@ $(VENV)/.dev: $(VENV)/.installed requirements/dev.txt
 $(QUICKJS): scripts/fetch_quickjs.py src/windlass/sandbox/quickjs.py | $(VENV)/.installed
 	$(BIN)/python scripts/fetch_quickjs.py
 	touch $@
+
+# The pages of `windlass serve`, built with npm into the package and never committed. Without them everything else works.
+dashboard: | $(VENV)/.installed
+	$(BIN)/python scripts/build_dashboard.py || echo "windlass serve has no pages yet; all else works. Try again: make dashboard"
 
 # Debian's programs for the tests: a real browser, and bubblewrap. Where they cannot be had, those tests say so.
 $(VENV)/.debian: | $(VENV)/.installed
@@ -68,6 +73,7 @@ demo: install
 	@$(BIN)/windlass demo
 
 test: dev
+	$(DASHBOARD) test
 	$(TESTS) -n 2 --dist worksteal tests
 
 # The rules and the engine, nearly all of it within the test's own process: a first answer in two minutes.
@@ -81,6 +87,9 @@ check: dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(TESTS) -q tests/house
+	$(BIN)/python scripts/openapi.py > dashboard/openapi.json
+	$(DASHBOARD) types
+	$(DASHBOARD) check
 
 format: dev
 	$(BIN)/ruff format $(SOURCES)
@@ -112,4 +121,4 @@ lock: dev
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --group dev --universal --generate-hashes --no-annotate --no-header -o requirements/dev.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench dist dashboard/node_modules src/windlass/dashboard

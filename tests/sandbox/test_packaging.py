@@ -156,14 +156,17 @@ def test_g1_where_quickjs_is_missing_the_error_says_how_to_get_it(
     assert "windlass[code]" in caught.value.advice[1]
 
 
-def test_g1_the_wheel_and_the_sdist_carry_quickjs(tmp_path: Path) -> None:
+def test_g1_i4_the_wheel_and_the_sdist_carry_quickjs_and_the_dashboard(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert hashlib.sha256(archive.read("windlass/sandbox/quickjs.wasm")).hexdigest() == quickjs.SHA256
         assert b"Permission is hereby granted" in archive.read("windlass/sandbox/quickjs.LICENSE")
+        assert {"windlass/dashboard/index.html", "windlass/dashboard/licenses.md"} <= set(archive.namelist())
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"src/windlass/sandbox/quickjs.wasm", "scripts/fetch_quickjs.py", "hatch_build.py"} <= names
+    assert {"src/windlass/dashboard/index.html", "scripts/build_dashboard.py"} <= names
+    assert not any(name.startswith("dashboard/") for name in names), "a wheel is made of it without npm"

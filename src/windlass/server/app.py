@@ -16,6 +16,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from windlass.server import problems
 from windlass.server.bodies import SoundBodies
+from windlass.server.dashboard import dashboard_routes
 from windlass.server.guard import MAX_BODY, Guard, Peers
 from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import login_routes
@@ -80,4 +81,5 @@ def create_routes(service: Service) -> FastAPI:
         app.include_router(routes(service))
     app.include_router(stream_routes(service.feed))
     app.router.routes += [*login_routes(service.engine, service.access), Route("/mcp", endpoint=mcp)]
+    app.router.routes += dashboard_routes()
     return app

@@ -205,23 +205,40 @@ def _measured(start: Message, length: int) -> Message:
 
 
 _LOG_IN = "send `Authorization: Bearer TOKEN` (the token is in server.token in the home), or open a login link"
+_LOGGED_OUT = (
+    b"<!doctype html><title>Not logged in - Windlass</title>"
+    b"<h1>Not logged in</h1><p>This page opens with a login link. Get one on the machine that runs the server:</p>"
+    b"<pre>windlass serve --open</pre><p>A server that is running keeps its link in <code>server.login</code> "
+    b"in its home.</p>"
+)
+"""No script, no style, nothing of the request in it."""
 _NAME_IT = "if it is meant to be reached by that name: windlass serve --allow-host NAME"
+
+
+def _is_for_a_person(scope: Scope) -> bool:
+    """Tell whether a browser shows the answer as a page, rather than a program reads it."""
+    return scope["type"] == "http" and "text/html" in (_Headers(scope).only("accept") or "")
 
 
 async def _refuse(refusal: RequestRefusal, scope: Scope, receive: Receive, send: Send) -> None:
     advice = [refusal.advice] if refusal.advice else []
-    body = json.dumps(
-        {
-            "type": "about:blank",
-            "title": refusal.title,
-            "status": refusal.status,
-            "detail": refusal.detail,
-            "category": "permission",
-            "advice": advice,
-            "where": "",
-        }
-    ).encode()
-    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
+    kind, body = (
+        b"application/problem+json",
+        json.dumps(
+            {
+                "type": "about:blank",
+                "title": refusal.title,
+                "status": refusal.status,
+                "detail": refusal.detail,
+                "category": "permission",
+                "advice": advice,
+                "where": "",
+            }
+        ).encode(),
+    )
+    if refusal.status == 401 and _is_for_a_person(scope):
+        kind, body = b"text/html; charset=utf-8", _LOGGED_OUT
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
     if refusal.status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="windlass"'))
     if scope["type"] == "http":

@@ -1,0 +1,40 @@
+/** The server's API, with types made from its OpenAPI document. */
+import createClient from "openapi-fetch";
+import type { components, paths } from "./schema";
+
+export type ExecutionLine = components["schemas"]["Head"];
+export type ExecutionPage = components["schemas"]["ExecutionPage"];
+export type Snapshot = components["schemas"]["Snapshot"];
+export type StepList = components["schemas"]["StepList"];
+export type StepRow = components["schemas"]["StepRow"];
+export type OneStep = components["schemas"]["OneStep"];
+export type Problem = components["schemas"]["Problem"];
+
+export const api = createClient<paths>({ baseUrl: "" });
+
+/** An answer that is an error: what is wrong, and what to do about it. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly problem: Partial<Problem>,
+  ) {
+    super(problem.detail ?? `the server answered ${status}`);
+  }
+
+  get advice(): string[] {
+    return this.problem.advice ?? [];
+  }
+}
+
+interface Reply {
+  data?: unknown;
+  error?: unknown;
+  response: Response;
+}
+
+/** The data of an answer, or an `ApiError`. The client knows no tuples, so the type is named. */
+export async function given<T>(reply: Promise<Reply>): Promise<T> {
+  const { data, error, response } = await reply;
+  if (!response.ok || data === undefined) throw new ApiError(response.status, (error ?? {}) as Partial<Problem>);
+  return data as T;
+}

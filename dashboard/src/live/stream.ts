@@ -1,0 +1,103 @@
+/** The server's stream of events, resumed without gaps after every break, and handed over once a frame. */
+
+export interface StreamEvent {
+  type: string;
+  at: number;
+  position: number;
+  execution: string;
+  seq: number;
+  status: string | null;
+  progress: number | null;
+  eta: number | null;
+  step?: string;
+  [field: string]: unknown;
+}
+
+export type Connection = "connecting" | "live" | "lost" | "logged out";
+
+export interface StreamOptions {
+  /** The path of the stream, and the sequence or position after which it begins. */
+  path: string;
+  after: number | null;
+  /** The field by which it goes on: `seq` of one execution, `position` of all. */
+  by: "seq" | "position";
+  events: (batch: StreamEvent[]) => void;
+  connection: (state: Connection) => void;
+}
+
+const FIRST_WAIT = 500;
+const LONGEST_WAIT = 10_000;
+const SILENCE = 45_000;
+
+/** Listens until the returned function is called. */
+export function listen(options: StreamOptions): () => void {
+  let last = options.after;
+  let wait = FIRST_WAIT;
+  let over = false;
+  let socket: WebSocket | null = null;
+  let timer: number | undefined;
+  let silence: number | undefined;
+  let frame = 0;
+  let batch: StreamEvent[] = [];
+
+  const handOver = () => {
+    frame = 0;
+    const events = batch;
+    batch = [];
+    if (!over && events.length > 0) options.events(events);
+  };
+
+  const heard = () => {
+    window.clearTimeout(silence);
+    silence = window.setTimeout(() => socket?.close(), SILENCE);
+  };
+
+  const connect = () => {
+    options.connection("connecting");
+    const scheme = window.location.protocol === "https:" ? "wss" : "ws";
+    const query = last === null ? "" : `?after=${last}`;
+    socket = new WebSocket(`${scheme}://${window.location.host}${options.path}${query}`);
+    socket.onopen = heard;
+    socket.onmessage = (message: MessageEvent<string>) => {
+      heard();
+      wait = FIRST_WAIT;
+      options.connection("live");
+      const event = JSON.parse(message.data) as StreamEvent;
+      const place = event[options.by];
+      if (typeof place === "number") last = place;
+      if (event.type === "heartbeat") return;
+      batch.push(event);
+      frame ||= window.requestAnimationFrame(handOver);
+    };
+    socket.onclose = (close) => {
+      window.clearTimeout(silence);
+      if (over) return;
+      if (close.code === 1008) last = null; // the journal was replaced: begin with what is there now
+      void whyLost().then((state) => {
+        if (over) return;
+        options.connection(state);
+        timer = window.setTimeout(connect, wait);
+        wait = Math.min(LONGEST_WAIT, wait * 2);
+      });
+    };
+  };
+
+  connect();
+  return () => {
+    over = true;
+    window.clearTimeout(timer);
+    window.clearTimeout(silence);
+    window.cancelAnimationFrame(frame);
+    socket?.close();
+  };
+}
+
+/** A socket that is refused does not say why; a request does. */
+async function whyLost(): Promise<Connection> {
+  try {
+    const answer = await fetch("/api/health");
+    return answer.status === 401 ? "logged out" : "lost";
+  } catch {
+    return "lost";
+  }
+}
