@@ -1,34 +1,99 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { Suspense, useEffect, useRef } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
+import { KeysHelp } from "./keys/help";
+import { useKeys } from "./keys/keys";
 import { ExecutionPage } from "./pages/execution";
 import { ExecutionsPage } from "./pages/executions";
+import { short, useHealth, useTitle } from "./ui/home";
+import { LoginNotice } from "./ui/login";
+import { Text } from "./ui/text";
+import { ThemeSwitch } from "./ui/theme";
 
-const PAGES = [{ path: "/", name: "Executions" }];
+const PAGES = [{ path: "/", name: "Executions", key: "e" }] as const;
 
 export function App() {
-  const [location] = useLocation();
   return (
     <>
-      <header className="top">
-        <strong>Windlass</strong>
-        <nav aria-label="Pages">
-          {PAGES.map((page) => (
-            <Link key={page.path} href={page.path} aria-current={location === page.path ? "page" : undefined}>
-              {page.name}
-            </Link>
-          ))}
-        </nav>
-      </header>
-      <main>
-        <Switch>
-          <Route path="/">
-            <ExecutionsPage />
-          </Route>
-          <Route path="/executions/:id">{(params) => <ExecutionPage id={params.id} />}</Route>
-          <Route>
-            <p>There is no such page.</p>
-          </Route>
-        </Switch>
+      <a className="skip" href="#content">
+        Skip to the content
+      </a>
+      <Top />
+      <main id="content" tabIndex={-1}>
+        <LoginNotice />
+        <Suspense fallback={<p className="soft">Loading …</p>}>
+          <Switch>
+            <Route path="/">
+              <ExecutionsPage />
+            </Route>
+            <Route path="/executions/:id">{(params) => <ExecutionPage id={params.id} />}</Route>
+            <Route>
+              <NoPage />
+            </Route>
+          </Switch>
+        </Suspense>
       </main>
     </>
+  );
+}
+
+function Top() {
+  const [location, navigate] = useLocation();
+  const health = useHealth();
+  useOneHome(health?.home);
+  useKeys(
+    "Everywhere",
+    PAGES.map((page) => ({ keys: `g ${page.key}`, does: `Go to ${page.name}`, run: () => navigate(page.path) })),
+  );
+  return (
+    <header className="top">
+      <strong className="brand">Windlass</strong>
+      <nav aria-label="Pages">
+        {PAGES.map((page) => (
+          <Link key={page.path} href={page.path} aria-current={isAt(page.path, location) ? "page" : undefined}>
+            {page.name}
+          </Link>
+        ))}
+      </nav>
+      {health && (
+        <span className="home" title={`State directory: ${health.home}`}>
+          <span className="unseen">State directory: </span>
+          <Text>{short(health.home)}</Text>
+        </span>
+      )}
+      <span className="tools">
+        <ThemeSwitch />
+        <KeysHelp />
+      </span>
+    </header>
+  );
+}
+
+function isAt(path: string, location: string): boolean {
+  return path === "/" ? location === "/" || location.startsWith("/executions/") : location === path;
+}
+
+/** Begins anew when another home is served at this address: nothing of the first one may be shown as the second's. */
+function useOneHome(home: string | undefined): void {
+  const queries = useQueryClient();
+  const first = useRef(home);
+  useEffect(() => {
+    if (first.current !== undefined && home !== undefined && first.current !== home) {
+      queries.clear();
+      window.location.assign("/");
+    }
+    first.current ??= home;
+  }, [home, queries]);
+}
+
+function NoPage() {
+  useTitle("No such page");
+  return (
+    <section className="page">
+      <h1>There is no such page</h1>
+      <p>
+        <Link href="/">All executions</Link>
+      </p>
+    </section>
   );
 }

@@ -4,6 +4,7 @@ import { createRoot } from "react-dom/client";
 import { ApiError } from "./api/client";
 import { App } from "./app";
 import "./styles.css";
+import { applyTheme } from "./ui/theme";
 
 const queries = new QueryClient({
   defaultOptions: {
@@ -15,6 +16,7 @@ const queries = new QueryClient({
   },
 });
 
+applyTheme();
 const root = document.getElementById("app");
 if (root) {
   createRoot(root).render(

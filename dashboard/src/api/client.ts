@@ -32,9 +32,27 @@ interface Reply {
   response: Response;
 }
 
+let loggedOut = false;
+const listeners = new Set<() => void>();
+
+export const isLoggedOut = () => loggedOut;
+
+/** Calls back when the login expires, and when it is good again. */
+export function onLogin(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function noteLogin(status: number): void {
+  if (loggedOut === (status === 401)) return;
+  loggedOut = status === 401;
+  for (const listener of listeners) listener();
+}
+
 /** The data of an answer, or an `ApiError`. The client knows no tuples, so the type is named. */
 export async function given<T>(reply: Promise<Reply>): Promise<T> {
   const { data, error, response } = await reply;
+  noteLogin(response.status);
   if (!response.ok || data === undefined) throw new ApiError(response.status, (error ?? {}) as Partial<Problem>);
   return data as T;
 }

@@ -4,14 +4,17 @@ import { Link, useSearchParams } from "wouter";
 import { api, type ExecutionLine, type ExecutionPage, given } from "../api/client";
 import { type Connection, listen } from "../live/stream";
 import { ago } from "../ui/format";
+import { useTitle } from "../ui/home";
 import { ProblemNotice } from "../ui/problem";
 import { Status } from "../ui/status";
+import { Text } from "../ui/text";
 
 const STATUSES = ["running", "paused", "failed", "partial", "completed", "cancelled", "pending"] as const;
 type StatusWord = (typeof STATUSES)[number];
 const PAGE = 50;
 
 export function ExecutionsPage() {
+  useTitle("Executions");
   const [search, setSearch] = useSearchParams();
   const status = STATUSES.filter((word) => search.getAll("status").includes(word));
   const name = search.get("name") ?? "";
@@ -76,7 +79,7 @@ function Line({ line }: { line: ExecutionLine }) {
     <li>
       <Link href={`/executions/${line.id}`}>
         <Status status={line.status} reason={line.reason} />
-        <bdi className="name">{line.plan}</bdi>
+        <Text className="name">{line.plan}</Text>
         <code>{line.id.slice(0, 8)}</code>
         <time dateTime={line.updated_at}>{ago(Date.parse(line.updated_at) / 1000, now)}</time>
       </Link>

@@ -1,18 +1,25 @@
 import { ApiError } from "../api/client";
+import { Notice } from "./notice";
+import { Text } from "./text";
 
-/** An error, with what to do about it. */
+/** An error, with what to do about it. An expired login is told once, at the top of the page. */
 export function ProblemNotice({ error }: { error: Error }) {
-  const advice = error instanceof ApiError ? error.advice : [];
+  if (error instanceof ApiError && error.status === 401) return null;
+  const advice = error instanceof ApiError ? error.advice : ["check that the server runs: windlass serve"];
   return (
-    <div className="problem" role="alert">
-      <p>{error.message}</p>
+    <Notice kind="bad">
+      <p>
+        <Text>{error.message}</Text>
+      </p>
       {advice.length > 0 && (
         <ul>
           {advice.map((line) => (
-            <li key={line}>{line}</li>
+            <li key={line}>
+              <Text>{line}</Text>
+            </li>
           ))}
         </ul>
       )}
-    </div>
+    </Notice>
   );
 }

@@ -113,9 +113,10 @@ def health_routes(service: Service) -> APIRouter:
         return await _health(details=True)
 
     async def _health(*, details: bool) -> Response:
-        trouble = None
+        trouble, questions = None, None
         try:
             await engine.journal.heads(limit=1)
+            questions = await engine.journal.count_questions() if details else None
         except JournalError as error:
             trouble = error.message
         told: dict[str, Any] = {"ok": trouble is None}
@@ -127,6 +128,7 @@ def health_routes(service: Service) -> APIRouter:
                 "uptime_s": round(engine.clock.now() - service.started_at, 3),
                 "driven": engine.driving,
                 "waiting": service.waiting,
+                "questions": questions,
                 "journal": trouble or "ok",
                 "recovery": service.trouble or "ok",
                 "damaged": [
