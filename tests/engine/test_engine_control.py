@@ -12,7 +12,7 @@ from waiting import settled
 import windlass
 from windlass import Call, Engine, Execution, Limits, Plan, Retry, Step, ToolError, tool
 from windlass.core import events as ev
-from windlass.core.state import State
+from windlass.core.state import State, fold
 from windlass.errors import Conflict, UsageError
 from windlass.ids import new_id
 
@@ -509,3 +509,38 @@ async def test_two_starts_with_one_id_are_one_execution(engine: Engine, stage: S
         await engine.fork(kept, id=fork)
     assert stage.ran == ["a"]
     assert (await engine.counts())["completed"] == 1
+
+
+async def test_d3_a_request_that_comes_too_late_does_not_fail_those_who_wait(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The execution pauses by itself while somebody asks it to: the request finds it running, and nobody driving it."""
+    async with windlass.open() as engine:
+        started = await engine.start(Plan(steps=[Step(id="a", run="true", approve="always")]), hold=False)
+        assert (await started.wait()).status == "paused"
+        entries = await engine.journal.read(started.id)
+        before = fold([entry.event for entry in entries[:-1]])
+        assert (type(entries[-1].event), before.status) == (ev.ExecutionPaused, "running")
+        writes, goes_on = asyncio.Event(), asyncio.Event()
+        states, append = iter([before]), engine.journal.append
+
+        async def read(_execution: str) -> State:
+            found = next(states, None)
+            return found if found is not None else (await observer.record(started.id))[0]
+
+        async def hesitate(*given: Any, **more: Any) -> None:
+            writes.set()
+            await goes_on.wait()
+            await append(*given, **more)
+
+        observer = engine._observer
+        monkeypatch.setattr(observer, "state", read)
+        monkeypatch.setattr(engine.journal, "append", hesitate)
+        request = asyncio.create_task(engine.pause(started.id, by="windlass"))
+        await writes.wait()
+        waiting = asyncio.create_task(started.wait())
+        await settled()
+        goes_on.set()
+        assert (await waiting).status == "paused"
+        assert (await request).status == "paused"
+        assert len(await engine.journal.read(started.id)) == len(entries), "nothing was written"

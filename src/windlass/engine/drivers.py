@@ -70,8 +70,12 @@ class LocalDrivers(Drivers):
         return head.id in self._drivers if head.driver == self._name else self.journal.alive(head.driver)
 
     def task(self, execution: str) -> asyncio.Task[State] | None:
-        """The task that drives it, if this process does."""
-        return self._tasks.get(execution)
+        """The task that drives it, if this process does.
+
+        One whose beginning is not on disk yet may find that it came too late, and then it never drives it.
+        """
+        driver = self._drivers.get(execution)
+        return self._tasks.get(execution) if driver is not None and driver.acknowledged.done() else None
 
     def driven_state(self, execution: str) -> State | None:
         """Its state as the driver here has it, if there is one; do not change it."""
