@@ -27,7 +27,8 @@ class Timelines:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._kept: OrderedDict[tuple[str, bool], Timeline] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, bool], tuple[Timeline, int]] = OrderedDict()
+        """Each with the position of its last event, which no other event ever has."""
         self._turn = asyncio.Lock()
 
     async def at(self, execution: str, seq: int | None = None) -> Timeline:
@@ -35,22 +36,30 @@ class Timelines:
         async with self._turn:
             key = (execution, seq is not None)
             kept = self._kept.pop(key, None)
-            if kept is not None and seq is not None and kept.seq > seq:
+            if kept is not None and ((seq is not None and kept[0].seq > seq) or not await self._is_there(*kept)):
                 kept = None
-            found = await self._advanced(execution, kept, seq)
-            self._kept[key] = found
+            self._kept[key] = found = await self._advanced(execution, kept, seq)
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
-            return found
+            return found[0]
 
-    async def _advanced(self, execution: str, timeline: Timeline | None, until: int | None) -> Timeline:
+    async def _is_there(self, timeline: Timeline, position: int) -> bool:
+        """False if the execution was removed and restored: what was folded may not be what it is now."""
+        entries = await self._journal.read(timeline.id, timeline.seq - 1, 1)
+        return bool(entries) and entries[0].position == position
+
+    async def _advanced(
+        self, execution: str, kept: tuple[Timeline, int] | None, until: int | None
+    ) -> tuple[Timeline, int]:
+        timeline, position = kept or (None, 0)
         while True:
             before = timeline.seq if timeline is not None else 0
             wanted = PAGE if until is None else min(PAGE, until - before)
             entries = await self._journal.read(execution, before, wanted) if wanted else []
             timeline = folded_on(execution, timeline, [entry.event for entry in entries], Timeline)
+            position = entries[-1].position if entries else position
             if until is not None and timeline.seq < until and len(entries) < wanted:
                 raise UsageError(f"execution {execution} has {timeline.seq} events, not {until}")
             if len(entries) < PAGE:
-                return timeline
+                return timeline, position
             await asyncio.sleep(0)
