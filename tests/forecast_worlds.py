@@ -7,6 +7,9 @@ scheduler here is not that of the forecasts: it is a second one, written for the
 `replay` forecasts each run of a world at 0, 25, 50 and 75 % of its steps, with the experience of the runs before it,
 and yields the forecast, the truth and two naive forecasts: the mean of the last runs, and the extrapolation of the
 percentage. Everything comes from a seed.
+
+`replay_costs` does the same for dollars: steps are agents that use tokens, their model changes half way, and some costs
+are not known.
 """
 
 from __future__ import annotations
@@ -19,9 +22,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from windlass.core.event_base import Usage
 from windlass.core.forecast.calibration import Band, Calibration, ScoredForecast, bucket_of
-from windlass.core.forecast.learning import Experience, Observation
+from windlass.core.forecast.costs import SMALLEST_USD, CostHistory, CostObservation, CostTask, rest_of_cost
+from windlass.core.forecast.learning import Experience, Observation, Prediction
 from windlass.core.forecast.simulation import Task, Work, band_of, simulate_work
+from windlass.prices import Price
 
 MARKS = (0.0, 0.25, 0.5, 0.75)
 KINDS = ("agent", "command", "program", "tool")
@@ -210,3 +216,55 @@ def _forecast(
         )
     work = Work(tasks, law.workers, learned.shape, learned.difficulty(finished), learned.smallest, {})
     return band_of(simulate_work(work, seed))
+
+
+# -- costs ----------------------------------------------------------------------------------------
+
+PRICES = {"small": Price.of(1.0, 5.0), "large": Price.of(5.0, 10.0)}
+
+
+def replay_costs(law: Law, seed: int, runs: int) -> Iterator[Replayed]:
+    """Forecast the dollars of all runs of a world, one step after the other.
+
+    In the second half of the runs another model does them all; of each tenth step the cost is not known.
+    """
+    world = World(law, seed)
+    chance = Random(f"costs of {law.name}/{seed}")
+    written = [chance.uniform(0.02, 0.3) for _ in range(law.steps)]
+    seen: list[CostObservation] = []
+    outcomes: list[ScoredForecast] = []
+    totals: list[float] = []
+    for number in range(runs):
+        model = "small" if number < runs // 2 else "large"
+        shared = world.chance.gauss(0.0, law.shared) + law.drift * number / runs
+        usages = []
+        for step in range(law.steps):
+            read = int(1000 * math.exp(world.bases[step] + shared + world._deviation()))
+            usages.append(Usage(read, int(read * written[step]), cache_read=read // 3))
+        costs = [PRICES[model].of_usage(usage) for usage in usages]
+        history = CostHistory(list(reversed(seen)), PRICES.get)
+        calibration = Calibration(outcomes, SMALLEST_USD)
+        learned, came = history.of(model), []
+        for mark in MARKS if number else ():
+            done = round(mark * law.steps)
+            paid = [(_cost_of(world, learned, step, model), costs[step]) for step in range(done)]
+            left = [CostTask(_cost_of(world, learned, step, model), learned, 1) for step in range(done, law.steps)]
+            raw = rest_of_cost(left, paid, seed * 1000 + number)
+            truth, spent, bucket = sum(costs[done:]), sum(costs[:done]), bucket_of(mark)
+            by_mean = max(0.0, sum(totals[-3:]) / len(totals[-3:]) - spent)
+            by_percent = spent * (1 - mark) / mark if mark else by_mean
+            band = calibration.apply(raw, bucket)
+            yield Replayed(law.name, number, mark, band, truth, by_mean, by_percent, raw)
+            came.append(ScoredForecast(bucket, raw, truth))
+        outcomes += came
+        totals.append(sum(costs))
+        for step, (usage, usd) in enumerate(zip(usages, costs, strict=True)):
+            known = usd if chance.random() > 0.1 else None
+            one = Observation(str(number), ("plan", str(step)), ("agent", "cli", model), "agent", 0.0)
+            seen.append(CostObservation(one, model, model, usage, known))
+
+
+def _cost_of(world: World, learned: Experience, step: int, model: str) -> Prediction:
+    found = learned.predict(("plan", str(step)), ("agent", "cli", model), "agent")
+    assert found is not None
+    return found

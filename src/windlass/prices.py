@@ -61,6 +61,8 @@ FAMILIES: Mapping[str, Price] = {
     "haiku": Price.of(0.25, 1.25),
 }
 
+_FEW = 1000
+"""Tokens of a request that no price list makes dearer for its size."""
 _FAMILY = re.compile(r"(?:^|[^a-z])(opus|sonnet|haiku)(?:$|[^a-z])")
 _PREFIX = re.compile(r"([a-z0-9_-]+)[:/](.+)", re.DOTALL)
 _BEDROCK = re.compile(r"(?:[a-z]+\.)?(?:anthropic|amazon|meta|mistral|cohere|ai21|deepseek|openai)\.[a-z0-9.:_-]+")
@@ -89,6 +91,13 @@ class Prices:
             return dated
         family = _FAMILY.search(name)
         return FAMILIES[family[1]].of_usage(usage) if family else None
+
+    def rates(self, model: str) -> Price | None:
+        """Dollars per million tokens for requests of a usual size; None when nobody knows."""
+        counted = (Usage(_FEW), Usage(0, _FEW), Usage(_FEW, cache_read=_FEW), Usage(_FEW, cache_write=_FEW))
+        costs = [self.cost(model, usage) for usage in counted]
+        known = [cost * 1_000_000 / _FEW for cost in costs if cost is not None]
+        return Price(*known) if len(known) == len(counted) else None
 
     def call(self, model: str, tokens_in: int, tokens_out: int) -> Amount:
         """The most that one request can use: all of its prompt may have to be written to a cache."""

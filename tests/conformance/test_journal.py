@@ -814,15 +814,15 @@ async def test_d7_the_last_forecast_of_an_execution_is_read(journal: Journal) ->
     assert await journal.forecasts.latest("x", "y") == {}
     await stop(journal, "x")
     for seconds in (10.0, 20.0):
-        await journal.forecasts.add("x", "p", made(seconds), mark=True)
+        await journal.forecasts.add("x", "p", made(seconds))
     assert await journal.forecasts.latest("x", "y") == {"x": made(20.0)}
 
 
 async def test_d7_a_forecast_gets_its_outcome_from_the_record_of_its_execution(journal: Journal) -> None:
     assert await journal.forecasts.outcomes() == []
     await journal.append("x", 0, [created("x")], head=head("x", "running"))
-    await journal.forecasts.add("x", "p", made(10.0), mark=True)
-    await journal.forecasts.add("x", "p", made(9.0), mark=False)
+    await journal.forecasts.add("x", "p", made(10.0))
+    await journal.forecasts.add("x", "p", made(9.0))
     assert await journal.forecasts.outcomes() == [], "it still runs"
     kept = record("x")
     await journal.append("x", 1, [note(1)], head=head("x", "completed"), record=kept)
@@ -837,7 +837,7 @@ async def test_d7_a_forecast_gets_its_outcome_from_the_record_of_its_execution(j
 async def test_d7_only_executions_that_completed_measure_a_forecast(journal: Journal) -> None:
     for name, status in (("x", "failed"), ("y", "cancelled"), ("z", "completed")):
         await stop(journal, name, status=status)
-        await journal.forecasts.add(name, "p", made(10.0), mark=True)
+        await journal.forecasts.add(name, "p", made(10.0))
     assert [one.execution for one in await journal.forecasts.outcomes()] == ["z"]
 
 
@@ -845,17 +845,33 @@ async def test_d7_two_processes_record_forecasts_at_once(pair: tuple[SqliteJourn
     for name in ("x", "y"):
         await stop(pair[0], name)
     both = list(zip("xy", pair, strict=True))
-    rows = [(name, journal, made(float(n))) for n in range(20) for name, journal in both]
-    await asyncio.gather(*(journal.forecasts.add(name, "p", one, mark=True) for name, journal, one in rows))
+    rows = [(name, journal, made(float(n), done=n / 4)) for n in range(4) for name, journal in both]
+    await asyncio.gather(*(journal.forecasts.add(name, "p", one) for name, journal, one in rows))
     first, second = await asyncio.gather(*(journal.forecasts.outcomes() for journal in pair))
     assert first == second
-    assert len(first) == 40
-    assert sorted(one.forecast.raw.middle for one in first if one.execution == "y") == [float(n) for n in range(20)]
+    assert len(first) == 8
+    assert sorted(one.forecast.raw.middle for one in first if one.execution == "y") == [float(n) for n in range(4)]
+
+
+async def test_d7_a_quarter_of_an_execution_is_marked_once(journal: Journal) -> None:
+    await stop(journal, "x")
+    for done in (0.0, 0.2, 0.3, 0.2, 0.45, 0.8, 1.0):
+        await journal.forecasts.add("x", "p", made(10.0, done=done))
+    assert [one.forecast.done for one in await journal.forecasts.outcomes()] == [0.0, 0.3, 0.8]
+    assert (await journal.forecasts.latest("x"))["x"].done == 1.0, "the others are kept too"
+
+
+async def test_d7_two_processes_mark_a_quarter_once(pair: tuple[SqliteJournal, SqliteJournal]) -> None:
+    await stop(pair[0], "x")
+    rows = [(journal, made(10.0, done=n / 40)) for n in range(40) for journal in pair]
+    await asyncio.gather(*(journal.forecasts.add("x", "p", one) for journal, one in rows))
+    for journal in pair:
+        assert sorted(int(4 * one.forecast.done) for one in await journal.forecasts.outcomes()) == [0, 1, 2, 3]
 
 
 async def test_d7_forecasts_of_a_removed_execution_are_no_outcome(journal: Journal) -> None:
     await journal.append("x", 0, [created("x")], head=head("x", "running"))
-    await journal.forecasts.add("x", "p", made(10.0), mark=True)
+    await journal.forecasts.add("x", "p", made(10.0))
     await journal.remove("x")
     assert await journal.forecasts.outcomes() == []
 

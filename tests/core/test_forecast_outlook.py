@@ -9,18 +9,20 @@ import msgspec
 import pytest
 from core_plans import chain, plan_of
 
+from windlass.cli.forecast_text import estimate_lines, score_lines
 from windlass.core import events as ev
 from windlass.core.decide import Policy
 from windlass.core.forecast.calibration import Band
 from windlass.core.forecast.knowledge import Knowledge, learn
 from windlass.core.forecast.outlook import Outlook, Surroundings, elapsed_of
-from windlass.core.forecast.scores import scored_costs, scored_times, scores
+from windlass.core.forecast.scores import cost_scores, scored_costs, scored_times, scores
 from windlass.core.forecast.simulation import Gate
 from windlass.core.forecast.value import Forecast
 from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.core.state import State, fold
 from windlass.errors import Category, Failure
 from windlass.plan.model import Plan
+from windlass.prices import Price
 
 NOW = 1000.0
 
@@ -257,11 +259,16 @@ def test_d7_waiting_for_a_person_is_kept_apart() -> None:
 
 
 def agent(usd: float, **fields: Any) -> StepRecord:
-    return seen("a", 60.0, tool="agent", runtime="cli", model="m", known_usd=usd, **fields)
+    return seen("a", 60.0, **{"tool": "agent", "runtime": "cli", "model": "m", "known_usd": usd, **fields})
 
 
-def agent_plan() -> Plan:
-    return Plan.model_validate({"name": "test", "steps": [{"id": "a", "agent": "developer", "prompt": "x"}]})
+def agent_plan(**fields: Any) -> Plan:
+    steps = [{"id": "a", "agent": "developer", "prompt": "x"}]
+    return Plan.model_validate({"name": "test", "steps": steps, **fields})
+
+
+def priced(plan: Plan, prices: dict[str, Price], *records: ExecutionRecord) -> Knowledge:
+    return learn(plan.name, plan.digest, records, (), "x", prices.get)
 
 
 def test_d7_the_cost_comes_from_earlier_runs() -> None:
@@ -275,6 +282,73 @@ def test_d7_a_cost_that_is_not_known_is_not_guessed() -> None:
     found = sane(forecast(state_of(agent_plan()), knowledge(agent_plan(), *runs(20, agent(0.0, unknown=1)))))
     assert (found.usd, found.unpriced) == (None, ("a",))
     assert "$" not in found.text(NOW)
+
+
+def test_d7_a_step_with_another_model_is_priced_by_its_tokens() -> None:
+    """The tokens that cost $4 with the old model cost 15 + 5 dollars with the new one."""
+    tokens = {"tokens_in": 1_000_000, "tokens_out": 100_000, "model": "old"}
+    records = runs(20, agent(4.0, **tokens))
+    plan = agent_plan(model="new")
+    found = sane(forecast(state_of(plan), priced(plan, {"new": Price(15.0, 50.0, 0.0, 0.0)}, *records)))
+    assert found.usd is not None
+    assert found.usd.middle == pytest.approx(20.0, rel=0.1)
+    assert (found.priced, found.unpriced) == (("a",), ())
+    assert found.as_dict(NOW)["cost_by_price"] == ["a"]
+    assert "cost: $20." in "\n".join(estimate_lines(found))
+    assert "by tokens and price: a" in "\n".join(estimate_lines(found))
+    same = forecast(state_of(agent_plan(model="old")), priced(plan, {"new": Price(15.0, 50.0, 0.0, 0.0)}, *records))
+    assert same.usd is not None
+    assert same.usd.middle == pytest.approx(4.0, rel=0.1)
+    assert same.priced == (), "its own runs say what it costs"
+
+
+def test_d7_cached_tokens_have_their_own_price() -> None:
+    used = agent(0.0, unknown=1, tokens_in=1_000_000, tokens_out=0, cache_read=800_000, cache_write=100_000)
+    price = Price(10.0, 50.0, cache_read=1.0, cache_write=20.0)
+    found = sane(forecast(state_of(agent_plan()), priced(agent_plan(), {"m": price}, *runs(20, used))))
+    assert found.usd is not None
+    assert found.usd.middle == pytest.approx(0.8 + 2.0 + 1.0, rel=0.1)
+
+
+def test_d7_an_unknown_cost_is_priced_and_one_without_a_price_stays_unknown() -> None:
+    records = runs(20, agent(0.0, unknown=1, tokens_in=2_000_000))
+    found = forecast(state_of(agent_plan()), priced(agent_plan(), {"m": Price.of(1.0, 5.0)}, *records))
+    assert found.usd is not None
+    assert found.usd.middle == pytest.approx(2.0, rel=0.1)
+    for plan, prices in ((agent_plan(), {}), (agent_plan(model="new"), {"m": Price.of(1.0, 5.0)})):
+        unknown = forecast(state_of(plan), priced(plan, prices, *records))
+        assert (unknown.usd, unknown.unpriced) == (None, ("a",))
+        assert "cost: unknown, because these agents have no known cost or price here (a)" in list(
+            estimate_lines(unknown)
+        )
+    without = runs(20, agent(0.0, unknown=1))
+    nothing = forecast(state_of(agent_plan()), priced(agent_plan(), {"m": Price.of(1.0, 5.0)}, *without))
+    assert (nothing.usd, nothing.unpriced) == (None, ("a",)), "neither a cost nor a token"
+
+
+def test_d7_a_new_agent_is_priced_by_the_tokens_of_others_with_its_own_model() -> None:
+    records = runs(20, agent(1.0, tokens_in=1_000_000))
+    steps = [{"id": "b", "agent": "developer", "prompt": "x", "model": "dear", "runtime": "cli"}]
+    plan = Plan.model_validate({"name": "test", "steps": steps})
+    found = sane(forecast(state_of(plan), priced(plan, {"dear": Price.of(30.0, 0.0)}, *records)))
+    assert found.usd is not None
+    assert found.usd.middle == pytest.approx(30.0, rel=0.3)
+    assert found.priced == ("b",)
+
+
+def test_d7_an_agent_that_nothing_is_known_of_has_no_known_cost() -> None:
+    found = forecast(state_of(agent_plan()), knowledge(agent_plan()))
+    assert (found.usd, found.unknown, found.unpriced) == (None, ("a",), ("a",))
+
+
+def test_d7_the_cost_band_is_scored() -> None:
+    made = forecast(state_of(agent_plan()), knowledge(agent_plan(), *runs(20, agent(2.0))))
+    found = cost_scores([(made, 2.0), (made, 2.01), (made, 9.0), (made, None)])
+    assert [(score.bucket, score.forecasts) for score in found] == [(0, 3), (None, 3)]
+    assert found[0].inside == pytest.approx(2 / 3)
+    lines = "\n".join(score_lines([], found, 3))
+    assert "cost" in lines
+    assert "67 %" in lines
 
 
 def test_d7_the_end_is_called_wrapping_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
-from forecast_worlds import LAWS, MARKS, Replayed, replay
+from forecast_worlds import LAWS, MARKS, Replayed, replay, replay_costs
 
 RUNS = 40
 
@@ -49,3 +49,32 @@ def test_d7_no_world_is_left_out_of_the_band(replayed: list[Replayed]) -> None:
 
 def test_d7_a_replay_is_the_same_each_time() -> None:
     assert list(replay(LAWS[3], 5, 6)) == list(replay(LAWS[3], 5, 6))
+
+
+# -- costs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def costs() -> list[Replayed]:
+    return [one for law in LAWS for one in replay_costs(law, 0, RUNS)]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_d7_the_band_of_the_cost_holds_80_percent_although_models_change(costs: list[Replayed], mark: float) -> None:
+    rows = [one for one in costs if one.mark == mark]
+    inside = sum(one.forecast.low <= one.truth <= one.forecast.high for one in rows)
+    assert 0.75 <= inside / len(rows) <= 0.85
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_d7_the_error_of_the_cost_is_smaller_than_that_of_naive_forecasts(costs: list[Replayed], mark: float) -> None:
+    rows = [one for one in costs if one.mark == mark]
+    ours = _error(rows, [one.forecast.middle for one in rows])
+    assert ours < _error(rows, [one.by_mean for one in rows])
+    assert ours < _error(rows, [one.by_percent for one in rows])
+
+
+def test_d7_the_first_runs_with_another_model_are_forecast_as_well_as_others(costs: list[Replayed]) -> None:
+    rows = [one for one in costs if RUNS // 2 <= one.run < RUNS // 2 + 3]
+    ours = _error(rows, [one.forecast.middle for one in rows])
+    assert ours < 0.5 * _error(rows, [one.by_mean for one in rows])

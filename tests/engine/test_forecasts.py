@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from windlass.core.view import snapshot
 from windlass.engine import forecasts as service
 from windlass.redact import Redactor
 from windlass.server.stream_messages import MessageEncoder
+from windlass.testing import Reply, ScriptedModel
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -94,7 +96,7 @@ async def test_d7_a_damaged_table_of_forecasts_harms_nothing(project: Project, s
         (project.path / "go").touch()
         await first.result()
         with sqlite3.connect(project.home / "windlass.db") as db:
-            db.execute("UPDATE history_forecasts SET forecast = x'00'")
+            db.execute("UPDATE forecasts SET forecast = x'00'")
         (project.path / "go").unlink()
         second = await engine.start(SLOW)
         await settled()
@@ -171,3 +173,55 @@ async def test_d7_the_scores_of_forecasts_are_shown(project: Project, soon: None
     assert 0 <= told["scores"][-1]["coverage"] <= 1
     assert "in the 80 % band" in windlass("history", "--forecasts").out
     assert "goes with --plan" in windlass("history", "--forecasts", "--slow", code=2).err
+
+
+def test_d7_a_quarter_is_marked_once_although_another_process_goes_on(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    plan = project.plan("name: slow\nsteps: [{id: a, run: 'until [ -e go ]; do sleep 0.02; done'}]")
+    project.file("go", "")
+    windlass("run", plan)
+    (project.path / "go").unlink()
+    execution = windlass.detached(plan)
+
+    def marks() -> list[int | None]:
+        with closing(sqlite3.connect(project.home / "windlass.db", timeout=30)) as db:
+            if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'forecasts'").fetchone() is None:
+                return []
+            rows = db.execute("SELECT mark FROM forecasts WHERE execution = ? ORDER BY number", (execution,))
+            return [mark for (mark,) in rows]
+
+    until(marks, "it is forecast")
+    windlass.kill(execution)
+    before = len(marks())
+    windlass("resume", "--detach", execution)
+    until(lambda: len(marks()) > before, "the other process forecasts it as well")
+    project.file("go", "")
+    windlass("watch", execution)
+    assert [mark for mark in marks() if mark is not None] == [0]
+
+
+def test_d7_an_agent_with_another_model_is_forecast_by_its_tokens_and_the_price(
+    project: Project, windlass: Windlass
+) -> None:
+    """From the command line to the answer: runs with one model, an estimate with another, whose price is known."""
+    plan = project.plan("name: dear\nsteps: [{id: a, agent: developer, prompt: Do it.}]")
+    used = {"tokens_in": 1_000_000, "tokens_out": 1000}
+    project.user_file("config.toml", "[prices.'old']\ninput = 1.0\noutput = 0.0\n")
+    with ScriptedModel([Reply.say("Yes.", when="Do it.", **used) for _ in range(3)]) as model:
+        env = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
+        for name in ("old", "old", "unknown"):
+            windlass("run", plan, "--model", f"anthropic:{name}", **env)
+    known = windlass("plan", "estimate", plan, "--json").json["forecast"]
+    assert (known["unknown_cost"], known["cost_by_price"]) == ([], [])
+    assert known["usd"]["p50"] == pytest.approx(1.0, rel=0.3), "two of three runs have a cost"
+    other = project.plan(
+        "name: dear\nmodel: anthropic:new\nsteps: [{id: a, agent: developer, prompt: Do it.}]", "new.yaml"
+    )
+    unknown = windlass("plan", "estimate", other)
+    assert "cost: unknown, because these agents have no known cost or price here (a)" in unknown.out
+    project.user_file("config.toml", "[prices.'new']\ninput = 7.0\noutput = 0.0\n")
+    told = windlass("plan", "estimate", other)
+    assert "by tokens and price: a" in told.out
+    usd = windlass("plan", "estimate", other, "--json").json["forecast"]["usd"]
+    assert usd["p50"] == pytest.approx(7.0, rel=0.3)

@@ -77,7 +77,7 @@ def runtimes(
 ) -> Runtimes:
     """The runtimes as the settings have them. `own` are the caller's; one of a known name takes its place."""
     now = SystemClock().now
-    prices = Prices({name: price.model_dump(exclude_none=True) for name, price in settings.prices.items()})
+    prices = Prices(settings.price_table)
 
     def maker(row: Runtime) -> Callable[[], Runner]:
         def make() -> Runner:

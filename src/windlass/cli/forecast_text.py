@@ -53,9 +53,10 @@ def estimate_lines(found: Forecast) -> Iterator[str]:
             runs += f", {changed} of them before it changed" if changed else ""
             yield f"from: {runs}; {', '.join(counts)}"
     if found.usd is not None and found.usd.high > 0:
-        yield f"cost: {money(found.usd.middle)} (P50), {money(found.usd.high)} (P90)"
+        priced = f", by tokens and price: {names(found.priced)}" if found.priced else ""
+        yield f"cost: {money(found.usd.middle)} (P50), {money(found.usd.high)} (P90){priced}"
     elif found.unpriced:
-        yield f"cost: unknown, because these agents have not run here yet ({names(found.unpriced)})"
+        yield f"cost: unknown, because these agents have no known cost or price here ({names(found.unpriced)})"
     if found.left is not None and found.unknown:
         yield f"not counted, because nothing like them ran here yet: {names(found.unknown)}"
     if found.uncounted:
@@ -87,16 +88,19 @@ def names(steps: Sequence[str]) -> str:
     return ", ".join(steps[:NAMED]) + more
 
 
-def score_lines(scores: Sequence[BucketScore], runs: int) -> Iterator[str]:
-    """Scores of the forecasts, one line for each quarter of the way."""
-    if not scores:
+def score_lines(times: Sequence[BucketScore], costs: Sequence[BucketScore], runs: int) -> Iterator[str]:
+    """Scores of the forecasts of time and of cost, one line for each quarter of the way."""
+    if not times and not costs:
         yield "no forecast has an outcome yet: runs of over a second are forecast, and scored once they complete"
         return
     yield f"forecasts of {runs} run{'' if runs == 1 else 's'}, by the part of the steps that was done"
-    yield f"{'done':>9}  {'forecasts':>9}  {'in the 80 % band':>16}  {'median error':>12}  {'bias':>6}"
-    for score in scores:
-        name = "all" if score.bucket is None else f"{score.bucket * 25}–{score.bucket * 25 + 25} %"
-        figures = f"{score.inside:>14.0%}  {score.error:>12.0%}  {score.bias:>+6.0%}".replace("%", " %")
-        yield f"{name:>9}  {score.forecasts:>9}  {figures}"
+    head = f"{'done':>8}  {'forecasts':>9}  {'in the 80 % band':>16}  {'median error':>12}  {'bias':>6}"
+    for title, scores in (("time", times), ("cost", costs)):
+        if scores:
+            yield f"{title:<5}{head}"
+        for score in scores:
+            name = "all" if score.bucket is None else f"{score.bucket * 25}–{score.bucket * 25 + 25} %"
+            figures = f"{score.inside:>14.0%}  {score.error:>12.0%}  {score.bias:>+6.0%}".replace("%", " %")
+            yield f"{name:>13}  {score.forecasts:>9}  {figures}"
     if runs < LOW_CONFIDENCE:
         yield f"low confidence: fewer than {LOW_CONFIDENCE} runs"

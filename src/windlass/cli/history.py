@@ -102,15 +102,19 @@ def history(
 
 async def _show_scores(journal: Journal, plan: str, as_json: bool) -> int:
     from windlass.cli.forecast_text import score_lines
-    from windlass.core.forecast.scores import scores
+    from windlass.core.forecast.calibration import BAND
+    from windlass.core.forecast.scores import cost_scores, scores
 
     outcomes = await journal.forecasts.outcomes(plan, MOST_FORECASTS)
-    found = scores([(one.forecast, one.took_s) for one in outcomes])
+    times = scores((one.forecast, one.took_s) for one in outcomes)
+    costs = cost_scores((one.forecast, one.usd) for one in outcomes)
     runs = len({one.execution for one in outcomes if one.forecast.left is not None and one.forecast.whole})
     if as_json:
-        print_json({"runs": runs, "band": 0.8, "scores": [score.as_dict() for score in found]})
+        told = {"scores": times, "cost_scores": costs}
+        rows = {name: [score.as_dict() for score in found] for name, found in told.items()}
+        print_json({"runs": runs, "band": BAND, **rows})
     else:
-        _print(list(score_lines(found, runs)))
+        _print(list(score_lines(times, costs, runs)))
     return 0
 
 

@@ -23,6 +23,9 @@ class AgentState:
     """The version of that runtime's program."""
     role: str = ""
     model: str = ""
+    """The model that did the last of it, by its own name; until then as it was asked for."""
+    asked: str = ""
+    """The model as it was asked for; empty for the runtime's own."""
     session: str | None = None
     """The conversation that a further attempt goes on with."""
     session_runtime: str = ""

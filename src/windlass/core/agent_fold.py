@@ -23,7 +23,7 @@ def _agent(step: StepState) -> AgentState:
 
 def _began(state: StateData, event: ev.AgentBegan) -> None:
     agent = _agent(state.steps[event.step])
-    agent.runtime, agent.role, agent.model = event.runtime, event.role, event.model
+    agent.runtime, agent.role, agent.model, agent.asked = event.runtime, event.role, event.model, event.model
     agent.version = event.version
     agent.attempt = event.attempt
     agent.waits = (0, "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "matches", "record_of"]
 
-RECORD_FORMAT = 2
+RECORD_FORMAT = 3
 """The version of these records and of their tables. A journal that holds another one makes them again."""
 
 _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.WAITING
@@ -66,6 +66,12 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tokens_out: int = 0
     edited: bool = False
     """A person gave it other arguments, or another runtime or model, than the plan."""
+    cache_read: int = 0
+    """Of `tokens_in`: read from a cache."""
+    cache_write: int = 0
+    """Of `tokens_in`: written to a cache."""
+    asked: str = ""
+    """The model as it was asked for; empty for the runtime's own."""
 
     @property
     def usd(self) -> float | None:
@@ -214,6 +220,9 @@ def _step(step: StepState, ended: float, after: str) -> StepRecord:
         tokens_in=cost.tokens_in if cost is not None else 0,
         tokens_out=cost.tokens_out if cost is not None else 0,
         edited=bool(step.edits or step.runtime or step.model),
+        cache_read=sum([usage.cache_read for usage in agent.usage.values()]) if agent is not None else 0,
+        cache_write=sum([usage.cache_write for usage in agent.usage.values()]) if agent is not None else 0,
+        asked=agent.asked if agent is not None else "",
     )
 
 
@@ -244,6 +253,9 @@ def _foreach(step: StepState, ended: float, after: str) -> StepRecord:
         tokens_in=sum([item.tokens_in for item in items]),
         tokens_out=sum([item.tokens_out for item in items]),
         edited=any([item.edited for item in items]),
+        cache_read=sum([item.cache_read for item in items]),
+        cache_write=sum([item.cache_write for item in items]),
+        asked=named.asked if named is not None else "",
     )
 
 

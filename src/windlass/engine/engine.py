@@ -108,7 +108,9 @@ class Engine:
         handle = partial(Execution, self)
         self._observer = observer = Observer(drivers)
         policy = policy or Policy()
-        self._forecasts = forecasts = Forecasts(drivers.journal, drivers.clock, observer, policy, attempt_runner)
+        self._forecasts = forecasts = Forecasts(
+            drivers.journal, drivers.clock, observer, policy, attempt_runner, self.settings.price_table
+        )
         launcher = Launcher(drivers, policy, attempt_runner, agents, sandbox, forecasts, notifier)
         self._plans = plans = Plans(reader, launcher, agents, sandbox)
         caller = telemetry.caller if telemetry is not None else None

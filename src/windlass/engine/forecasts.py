@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.core import events as ev
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from windlass.clock import Clock
     from windlass.core.decide import Policy
     from windlass.core.forecast.calibration import Calibration
+    from windlass.core.forecast.costs import PriceList
     from windlass.core.forecast.knowledge import Knowledge
     from windlass.core.forecast.outlook import Surroundings
     from windlass.core.forecast.value import Forecast
@@ -48,6 +49,9 @@ SHARE = 0.02
 """Part of the engine's computing that forecasting may take."""
 IDLE = 5.0
 """While the engine computes little, it rests for this many times as long: it takes 0.4 % of a processor."""
+BUSY, FIRST_COST = 0.5, 0.1
+"""While the engine computes for more than that part of the time, the first forecast, which has to import and to learn
+for so many seconds, comes when it is `SHARE` of what the engine has computed."""
 AGING = 0.02
 """A forecast is made anew after this part of the time that the execution has run."""
 RECORDS = 60
@@ -67,26 +71,33 @@ OWN_OUTCOMES = 60
 class _RunningForecast:
     """An execution that runs here."""
 
-    __slots__ = ("driver", "due", "estimates", "first", "known", "marks")
+    __slots__ = ("driver", "due", "estimates", "first", "known")
 
     def __init__(self, driver: Driver, due: float) -> None:
         self.driver = driver
         self.due = due
         self.known: _Learned | None = None
         self.estimates: dict[str, tuple[float | None, float | None]] = {}
-        self.marks: set[int] = set()
         self.first: Forecast | None = None
 
 
 class Forecasts:
     def __init__(
-        self, journal: Journal, clock: Clock, observer: Observer, policy: Policy, attempt_runner: AttemptRunner
+        self,
+        journal: Journal,
+        clock: Clock,
+        observer: Observer,
+        policy: Policy,
+        attempt_runner: AttemptRunner,
+        prices: Mapping[str, Mapping[str, float]],
     ) -> None:
+        """`prices` are the user's own, by model."""
         self._journal = journal
         self._clock = clock
         self._observer = observer
         self._policy = policy
         self._attempt_runner = attempt_runner
+        self._own_prices = prices
         self._watched: dict[str, _RunningForecast] = {}
         self._latest: dict[str, Forecast] = {}
         self._learned: dict[str, tuple[float, _Learned]] = {}
@@ -95,6 +106,8 @@ class Forecasts:
         self._worker: asyncio.Task[None] | None = None
         self._rested = (0.0, 0.0)
         """The processor's time, and that of the loop, until the first of which it rests."""
+        self._attended = (0.0, 0.0)
+        """The processor's time, and that of the loop, when the first execution began."""
         self.spent_s = 0.0
         """Seconds of a processor that forecasts have taken."""
 
@@ -104,6 +117,8 @@ class Forecasts:
         execution = driver.state.id
         self._watched[execution] = _RunningForecast(driver, loop.time() + FIRST)
         task.add_done_callback(partial(self._leave, execution))
+        if not self.spent_s and len(self._watched) == 1:
+            self._attended = (time.process_time(), loop.time())
         if self._timer is None and self._worker is None:
             self._timer = loop.call_later(FIRST, self._begin)
 
@@ -178,6 +193,8 @@ class Forecasts:
                 execution, watched = min(self._watched.items(), key=lambda item: item[1].due)
                 busy, idle = self._rested
                 wait = (watched.due if time.process_time() >= busy else max(watched.due, idle)) - loop.time()
+                if wait <= 0 and self._too_early():
+                    wait = FIRST
                 if wait > 0:
                     await asyncio.sleep(min(wait, FIRST))
                     continue
@@ -189,8 +206,15 @@ class Forecasts:
         finally:
             self._worker = None
 
+    def _too_early(self) -> bool:
+        """Tell whether the first forecast of this process would take too much of a busy engine's computing."""
+        computed, passed = (
+            time.process_time() - self._attended[0],
+            asyncio.get_running_loop().time() - self._attended[1],
+        )
+        return not self.spent_s and computed < FIRST_COST / SHARE and computed > BUSY * passed
+
     async def _make(self, execution: str, watched: _RunningForecast) -> None:
-        from windlass.core.forecast.calibration import bucket_of
         from windlass.core.forecast.outlook import Outlook
 
         state, loop = watched.driver.state, asyncio.get_running_loop()
@@ -212,10 +236,7 @@ class Forecasts:
         watched.first = watched.first or found
         found = found.compared_with(watched.first)
         self._latest[execution] = found
-        bucket = bucket_of(found.done)
-        mark = bucket not in watched.marks
-        watched.marks.add(bucket)
-        await self._journal.forecasts.add(execution, state.plan.name, found, mark=mark)
+        await self._journal.forecasts.add(execution, state.plan.name, found)
 
     async def _fresh(self, state: State, tools: Toolbox) -> Forecast:
         from windlass.core.forecast.outlook import Outlook
@@ -237,7 +258,8 @@ class Forecasts:
     async def _knowledge(self, state: State) -> _Learned:
         """The history of a plan, and the offsets for its bands of time and cost."""
         from windlass.core.forecast.calibration import Calibration
-        from windlass.core.forecast.knowledge import SMALLEST_USD, learn
+        from windlass.core.forecast.costs import SMALLEST_USD
+        from windlass.core.forecast.knowledge import learn
         from windlass.core.forecast.scores import scored_costs, scored_times
 
         plan, history = state.plan, self._journal.history
@@ -245,7 +267,15 @@ class Forecasts:
         own = await history.records(plan.name, limit)
         seen = {step.step for record in own for step in record.steps if step.status == "completed"}
         others = await history.records("", OTHERS) if any(step.id not in seen for step in plan.steps) else []
-        known, took = await asyncio.to_thread(_timed, partial(learn, plan.name, plan.digest, own, others, state.id))
+        models = {step.model or plan.model or "" for step in plan.steps if step.is_agent}
+
+        def learned() -> Knowledge:
+            known = learn(plan.name, plan.digest, own, others, state.id, self._prices)
+            for model in models:
+                known.costs.of(model)  # here, not on the loop: the price lists take a while to load
+            return known
+
+        known, took = await asyncio.to_thread(_timed, learned)
         self.spent_s += took
         outcomes = await self._journal.forecasts.outcomes(plan.name, 200)
         if len(outcomes) < OWN_OUTCOMES:
@@ -253,6 +283,12 @@ class Forecasts:
         times = Calibration(scored_times((one.forecast, one.took_s) for one in outcomes))
         costs = Calibration(scored_costs((one.forecast, one.usd) for one in outcomes), SMALLEST_USD)
         return known, times, costs
+
+    @cached_property
+    def _prices(self) -> PriceList:
+        from windlass.prices import Prices  # only where agents are forecast
+
+        return cache(Prices(self._own_prices).rates)
 
     def _surroundings(
         self,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from windlass.core.forecast.calibration import bucket_of
 from windlass.core.forecast.value import Forecast
 from windlass.ports.history import ForecastOutcome
 
@@ -22,11 +23,12 @@ Reading = Callable[[Callable[[sqlite3.Connection], T]], Awaitable[T]]
 Writing = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS history_forecasts (number INTEGER PRIMARY KEY, execution TEXT NOT NULL, "
-    "plan TEXT NOT NULL, mark INTEGER NOT NULL, forecast BLOB NOT NULL, outcome TEXT, took REAL, usd REAL)",
-    "CREATE INDEX IF NOT EXISTS history_forecasts_of ON history_forecasts (execution, number)",
-    "CREATE INDEX IF NOT EXISTS history_forecasts_due ON history_forecasts (execution) WHERE outcome IS NULL",
-    "CREATE INDEX IF NOT EXISTS history_forecasts_by_plan ON history_forecasts (plan, number) WHERE mark = 1",
+    "CREATE TABLE IF NOT EXISTS forecasts (number INTEGER PRIMARY KEY, execution TEXT NOT NULL, "
+    "plan TEXT NOT NULL, mark INTEGER, forecast BLOB NOT NULL, outcome TEXT, took REAL, usd REAL)",
+    "CREATE UNIQUE INDEX IF NOT EXISTS forecasts_marks ON forecasts (execution, mark)",
+    "CREATE INDEX IF NOT EXISTS forecasts_of ON forecasts (execution, number)",
+    "CREATE INDEX IF NOT EXISTS forecasts_due ON forecasts (execution) WHERE outcome IS NULL",
+    "CREATE INDEX IF NOT EXISTS forecasts_by_plan ON forecasts (plan, number) WHERE mark IS NOT NULL",
 )
 KEPT = 20_000
 """Forecasts that are kept; the oldest go first."""
@@ -74,21 +76,27 @@ class SqliteForecasts:
         self._reading = reading
         self._writing = writing
 
-    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
-        body = _encode(forecast)
+    async def add(self, execution: str, plan: str, forecast: Forecast) -> None:
+        body, quarter = _encode(forecast), bucket_of(forecast.done)
+        # `NOT EXISTS` and the row are one transaction: of two processes at once, one has the mark.
+        sql = (
+            "INSERT INTO forecasts (execution, plan, mark, forecast) VALUES (:execution, :plan, "
+            "CASE WHEN NOT EXISTS (SELECT 1 FROM forecasts WHERE execution = :execution AND mark = :mark) "
+            "THEN :mark END, :forecast)"
+        )
+        row = {"execution": execution, "plan": plan, "mark": quarter, "forecast": body}
 
         def write(db: sqlite3.Connection) -> None:
             for statement in _TABLES:
                 db.execute(statement)
-            sql = "INSERT INTO history_forecasts (execution, plan, mark, forecast) VALUES (?, ?, ?, ?)"
-            number = db.execute(sql, (execution, plan, mark, body)).lastrowid or 0
+            number = db.execute(sql, row).lastrowid or 0
             if number % 100 == 0:
-                db.execute("DELETE FROM history_forecasts WHERE number <= ?", (number - KEPT,))
+                db.execute("DELETE FROM forecasts WHERE number <= ?", (number - KEPT,))
 
         await self._writing(write)
 
     async def latest(self, *executions: str) -> dict[str, Forecast]:
-        sql = "SELECT forecast FROM history_forecasts WHERE execution = ? ORDER BY number DESC LIMIT 1"
+        sql = "SELECT forecast FROM forecasts WHERE execution = ? ORDER BY number DESC LIMIT 1"
 
         def fetch(db: sqlite3.Connection) -> dict[str, Forecast]:
             if not _is_there(db):
@@ -103,8 +111,8 @@ class SqliteForecasts:
         await self._fill_in()
         where = "AND plan = ? " if plan else ""
         sql = (
-            "SELECT execution, plan, forecast, took, usd FROM history_forecasts "
-            f"WHERE mark = 1 AND outcome = '{SCORED}' {where}ORDER BY number DESC LIMIT ?"
+            "SELECT execution, plan, forecast, took, usd FROM forecasts "
+            f"WHERE mark IS NOT NULL AND outcome = '{SCORED}' {where}ORDER BY number DESC LIMIT ?"
         )
 
         def fetch(db: sqlite3.Connection) -> list[ForecastOutcome]:
@@ -118,7 +126,7 @@ class SqliteForecasts:
 
     async def _fill_in(self) -> None:
         sql = (
-            "SELECT DISTINCT f.execution, e.key IS NULL, r.record FROM history_forecasts f "
+            "SELECT DISTINCT f.execution, e.key IS NULL, r.record FROM forecasts f "
             "LEFT JOIN executions e ON e.id = f.execution LEFT JOIN history_records r ON r.execution = e.key "
             "WHERE f.outcome IS NULL AND (e.key IS NULL OR "
             "(r.record IS NOT NULL AND e.status NOT IN ('pending', 'running', 'paused')))"
@@ -134,9 +142,7 @@ class SqliteForecasts:
 
         found: list[tuple[Any, ...]] = await self._reading(fetch)
         if found:
-            update = (
-                "UPDATE history_forecasts SET outcome = ?, took = ?, usd = ? WHERE execution = ? AND outcome IS NULL"
-            )
+            update = "UPDATE forecasts SET outcome = ?, took = ?, usd = ? WHERE execution = ? AND outcome IS NULL"
 
             def write(db: sqlite3.Connection) -> None:
                 db.executemany(update, found)
@@ -151,4 +157,4 @@ def _ended(record: bytes) -> tuple[str, float, float | None]:
 
 
 def _is_there(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history_forecasts'").fetchone() is not None
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'forecasts'").fetchone() is not None

@@ -164,9 +164,15 @@ class MemoryForecasts:
     def __init__(self, records: Mapping[str, ExecutionRecord]) -> None:
         self._records = records
         self._made: list[tuple[str, str, Forecast, bool]] = []
+        self._marks: set[tuple[str, int]] = set()
+        """Executions and quarters that have a mark."""
 
-    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
-        self._made.append((execution, plan, forecast, mark))
+    async def add(self, execution: str, plan: str, forecast: Forecast) -> None:
+        from windlass.core.forecast.calibration import bucket_of
+
+        mark = (execution, bucket_of(forecast.done))
+        self._made.append((execution, plan, forecast, mark not in self._marks))
+        self._marks.add(mark)
 
     async def latest(self, *executions: str) -> dict[str, Forecast]:
         return {name: forecast for name, _plan, forecast, _mark in self._made if name in executions}

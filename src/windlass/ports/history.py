@@ -67,8 +67,8 @@ class ForecastOutcome(NamedTuple):
 class ForecastStore(Protocol):
     """Forecasts that were shown. They are only added, so processes that do so at once cannot spoil each other's."""
 
-    async def add(self, execution: str, plan: str, forecast: Forecast, *, mark: bool) -> None:
-        """Record a forecast. A `mark` is an execution's first one in a quarter of its way: these are scored."""
+    async def add(self, execution: str, plan: str, forecast: Forecast) -> None:
+        """Record a forecast. An execution's first one in each quarter of its way is a mark: these are scored."""
         ...
 
     async def latest(self, *executions: str) -> dict[str, Forecast]:

@@ -121,6 +121,11 @@ class Settings(CheckedValue):
     public_url: Annotated[str, After(_origin)] | None = None
     """The address under which people reach `windlass serve`: links in notifications begin with it."""
 
+    @property
+    def price_table(self) -> dict[str, dict[str, float]]:
+        """`prices` as plain numbers."""
+        return {name: price.model_dump(exclude_none=True) for name, price in self.prices.items()}
+
 
 USER_ONLY = Settings.model_fields.keys() - RULES.keys() - FREE
 _LISTS = frozenset({"env_allow"})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from windlass.core.event_base import Usage
+from windlass.core.forecast.costs import CostHistory, CostObservation, PriceList, no_prices
 from windlass.core.forecast.learning import NEWEST, Experience, Observation, quantile
 from windlass.core.history import ExecutionRecord, StepRecord
 from windlass.plan.model import AGENT, CODE
@@ -13,7 +15,6 @@ __all__ = ["Knowledge", "kind_of", "learn"]
 
 _USUAL_FAILURES, _PRIOR = 0.01, 4.0
 """Part of the attempts that fail where nothing is known, and the attempts that the plan's own part counts for."""
-SMALLEST_USD = 0.0005
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class StepHabits:
 @dataclass(slots=True)
 class Knowledge:
     seconds: Experience = field(default_factory=Experience)
-    dollars: Experience = field(default_factory=lambda: Experience(smallest=SMALLEST_USD))
+    costs: CostHistory = field(default_factory=CostHistory)
     habits: dict[str, StepHabits] = field(default_factory=dict)
     """By step of this plan."""
     runs: int = 0
@@ -62,13 +63,18 @@ def kind_of(tool: str) -> str:
 
 
 def learn(
-    plan: str, digest: str, own: Sequence[ExecutionRecord], others: Iterable[ExecutionRecord] = (), but: str = ""
+    plan: str,
+    digest: str,
+    own: Sequence[ExecutionRecord],
+    others: Iterable[ExecutionRecord] = (),
+    but: str = "",
+    prices: PriceList = no_prices,
 ) -> Knowledge:
     """Learn from the records of this plan, and of all others, newest first; `but` names the execution itself."""
     own = [record for record in own if record.id != but]
     known = Knowledge()
     seconds: list[Observation] = []
-    dollars: list[Observation] = []
+    costs: list[CostObservation] = []
     waits: list[float] = []
     attempts = repeated = 0.0
     for record in own:
@@ -78,7 +84,7 @@ def learn(
         for step in record.steps:
             habits = known.habits.setdefault(step.step, StepHabits())
             _count(habits, step)
-            _observe(record, step, seconds, dollars)
+            _observe(record, step, seconds, costs)
             if step.status == "completed" and step.attempts:
                 attempts += step.attempts
                 repeated += step.attempts - max(1, step.items)
@@ -87,9 +93,9 @@ def learn(
     for record in others:
         if record.plan != plan and record.id != but:
             for step in record.steps:
-                _observe(record, step, seconds, dollars)
+                _observe(record, step, seconds, costs)
     known.seconds = Experience.of(seconds)
-    known.dollars = Experience.of(dollars, SMALLEST_USD)
+    known.costs = CostHistory(costs, prices)
     known.failures = (max(0.0, repeated) + 50 * _USUAL_FAILURES) / (attempts + 50)
     known.person_s = quantile(sorted(waits), 0.5) if waits else None
     return known
@@ -107,12 +113,21 @@ def _count(habits: StepHabits, step: StepRecord) -> None:
         habits.counts.append(step.items)
 
 
-def _observe(record: ExecutionRecord, step: StepRecord, seconds: list[Observation], dollars: list[Observation]) -> None:
+def _observe(
+    record: ExecutionRecord, step: StepRecord, seconds: list[Observation], costs: list[CostObservation]
+) -> None:
     if step.status != "completed" or not step.attempts:
         return
     key, tool, kind = (record.plan, step.step), (step.tool, step.runtime, step.model), kind_of(step.tool)
     items = max(1, step.items)
     size = step.input_bytes // items
-    seconds.append(Observation(record.id, key, tool, kind, step.worked_s / step.attempts, size))
-    if step.runtime and step.usd is not None:
-        dollars.append(Observation(record.id, key, tool, kind, step.usd / items, size))
+    seen = Observation(record.id, key, tool, kind, step.worked_s / step.attempts, size)
+    seconds.append(seen)
+    if step.runtime:
+        usage = Usage(
+            step.tokens_in // items, step.tokens_out // items, step.cache_read // items, step.cache_write // items
+        )
+        # With the model as asked for: a step is looked up before anybody knows which one answers.
+        asked = (step.tool, step.runtime, step.asked or step.model)
+        usd = None if step.usd is None else step.usd / items
+        costs.append(CostObservation(seen._replace(tool=asked), step.asked, step.model, usage, usd))

@@ -7,18 +7,17 @@ is no part of the time: the forecast counts the approvals that lie ahead instead
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from random import Random
-from typing import NamedTuple
 
 import msgspec
 
 from windlass.core.decide import Policy
 from windlass.core.delegate import runtime_of
 from windlass.core.forecast.calibration import Band, Calibration, bucket_of
+from windlass.core.forecast.costs import NORMAL, CostTask, rest_of_cost
 from windlass.core.forecast.knowledge import Knowledge, kind_of
-from windlass.core.forecast.learning import Experience, Prediction, normal_quantile
+from windlass.core.forecast.learning import Prediction
 from windlass.core.forecast.simulation import Gate, Task, Work, band_of, simulate_work
 from windlass.core.forecast.value import LOW_CONFIDENCE, Forecast
 from windlass.core.state import State, StepState
@@ -33,7 +32,6 @@ ITEM_SPREAD = 0.5
 """Standard deviation of the logarithm of an item's time, while few items have ended."""
 ESTIMATE_DOUBT = 0.7
 """Doubt about a tool's own estimate: within a factor of two, mostly."""
-COST_SAMPLES = 100
 _COMPLETED, _RUNNING, _WAITING, _SKIPPED = (
     StepStatus.COMPLETED,
     StepStatus.RUNNING,
@@ -68,15 +66,6 @@ def elapsed_of(state: State, now: float) -> float:
     return max(0.0, state.worked(now) - held)
 
 
-class _Price(NamedTuple):
-    """The cost of what is left of a step."""
-
-    prediction: Prediction
-    items: int
-    spent: Sequence[float]
-    """Dollars of each running attempt so far."""
-
-
 class Outlook:
     """The steps that are left, as tasks of a simulation. Reads the state when it is made, and not again."""
 
@@ -100,7 +89,9 @@ class Outlook:
         """Steps that have been running for longer than most that were observed."""
         self.approvals = 0
         self._tasks: list[Task] = []
-        self._prices: list[_Price] = []
+        self._costs: list[CostTask] = []
+        self.priced: list[str] = []
+        """Agents whose cost comes from tokens and a price."""
         self._finished: list[tuple[Prediction, float]] = []
         self._paid: list[tuple[Prediction, float]] = []
         self._place = {step.id: n for n, step in enumerate(s for s in state.top_level() if not s.settled)}
@@ -139,6 +130,7 @@ class Outlook:
             unknown=tuple(self.unknown),
             uncounted=tuple(self.uncounted),
             unpriced=tuple(self.unpriced),
+            priced=tuple(self.priced),
             overdue=overdue,
             approvals=self.approvals,
             approval_s=known.person_s if self.approvals else None,
@@ -148,7 +140,7 @@ class Outlook:
     def _work(self) -> Work:
         seconds = self.known.seconds
         difficulty = seconds.difficulty(self._finished)
-        shape = seconds.shape or _NORMAL
+        shape = seconds.shape or NORMAL
         return Work(self._tasks, self._parallel, shape, difficulty, seconds.smallest, self.around.gates)
 
     # -- steps that have ended -------------------------------------------------------------------
@@ -160,9 +152,9 @@ class Outlook:
         if predicted is not None and attempts and predicted.origin != "estimate":
             self._finished.append((predicted, worked / attempts))
         if step.prepared.is_agent:
-            price, cost = self._price(step), _dollars(step)
-            if price is not None and cost is not None:
-                self._paid.append((price, cost / max(1, len(step.children or ()))))
+            expected, cost = self._expected_cost(step), _dollars(step)
+            if expected is not None and cost is not None:
+                self._paid.append((expected, cost / max(1, len(step.children or ()))))
 
     # -- steps that are left ---------------------------------------------------------------------
 
@@ -197,6 +189,8 @@ class Outlook:
         self._tasks.append(task)
         if self.around.policy.asks(step.prepared) and not step.answers:
             self.approvals += max(1, items)
+        if task.skipped < 1:
+            self._look_at_cost(step, items if not counts else round(sum(counts) / len(counts)))
         if predicted is None:
             if task.skipped < 1:
                 self.unknown.append(step.id)
@@ -215,8 +209,6 @@ class Outlook:
             task.delay, task.backoff, task.longest = retry.delay, retry.backoff, retry.max_delay
         if any(math.log(s + 0.01) > task.mean + 2.5 * math.hypot(task.noise, task.loading) for s in running):
             self.overdue.append(step.id)
-        if task.skipped < 1:
-            self._look_at_cost(step, items if not counts else round(sum(counts) / len(counts)))
 
     def _parts(self, step: StepState) -> tuple[int, tuple[float, ...], float]:
         """Items that have not started, seconds of the attempts that run, and the seconds until it may go on."""
@@ -306,70 +298,46 @@ class Outlook:
         runtime = model = ""
         if prepared.is_agent:
             runtime = runtime_of(self.state, step, self.around.policy)
-            model = (agent.model if agent is not None else "") or step.model or step.spec.model or ""
+            model = (agent.model if agent is not None else "") or self._named_model(step)
         return (self.state.plan.name, step.id), (prepared.tool, runtime, model)
+
+    def _named_model(self, step: StepState) -> str:
+        """The model that the person, the step or the plan names; empty for that of its role or its runtime."""
+        return step.model or step.spec.model or self.state.plan.model or ""
 
     # -- cost ------------------------------------------------------------------------------------
 
-    def _price(self, step: StepState) -> Prediction | None:
+    def _expected_cost(self, step: StepState) -> Prediction | None:
         key, tool = self._keys(step)
-        return self.known.dollars.predict(key, tool, "agent")
+        return self.known.costs.of(tool[2]).predict(key, tool, "agent")
 
     def _look_at_cost(self, step: StepState, items: int) -> None:
-        price = self._price(step) if step.prepared.is_agent else None
-        if price is None:
+        key, (_tool, _runtime, model) = self._keys(step)
+        learned = self.known.costs.of(model)
+        expected = self._expected_cost(step) if step.prepared.is_agent else None
+        if expected is None:
             _seconds, usd = self.around.estimates(step)
             if usd is None or not 0 <= usd < math.inf:
                 if step.prepared.is_agent:
                     self.unpriced.append(step.id)
                 return
-            price = Prediction(self.known.dollars.log(usd), 0.3, ESTIMATE_DOUBT, "estimate", 0)
+            expected = Prediction(learned.log(usd), 0.3, ESTIMATE_DOUBT, "estimate", 0)
+        elif self.known.costs.is_priced(model, key, expected):
+            self.priced.append(step.id)
         open_ones = [s for s in (step.children or [step]) if not s.settled and self._elapsed(s) is not None]
-        self._prices.append(_Price(price, items, [_dollars(one) or 0.0 for one in open_ones]))
+        self._costs.append(CostTask(expected, learned, items, [_dollars(one) or 0.0 for one in open_ones]))
 
     def _cost(self, calibration: Calibration, bucket: int) -> tuple[Band | None, Band | None]:
         """Dollars of the whole execution, and of the rest before calibration. None where a part of it is not known."""
         spent = self._spent
-        if self.unpriced or spent.unknown or not (self._prices or spent.tokens or spent.usd):
+        if self.unpriced or spent.unknown or not (self._costs or spent.tokens or spent.usd):
             return None, None
-        if not self._prices:
+        if not self._costs:
             return Band(spent.usd, spent.usd, spent.usd), None
-        rest = self._rest_of_cost()
-        told = any(price.prediction.origin == "estimate" for price in self._prices)
+        rest = rest_of_cost(self._costs, self._paid, self._seed)
+        told = any(task.prediction.origin == "estimate" for task in self._costs)
         # A tool's own estimate cannot be compared with the cost in the end, which is that of agents.
         return Band(*(spent.usd + part for part in calibration.apply(rest, bucket))), None if told else rest
-
-    def _rest_of_cost(self) -> Band:
-        dollars = self.known.dollars
-        share, shape = dollars.share, dollars.shape or _NORMAL
-        mean, deviation = dollars.difficulty(self._paid)
-        chance = Random(self._seed)
-        totals = []
-        for place in range(COST_SAMPLES):
-            level = mean + deviation * normal_quantile((place + 0.5) / COST_SAMPLES)
-            total = 0.0
-            for price in self._prices:
-                total += sum(_rest_of_price(price, dollars, share, shape, level, chance))
-            totals.append(total)
-        totals.sort()
-        return Band(*(totals[int(q * COST_SAMPLES)] for q in (0.1, 0.5, 0.9)))
-
-
-def _rest_of_price(
-    price: _Price, dollars: Experience, share: float, shape: Sequence[float], level: float, chance: Random
-) -> Iterator[float]:
-    prediction = price.prediction
-    middle = prediction.mean + math.sqrt(share) * prediction.spread * level
-    noise = math.sqrt((1 - share) * prediction.spread**2 + prediction.doubt**2)
-    for spent in price.spent:
-        whole = math.exp(middle + noise * shape[int(chance.random() * len(shape))]) - dollars.smallest
-        yield max(0.0, whole - spent)
-    if price.items:
-        whole = math.exp(middle + noise / math.sqrt(price.items) * shape[int(chance.random() * len(shape))])
-        yield price.items * max(0.0, whole - dollars.smallest)
-
-
-_NORMAL = [normal_quantile((n + 0.5) / 128) for n in range(128)]
 
 
 def _amounts(step: StepState) -> tuple[float, int]:

@@ -6,10 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from windlass.core.forecast.calibration import BUCKETS, Band, ScoredForecast, bucket_of
+from windlass.core.forecast.costs import SMALLEST_USD
 from windlass.core.forecast.learning import quantile
 from windlass.core.forecast.value import Forecast
 
-__all__ = ["BucketScore", "scored_costs", "scored_times", "scores"]
+__all__ = ["BucketScore", "cost_scores", "scored_costs", "scored_times", "scores"]
+
+_ScoredBand = tuple[int, Band, float]
+"""The quarter, the band as it was shown, and the truth."""
 
 
 class BucketScore(NamedTuple):
@@ -44,23 +48,38 @@ def scored_costs(outcomes: Iterable[tuple[Forecast, float | None]]) -> list[Scor
     return [
         ScoredForecast(bucket_of(forecast.done), forecast.usd_raw, max(0.0, usd - forecast.spent_usd))
         for forecast, usd in outcomes
-        if forecast.usd_raw is not None and usd is not None and forecast.whole
+        if forecast.usd_raw is not None and usd is not None and not forecast.uncounted
     ]
 
 
-def scores(outcomes: Sequence[tuple[Forecast, float]]) -> list[BucketScore]:
+def scores(outcomes: Iterable[tuple[Forecast, float]]) -> list[BucketScore]:
     """The score of each quarter that has forecasts, as they were shown, and of all of them last."""
-    rows: list[tuple[int, Band, float]] = []
+    rows: list[_ScoredBand] = []
     for forecast, took in outcomes:
         if forecast.left is not None and forecast.whole:
             rows.append((bucket_of(forecast.done), forecast.left, max(0.0, took - forecast.elapsed_s)))
-    found = [_score(bucket, [row for row in rows if row[0] == bucket]) for bucket in range(BUCKETS)]
-    return [score for score in (*found, _score(None, rows)) if score is not None]
+    return _by_quarter(rows, 0.1)
 
 
-def _score(bucket: int | None, rows: Sequence[tuple[int, Band, float]]) -> BucketScore | None:
+def cost_scores(outcomes: Iterable[tuple[Forecast, float | None]]) -> list[BucketScore]:
+    """The same for the dollars that were still to be spent, where the cost is known in the end."""
+    rows: list[_ScoredBand] = []
+    for forecast, usd in outcomes:
+        if forecast.usd is not None and forecast.usd_raw is not None and usd is not None and not forecast.uncounted:
+            rest = Band(*(max(0.0, part - forecast.spent_usd) for part in forecast.usd))
+            rows.append((bucket_of(forecast.done), rest, max(0.0, usd - forecast.spent_usd)))
+    return _by_quarter(rows, SMALLEST_USD)
+
+
+def _by_quarter(rows: Sequence[_ScoredBand], least: float) -> list[BucketScore]:
+    """`least` is the smallest truth that an error is a part of."""
+    found = [_score(bucket, [row for row in rows if row[0] == bucket], least) for bucket in range(BUCKETS)]
+    return [score for score in (*found, _score(None, rows, least)) if score is not None]
+
+
+def _score(bucket: int | None, rows: Sequence[_ScoredBand], least: float) -> BucketScore | None:
     if not rows:
         return None
     inside = sum(band.low <= truth <= band.high for _, band, truth in rows) / len(rows)
-    away = sorted((band.middle - truth) / max(truth, 0.1) for _, band, truth in rows)
+    away = sorted((band.middle - truth) / max(truth, least) for _, band, truth in rows)
     return BucketScore(bucket, len(rows), inside, quantile(sorted(map(abs, away)), 0.5), quantile(away, 0.5))

@@ -63,6 +63,8 @@ class Forecast(msgspec.Struct, frozen=True):
     approval_s: float | None
     """The usual time until one is answered."""
     low_confidence: bool
+    priced: tuple[str, ...] = ()
+    """Agents whose cost comes from the tokens of earlier runs and a price, at least in part."""
     first: Band | None = None
     """Seconds of the whole execution as its first forecast had them; None in the first one itself."""
 
@@ -113,6 +115,7 @@ class Forecast(msgspec.Struct, frozen=True):
             "unknown": list(self.unknown),
             "unknown_items": list(self.uncounted),
             "unknown_cost": list(self.unpriced),
+            "cost_by_price": list(self.priced),
             "overdue": list(self.overdue),
             "approvals_ahead": self.approvals,
             "approval_s": None if self.approval_s is None else round(self.approval_s, 1),
