@@ -70,7 +70,7 @@ $(VENV)/.json-schema-suite: tests/json-schema-suite.txt | $(VENV)/.installed
 	touch $@
 
 demo: install
-	@$(BIN)/windlass demo
+	@$(BIN)/windlass demo --open
 
 test: dev
 	$(DASHBOARD) test

@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from windlass.server.access import Access
-from windlass.server.guard import COOKIE, Guard
+from windlass.server.guard import Guard
 from windlass.testing import FakeClock
 
 OURS = "http://127.0.0.1:8642"
@@ -45,7 +45,7 @@ class Door:
 
     @property
     def cookie(self) -> dict[str, str]:
-        return {"cookie": f"a=b; {COOKIE}={self.session}"}
+        return {"cookie": f"a=b; {self.access.cookie}={self.session}"}
 
     async def knock(
         self,
@@ -103,8 +103,8 @@ async def test_without_token_or_session_nobody_gets_in(door: Door, socket: bool)
         {"authorization": "Bearer wrong"},
         {"authorization": door.access.token},
         {"authorization": f"Basic {door.access.token}"},
-        {"cookie": f"{COOKIE}=wrong"},
-        {"cookie": f"{COOKIE}={door.access.token}"},
+        {"cookie": f"{door.access.cookie}=wrong"},
+        {"cookie": f"{door.access.cookie}={door.access.token}"},
         {"x-token": door.access.token},
     ]
     for headers in wrong:

@@ -57,7 +57,7 @@ COMMANDS = {
     "adopt": _Known("adopt", "Take over a home that was not made here, after showing its contents."),
     "doctor": _Known("doctor", "Check this machine and this home; exit code 1 if something is wrong."),
     "demo": _Known("demo", "Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."),
-    "serve": _Known("serve", "Serve this home over HTTP: the API, the live stream and MCP."),
+    "serve": _Known("serve", "Serve this home over HTTP: the dashboard, the API, the live stream and MCP."),
     "undo": _Known("redo", "Undo the file changes of a finished step, unless a file was changed since."),
     "agents": _Known("agents", "List the roles and skills that agents can be given."),
     "tools": _Known("tools", "List, check, try and save tools."),

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from windlass.cli.browser import can_open
 from windlass.cli.command import Group, Option
 from windlass.cli.run import ProgressOption, see_through
 from windlass.cli.session import AsJson, CommandEnd, Home, say, suggest, with_engine
@@ -31,6 +32,7 @@ def demo(
     folder: Annotated[
         Path | None, Option("--folder", metavar="DIR", help="Working directory (default: in the home)")
     ] = None,
+    open_browser: Annotated[bool, Option("--open", help="Show it in the browser afterwards, until Ctrl-C")] = False,
     progress: ProgressOption = Progress.AUTO,
     as_json: AsJson = False,
     home: Home = None,
@@ -38,7 +40,10 @@ def demo(
     """Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."""
     from windlass.testing import Reply, ScriptedModel
 
+    shown = ""
+
     async def work(engine: Engine) -> int:
+        nonlocal shown
         workdir = (folder or engine.home / "demo").resolve()
         workdir.mkdir(parents=True, exist_ok=True)
         say(f"the plan: {PLAN}")
@@ -52,6 +57,8 @@ def demo(
         say(f"stored in:  {engine.home / 'windlass.db'}")
         suggest(f"show again: windlass status {execution.id}")
         suggest(f"            windlass logs {execution.id}")
+        suggest("in a browser: windlass serve --open")
+        shown = f"/executions/{execution.id}"
         suggest(f"re-run:     windlass fork {execution.id} --from count   # repeats only a part of it")
         if shutil.which("windlass") is None:
             say(f"(type it as {min(os.path.relpath(sys.argv[0]), sys.argv[0], key=len)}: windlass is not on your PATH)")
@@ -61,4 +68,9 @@ def demo(
     with ScriptedModel(script) as model:
         os.environ |= {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none-needed"}
         code = with_engine(work, home, make=True, prices={"scripted-model": {"input": 0, "output": 0}})
+    if open_browser and code == 0 and can_open() and sys.stdin.isatty() and sys.stderr.isatty():
+        from windlass.cli.serve import open_dashboard
+
+        say("")
+        open_dashboard(home, shown)
     raise CommandEnd(code)

@@ -8,8 +8,10 @@ import os
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, TextIO
 from urllib.parse import urlsplit
@@ -17,11 +19,12 @@ from urllib.parse import urlsplit
 from windlass.cli.command import Group, Option
 from windlass.cli.session import AsJson, CommandEnd, Home, print_json, remember_home, say
 from windlass.errors import UsageError
+from windlass.homes import find_home
 
 if TYPE_CHECKING:
     from windlass.server.service import Service
 
-__all__ = ["register"]
+__all__ = ["open_dashboard", "register"]
 
 PORT = 8642
 GRACE = 10
@@ -45,10 +48,13 @@ def serve(
     resume_orphans: Annotated[
         bool, Option("--resume-orphans", help="Also resume executions of other processes that died")
     ] = False,
+    open_browser: Annotated[
+        bool, Option("--open", help="Open the dashboard in the browser, also that of a server that runs already")
+    ] = False,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Serve this home over HTTP: the API, the live stream and MCP. Ctrl-C stops it.
+    """Serve this home over HTTP: the dashboard, the API, the live stream and MCP. Ctrl-C stops it.
 
     Running executions are interrupted, and continue at the next start.
     """
@@ -68,15 +74,58 @@ def serve(
             f"the server's parts are not installed: {error.name} is missing",
             advice=("install them: pip install 'windlass[server]'",),
         ) from error
-    raise CommandEnd(asyncio.run(_serve(home, host, port, names, resume_orphans=resume_orphans, as_json=as_json)))
+    if open_browser and (login := asyncio.run(_login_at_running(home))):
+        _open(find_home(home), login, "/")
+        return
+    serving = _serve(
+        home, host, port, names, resume_orphans=resume_orphans, as_json=as_json, open_at="/" if open_browser else ""
+    )
+    raise CommandEnd(asyncio.run(serving))
+
+
+def open_dashboard(home: str | None, path: str) -> int:
+    """Serve this home on any free port, with one of its pages in the browser, until Ctrl-C."""
+    if login := asyncio.run(_login_at_running(home)):
+        _open(find_home(home), login, path)
+        return 0
+    return asyncio.run(_serve(home, "127.0.0.1", 0, [], open_at=path))
+
+
+async def _login_at_running(home: str | None) -> str:
+    """A login link of the server that runs for this home; empty if none does."""
+    from windlass.client import Client, ClientError
+
+    try:
+        async with Client.local(home, retry=0.0) as client:
+            return await client.login_link()
+    except (ClientError, UsageError):
+        return ""
+
+
+def _open(home: Path, login: str, path: str) -> None:
+    from windlass.cli.browser import keep_link, open_page
+
+    if open_page(home, login, path):
+        say("the dashboard opens in your browser")
+    else:
+        say(f"no browser with a window was found on this machine: {_link(login, keep_link(home, login))}")
 
 
 async def _serve(
-    home: str | None, host: str, port: int, names: list[str], *, resume_orphans: bool, as_json: bool
+    home: str | None,
+    host: str,
+    port: int,
+    names: list[str],
+    *,
+    resume_orphans: bool = False,
+    as_json: bool = False,
+    open_at: str = "",
 ) -> int:
+    """`open_at` is the path of the page to open in the browser."""
     import uvicorn
 
     from windlass.assembly import open_engine
+    from windlass.cli.browser import forget_links
     from windlass.redact import Redactor
     from windlass.server.app import create_app
     from windlass.server.connections import ACCEPTED_AT_ONCE, Connections, StreamProtocol, limited
@@ -114,11 +163,11 @@ async def _serve(
     server.service = service
     address = _address(host, listening)
     lock.announce(address)
-    server.tell = partial(_tell, service, address, as_json)
+    server.tell = partial(_tell, service, address, as_json, open_at)
     try:
         await server.serve([listening])
     finally:
-        service.access.forget_link()
+        forget_links(engine.home)
         lock.release()
     if not as_json:
         say("stopped; running executions continue at the next start")
@@ -177,27 +226,39 @@ def _address(host: str, listening: socket.socket) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def _tell(service: Service, address: str, as_json: bool) -> None:
+def _tell(service: Service, address: str, as_json: bool, open_at: str) -> None:
+    from windlass.cli.browser import keep_link
+
     login = f"{address}/login?code={service.access.login_code()}"
-    login_file = str(service.access.keep_link(login))
+    login_file = keep_link(service.engine.home, login)
     token_file = str(service.access.file)
     if as_json:
         print_json(
             {
                 "address": address,
                 "login": None if _others_read(sys.stdout) else login,
-                "login_file": login_file,
+                "login_file": str(login_file),
                 "token_file": token_file,
                 "home": str(service.engine.home),
                 "pid": os.getpid(),
             }
         )
-        return
+    else:
+        _tell_in_words(service, address, login, login_file, token_file)
+    if open_at:  # some browsers keep those who start them waiting until their window is closed
+        link = f"{address}/login?code={service.access.login_code()}"
+        threading.Thread(target=_open, args=(service.engine.home, link, open_at), daemon=True).start()
+
+
+def _tell_in_words(service: Service, address: str, login: str, login_file: Path, token_file: str) -> None:
     say(f"serving {service.engine.home} at {address}")
-    where = f"open the link in {login_file}" if _others_read(sys.stderr) else login
-    say(f"log in with a browser, once, within 10 minutes: {where}")
+    say(f"log in with a browser, once, within 10 minutes: {_link(login, login_file)}")
     say(f"programs send the token in {token_file}: Authorization: Bearer TOKEN")
     say("press Ctrl-C to stop; running executions continue at the next start")
+
+
+def _link(login: str, kept: Path) -> str:
+    return f"open the link in {kept}" if _others_read(sys.stderr) else f"open {login}"
 
 
 def _others_read(stream: TextIO) -> bool:

@@ -237,6 +237,11 @@ class Client:
         found: dict[str, Any] = await self._ask("GET", "/api/history", query=plain)
         return found
 
+    async def login_link(self) -> str:
+        """A link that logs a browser in, once, within ten minutes."""
+        found: dict[str, str] = await self._ask("POST", "/api/login-links")  # no key: what has one is stored
+        return found["login"]
+
     # -- asking ------------------------------------------------------------------------------------
 
     async def _post(self, path: str, body: Any, *, key: str | None = None, wait: float = 0.0) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,6 @@ class Access:
     """The keys of one home."""
 
     def __init__(self, home: Path, now: Callable[[], float]) -> None:
-        self._link = home / "server.login"
         self._now = now
         self._codes: dict[str, float] = {}
         """Hashes of login codes, with their ends."""
@@ -41,6 +39,11 @@ class Access:
     @property
     def file(self) -> Path:
         return self._key.file
+
+    @property
+    def cookie(self) -> str:
+        """Name of the session's cookie. Browsers keep cookies by host, not by port: each home has a name of its own."""
+        return f"windlass_session_{self._key.signature('cookie', '')[:12]}"
 
     def has_token(self, given: str) -> bool:
         """Compare with the token. Takes as long for one that is nearly right as for any other."""
@@ -70,19 +73,6 @@ class Access:
     def has_session(self, cookie: str) -> bool:
         told = self._verified("session", cookie)
         return told is not None and self._fresh(told.rpartition(".")[2])
-
-    def keep_link(self, link: str) -> Path:
-        """Write the login link to a file that only its user can read."""
-        descriptor = os.open(self._link, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            os.fchmod(descriptor, 0o600)
-            os.ftruncate(descriptor, 0)
-            file.write(link + "\n")
-        return self._link
-
-    def forget_link(self) -> None:
-        """Remove the file: codes end with the server that gave them."""
-        self._link.unlink(missing_ok=True)
 
     # -- links -----------------------------------------------------------------------------------
 

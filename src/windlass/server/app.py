@@ -19,7 +19,7 @@ from windlass.server.bodies import SoundBodies
 from windlass.server.dashboard import dashboard_routes
 from windlass.server.guard import MAX_BODY, Guard, Peers
 from windlass.server.idempotency import IdempotencyMiddleware
-from windlass.server.login_pages import login_routes
+from windlass.server.login_pages import approval_pages, login_routes
 from windlass.server.logs import RequestLog
 from windlass.server.routes.control import answer_routes, approval_routes, control_routes, step_routes
 from windlass.server.routes.conversations import conversation_routes
@@ -80,6 +80,6 @@ def create_routes(service: Service) -> FastAPI:
     for routes in parts:
         app.include_router(routes(service))
     app.include_router(stream_routes(service.feed))
-    app.router.routes += [*login_routes(service.engine, service.access), Route("/mcp", endpoint=mcp)]
-    app.router.routes += dashboard_routes()
+    app.router.routes += [*login_routes(service.access), *approval_pages(service.engine, service.access)]
+    app.router.routes += [Route("/mcp", endpoint=mcp), *dashboard_routes()]
     return app

@@ -24,9 +24,8 @@ from windlass.process import Peer, peer
 from windlass.redact import Redactor
 from windlass.server.access import Access
 
-__all__ = ["COOKIE", "LET_IN", "MAX_BODY", "PUBLIC", "Guard", "Peers", "peer_of"]
+__all__ = ["LET_IN", "LOG_IN", "MAX_BODY", "PUBLIC", "Guard", "Peers", "peer_of"]
 
-COOKIE = "windlass_session"
 LET_IN = "windlass.let_in"
 """Set in the scope of a request that brought a token or a session."""
 MAX_BODY = 4 * 1024 * 1024
@@ -108,8 +107,8 @@ class Guard:
         kind, _, token = (headers.only("authorization") or "").partition(" ")
         if kind.lower() == "bearer" and self._access.has_token(token.strip()):
             return None
-        if not self._access.has_session(_cookie(headers)):
-            return RequestRefusal(401, "not logged in", "a token or a session is needed", _LOG_IN)
+        if not self._access.has_session(_cookie(headers, self._access.cookie)):
+            return RequestRefusal(401, "not logged in", "a token or a session is needed", LOG_IN)
         return _NO_ORIGIN if lacks_origin else None
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -181,10 +180,10 @@ def _origins(scope: Scope, host: str) -> set[str]:
     return {f"{scheme}://{host.strip().lower()}"}
 
 
-def _cookie(headers: _Headers) -> str:
+def _cookie(headers: _Headers, name: str) -> str:
     for line in headers.all("cookie"):
         try:
-            found = SimpleCookie(line).get(COOKIE)
+            found = SimpleCookie(line).get(name)
         except CookieError:
             continue
         if found is not None:
@@ -204,7 +203,7 @@ def _measured(start: Message, length: int) -> Message:
     return {**start, "headers": [*headers, (b"content-length", str(length).encode())]}
 
 
-_LOG_IN = "send `Authorization: Bearer TOKEN` (the token is in server.token in the home), or open a login link"
+LOG_IN = "send `Authorization: Bearer TOKEN` (the token is in server.token in the home), or open a login link"
 _LOGGED_OUT = (
     b"<!doctype html><title>Not logged in - Windlass</title>"
     b"<h1>Not logged in</h1><p>This page opens with a login link. Get one on the machine that runs the server:</p>"

@@ -7,7 +7,7 @@ import json
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from windlass.engine.engine import Engine
@@ -15,10 +15,11 @@ from windlass.engine.preview import difference, rests_on
 from windlass.errors import WindlassError
 from windlass.redact import Redactor
 from windlass.server.access import SESSION_LIFE, Access
-from windlass.server.guard import COOKIE
+from windlass.server.guard import LOG_IN
+from windlass.server.problems import problem
 from windlass.visible import visible
 
-__all__ = ["login_routes"]
+__all__ = ["approval_pages", "login_routes"]
 
 _HEADERS = {
     "cache-control": "no-store",
@@ -30,9 +31,8 @@ _HEADERS = {
 _STYLE = "body{font:16px/1.5 system-ui;max-width:48rem;margin:3rem auto;padding:0 1rem}pre{white-space:pre-wrap}"
 
 
-def login_routes(engine: Engine, access: Access) -> list[Route]:
-    """`/login` and `/approve`, for the application to mount."""
-    redactor = Redactor(more={"server token": access.token})
+def login_routes(access: Access) -> list[Route]:
+    """Make the routes of the login link: using one, and asking for one."""
 
     async def login(request: Request) -> Response:
         if request.method != "GET" or "prefetch" in request.headers.get("sec-purpose", ""):
@@ -42,12 +42,28 @@ def login_routes(engine: Engine, access: Access) -> list[Route]:
         if session is None:
             text = "This login link was used or has expired. Get a new one: windlass serve"
             return _page("Not allowed", f"<p>{text}</p>", 403)
-        answer = _page("Logged in", '<p>You are logged in. <a href="/">Continue</a>.</p>', refresh="/")
+        path = html.escape(own_path(request.query_params.get("next", "")))
+        answer = _page("Logged in", f'<p>You are logged in. <a href="{path}">Continue</a>.</p>', refresh=path)
         secure = request.url.scheme == "https"
         answer.set_cookie(
-            COOKIE, session, max_age=int(SESSION_LIFE), httponly=True, samesite="strict", secure=secure, path="/"
+            access.cookie, session, max_age=int(SESSION_LIFE), httponly=True, samesite="strict", secure=secure, path="/"
         )
         return answer
+
+    async def login_link(request: Request) -> Response:
+        """A session cannot make others: it ends when its time is over."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not access.has_token(token.strip()):
+            return problem(403, "no token", "a login link is given for the token alone", advice=(LOG_IN,))
+        base = f"{request.url.scheme}://{request.headers['host']}"
+        return JSONResponse({"login": f"{base}/login?code={access.login_code()}"}, 200, {"cache-control": "no-store"})
+
+    return [Route("/login", login, methods=["GET"]), Route("/api/login-links", login_link, methods=["POST"])]
+
+
+def approval_pages(engine: Engine, access: Access) -> list[Route]:
+    """Make the routes of the link of one approval."""
+    redactor = Redactor(more={"server token": access.token})
 
     async def ask(request: Request) -> Response:
         told = _told(request, access)
@@ -95,10 +111,14 @@ def login_routes(engine: Engine, access: Access) -> list[Route]:
         return _page("Thank you", f"<p>Your answer was saved: {word}.</p>")
 
     return [
-        Route("/login", login, methods=["GET"]),
         Route("/approve", ask, methods=["GET"]),
         Route("/approve", answer, methods=["POST"]),
     ]
+
+
+def own_path(path: str) -> str:
+    """The path, if it is one of this server; else its first page. A browser reads `//` and `/\\` as another server."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"
 
 
 def _told(request: Request, access: Access) -> tuple[str, str, str, str] | None:
