@@ -257,6 +257,11 @@ async def test_d1_heads_are_listed_newest_first_and_found_by_prefix_status_and_l
     [first] = await journal.heads(prefix="0a1")
     assert await ids(name=first.name) == ["0b2", "0b1", "0a2", "0a1"]
     assert await ids(name="another") == []
+    assert await ids(text=first.name[1:].upper(), limit=2) == ["0b2", "0b1"]
+    assert await ids(text="B1") == ["0b1"]
+    assert await ids(text="%") == []
+    assert await ids(since=first.created_at, prefix="0a") == ["0a2", "0a1"]
+    assert await ids(since=first.created_at + 1e6) == []
 
 
 @pytest.mark.parametrize("prefix", ["%", "_", "0_", "0%", "'", "0a1\x00"])

@@ -8,6 +8,9 @@ export type Snapshot = components["schemas"]["Snapshot"];
 export type StepList = components["schemas"]["StepList"];
 export type StepRow = components["schemas"]["StepRow"];
 export type OneStep = components["schemas"]["OneStep"];
+export type PlanList = components["schemas"]["PlanList"];
+export type CheckedPlan = components["schemas"]["CheckedPlan"];
+export type UsedPlan = components["schemas"]["UsedPlan"];
 export type Problem = components["schemas"]["Problem"];
 
 export const api = createClient<paths>({ baseUrl: "" });

@@ -1,116 +1,187 @@
-import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { type InfiniteData, keepPreviousData, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useRef } from "react";
 import { Link, useSearchParams } from "wouter";
-import { api, type ExecutionLine, type ExecutionPage, given } from "../api/client";
-import { type Connection, listen } from "../live/stream";
-import { ago } from "../ui/format";
+import { api, type ExecutionPage, given, type PlanList } from "../api/client";
+import { useKeys } from "../keys/keys";
+import { useHomeStream } from "../live/home";
+import { ConnectionNote } from "../ui/connection";
 import { useTitle } from "../ui/home";
 import { ProblemNotice } from "../ui/problem";
-import { Status } from "../ui/status";
-import { Text } from "../ui/text";
+import { oneLine } from "../ui/text";
+import { useSettled } from "../ui/time";
+import { applyToLines } from "./execution-lines";
+import { ExecutionList } from "./execution-list";
+import "./executions.css";
 
 const STATUSES = ["running", "paused", "failed", "partial", "completed", "cancelled", "pending"] as const;
 type StatusWord = (typeof STATUSES)[number];
+const TIMES: Record<string, [string, number]> = {
+  "1h": ["last hour", 3600],
+  "24h": ["last 24 hours", 86_400],
+  "7d": ["last 7 days", 7 * 86_400],
+  "30d": ["last 30 days", 30 * 86_400],
+};
 const PAGE = 50;
+const MOST_PAGES = 3; // as many are asked for again by themselves; more only when somebody asks
+
+interface Filters {
+  status: StatusWord[];
+  name: string;
+  text: string;
+  since: string;
+}
 
 export function ExecutionsPage() {
   useTitle("Executions");
-  const [search, setSearch] = useSearchParams();
-  const status = STATUSES.filter((word) => search.getAll("status").includes(word));
-  const name = search.get("name") ?? "";
-  const connection = useLiveList();
-  const found = useInfiniteQuery({
-    queryKey: ["executions", status, name],
-    initialPageParam: "",
-    queryFn: ({ pageParam }) =>
-      given<ExecutionPage>(
-        api.GET("/api/executions", {
-          params: { query: { limit: PAGE, ...(status.length ? { status } : {}), name, before: pageParam } },
-        }),
-      ),
-    getNextPageParam: (page) => (page.next ? page.executions.at(-1)?.id : undefined),
-  });
-  const choose = (word: StatusWord) =>
-    setSearch((old) => {
-      const chosen = new URLSearchParams(old);
-      if (status.includes(word)) chosen.delete("status", word);
-      else chosen.append("status", word);
-      return chosen;
-    });
-  const lines = found.data?.pages.flatMap((page) => page.executions) ?? [];
+  const [filters, change] = useFilters();
+  const box = useRef<HTMLInputElement>(null);
+  useKeys("Executions", [{ keys: "/", does: "Search", run: () => box.current?.focus() }]);
+  const { found, connection } = useExecutions(filters);
+  const lines = (found.data?.pages.flatMap((page) => page.executions) ?? []).filter(
+    (line) => filters.status.length === 0 || filters.status.some((word) => word === line.status),
+  );
+  const filtered = filters.status.length > 0 || Boolean(filters.name || filters.text || filters.since);
   return (
-    <section aria-labelledby="executions">
-      <h1 id="executions">Executions</h1>
-      <div className="filters">
-        <label>
-          Plan{" "}
-          <input
-            type="search"
-            value={name}
-            onChange={(event) => setSearch(event.target.value ? { name: event.target.value } : {})}
-          />
-        </label>
-        {STATUSES.map((word) => (
-          <button key={word} type="button" aria-pressed={status.includes(word)} onClick={() => choose(word)}>
-            {word}
-          </button>
-        ))}
-        <span className="connection">{connection === "live" ? "" : connection}</span>
+    <section className="page" aria-labelledby="executions">
+      <div className="title">
+        <h1 id="executions">Executions</h1>
+        <ConnectionNote connection={connection} />
+        <Link href="/start" className="button primary">
+          Start a plan
+        </Link>
       </div>
+      <form className="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+        <input
+          ref={box}
+          type="search"
+          aria-label="Search by plan or id"
+          placeholder="Search by plan or id"
+          value={filters.text}
+          onChange={(event) => change({ text: event.target.value })}
+        />
+        <PlanChoice name={filters.name} change={(name) => change({ name })} />
+        <select aria-label="Created" value={filters.since} onChange={(event) => change({ since: event.target.value })}>
+          <option value="">any time</option>
+          {Object.entries(TIMES).map(([key, [words]]) => (
+            <option key={key} value={key}>
+              {words}
+            </option>
+          ))}
+        </select>
+        <fieldset>
+          <legend className="unseen">Status</legend>
+          {STATUSES.map((word) => (
+            <button
+              key={word}
+              type="button"
+              aria-pressed={filters.status.includes(word)}
+              onClick={() => change({ status: toggled(filters.status, word) })}
+            >
+              {word}
+            </button>
+          ))}
+        </fieldset>
+        {filtered && (
+          <button type="button" className="link" onClick={() => change({ status: [], name: "", text: "", since: "" })}>
+            Clear filters
+          </button>
+        )}
+      </form>
       {found.error && <ProblemNotice error={found.error} />}
-      {found.isSuccess && lines.length === 0 && <p>None here yet. Start one: windlass run plan.yaml</p>}
-      <ul className="lines">
-        {lines.map((line) => (
-          <Line key={line.id} line={line} />
-        ))}
-      </ul>
-      {found.hasNextPage && (
-        <button type="button" onClick={() => void found.fetchNextPage()} disabled={found.isFetchingNextPage}>
-          Older
-        </button>
-      )}
+      {found.isPending && <p className="soft">Loading …</p>}
+      {found.isSuccess && lines.length === 0 && !found.isPlaceholderData && (filtered ? <NoneFit /> : <NoneYet />)}
+      <ExecutionList
+        lines={lines}
+        more={() => found.hasNextPage && !found.isFetchingNextPage && void found.fetchNextPage()}
+      />
     </section>
   );
 }
 
-function Line({ line }: { line: ExecutionLine }) {
-  const now = Date.now() / 1000;
+/** Filters are kept in the address, so that a link or the back button brings them back. */
+function useFilters(): [Filters, (change: Partial<Filters>) => void] {
+  const [search, setSearch] = useSearchParams();
+  const filters: Filters = {
+    status: STATUSES.filter((word) => search.getAll("status").includes(word)),
+    name: search.get("name") ?? "",
+    text: search.get("text") ?? "",
+    since: (search.get("since") ?? "") in TIMES ? (search.get("since") ?? "") : "",
+  };
+  const change = (part: Partial<Filters>) => {
+    const { status, ...texts } = { ...filters, ...part };
+    const chosen = new URLSearchParams(status.map((word) => ["status", word]));
+    for (const [key, value] of Object.entries(texts)) if (value) chosen.set(key, value);
+    // Letters as they are typed are no steps of the way back.
+    setSearch(chosen, { replace: part.text !== undefined });
+  };
+  return [filters, change];
+}
+
+function toggled(chosen: StatusWord[], word: StatusWord): StatusWord[] {
+  return chosen.includes(word) ? chosen.filter((other) => other !== word) : [...chosen, word];
+}
+
+function useExecutions(filters: Filters) {
+  const queries = useQueryClient();
+  const text = useSettled(filters.text);
+  const key = ["executions", filters.status, filters.name, text, filters.since];
+  const found = useInfiniteQuery({
+    queryKey: key,
+    initialPageParam: "",
+    queryFn: ({ pageParam }) => {
+      const span = TIMES[filters.since]?.[1];
+      const since = span === undefined ? 0 : Math.floor(Date.now() / 1000 - span);
+      const query = { limit: PAGE, name: filters.name, text, since, before: pageParam };
+      const status = filters.status.length > 0 ? { status: filters.status } : {};
+      return given<ExecutionPage>(api.GET("/api/executions", { params: { query: { ...query, ...status } } }));
+    },
+    getNextPageParam: (page) => (page.next ? page.executions.at(-1)?.id : undefined),
+    placeholderData: keepPreviousData,
+  });
+  const connection = useHomeStream({
+    apply: (events) =>
+      queries.setQueriesData<InfiniteData<ExecutionPage>>({ queryKey: ["executions"] }, (old) =>
+        old ? applyToLines(old, events) : old,
+      ),
+    isNews: (event) => event.type.startsWith("execution."),
+    old: (found.data?.pages.length ?? 0) > MOST_PAGES ? [] : [["executions"]],
+  });
+  return { found, connection };
+}
+
+function PlanChoice({ name, change }: { name: string; change: (name: string) => void }) {
+  const { data } = useQuery({
+    queryKey: ["plans"],
+    queryFn: () => given<PlanList>(api.GET("/api/plans")),
+    staleTime: 60_000,
+  });
+  const names = [...new Set([...(name ? [name] : []), ...(data?.plans ?? []).map((plan) => plan.name)])];
   return (
-    <li>
-      <Link href={`/executions/${line.id}`}>
-        <Status status={line.status} reason={line.reason} />
-        <Text className="name">{line.plan}</Text>
-        <code>{line.id.slice(0, 8)}</code>
-        <time dateTime={line.updated_at}>{ago(Date.parse(line.updated_at) / 1000, now)}</time>
-      </Link>
-    </li>
+    <select aria-label="Plan" value={name} onChange={(event) => change(event.target.value)}>
+      <option value="">any plan</option>
+      {names.map((one) => (
+        <option key={one} value={one}>
+          {oneLine(one)}
+        </option>
+      ))}
+    </select>
   );
 }
 
-/** Has the list asked for again, at most once in a second, when an execution begins, pauses or ends. */
-function useLiveList(): Connection {
-  const queries = useQueryClient();
-  const [connection, setConnection] = useState<Connection>("connecting");
-  useEffect(() => {
-    let due: number | undefined;
-    const stop = listen({
-      path: "/api/stream",
-      after: null,
-      by: "position",
-      connection: setConnection,
-      events: (batch) => {
-        if (due === undefined && batch.some((event) => event.type.startsWith("execution."))) {
-          due = window.setTimeout(() => {
-            due = undefined;
-            void queries.invalidateQueries({ queryKey: ["executions"] });
-          }, 1000);
-        }
-      },
-    });
-    return () => {
-      window.clearTimeout(due);
-      stop();
-    };
-  }, [queries]);
-  return connection;
+function NoneFit() {
+  return <p className="soft">No execution fits these filters.</p>;
+}
+
+function NoneYet() {
+  return (
+    <div className="card">
+      <h2>Nothing has run here yet</h2>
+      <p>
+        Start a plan in a terminal, or <Link href="/start">start one here</Link>:
+      </p>
+      <pre className="command">{"windlass run plan.yaml"}</pre>
+      <p className="soft">A plan can be as short as this:</p>
+      <pre className="command">{"name: hello\nsteps:\n  - id: greet\n    run: echo hello"}</pre>
+    </div>
+  );
 }

@@ -91,10 +91,19 @@ class Observer:
         return await find_head(self._journal, name)
 
     async def executions(
-        self, statuses: Sequence[str] = (), limit: int = 0, *, name: str = "", before: str = ""
+        self,
+        statuses: Sequence[str] = (),
+        limit: int = 0,
+        *,
+        name: str = "",
+        text: str = "",
+        since: float = 0.0,
+        before: str = "",
     ) -> list[Head]:
-        """Executions, newest first. `before` is the last id of the previous page."""
-        return await self._journal.heads(statuses=statuses, name=name, before=before, limit=limit)
+        """Executions, newest first. `before` is the last id of the previous page; see `Journal.heads`."""
+        return await self._journal.heads(
+            statuses=statuses, name=name, text=text, since=since, before=before, limit=limit
+        )
 
     async def counts(self) -> dict[str, int]:
         """Count the executions of each status."""

@@ -122,13 +122,22 @@ class MemoryJournal:
         return found[:limit] if limit else found
 
     async def heads(
-        self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
+        self,
+        *,
+        prefix: str = "",
+        statuses: Sequence[str] = (),
+        name: str = "",
+        text: str = "",
+        since: float = 0.0,
+        before: str = "",
+        limit: int = 0,
     ) -> list[Head]:
         found = [
             head
             for head in sorted(self._heads.values(), key=lambda head: head.id, reverse=True)
             if head.id.startswith(prefix) and (not statuses or head.status in statuses)
-            if (not name or head.name == name) and (not before or head.id < before)
+            if (not name or head.name == name) and (not before or head.id < before) and head.created_at >= since
+            if text.encode().lower() in f"{head.name}\0{head.id}".encode().lower()
         ]
         return found[:limit] if limit else found
 

@@ -155,7 +155,15 @@ class SqliteJournal:
         return await self._reading(lambda db: int(db.execute("SELECT count(*) FROM questions").fetchone()[0]))
 
     async def heads(
-        self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
+        self,
+        *,
+        prefix: str = "",
+        statuses: Sequence[str] = (),
+        name: str = "",
+        text: str = "",
+        since: float = 0.0,
+        before: str = "",
+        limit: int = 0,
     ) -> list[Head]:
         conditions, parameters = ["1"], list[Any]()
         if prefix:
@@ -168,6 +176,12 @@ class SqliteJournal:
         if name:
             conditions.append("name = ?")
             parameters.append(name)
+        if text:
+            conditions.append("(instr(lower(name), lower(?)) OR instr(id, lower(?)))")
+            parameters += [text, text]
+        if since:
+            conditions.append("created_at >= ?")
+            parameters.append(since)
         if before:
             conditions.append("id < ?")
             parameters.append(before)
@@ -175,7 +189,7 @@ class SqliteJournal:
         sql += " ORDER BY id DESC" + (" LIMIT ?" if limit else "")
         if limit:
             parameters.append(limit)
-        quick = 0 < limit <= MOST_HEADS_ON_LOOP
+        quick = 0 < limit <= MOST_HEADS_ON_LOOP and not text and not since  # these may read every row
         return await self._reading(lambda db: [to_head(row) for row in db.execute(sql, parameters)], quick=quick)
 
     async def counts(self) -> dict[str, int]:

@@ -146,9 +146,19 @@ class Journal(Protocol):
         ...
 
     async def heads(
-        self, *, prefix: str = "", statuses: Sequence[str] = (), name: str = "", before: str = "", limit: int = 0
+        self,
+        *,
+        prefix: str = "",
+        statuses: Sequence[str] = (),
+        name: str = "",
+        text: str = "",
+        since: float = 0.0,
+        before: str = "",
+        limit: int = 0,
     ) -> list[Head]:
-        """Executions, newest first: of a plan's name, and older than the id `before`, where these are given."""
+        """Executions, newest first: of a plan's name, with a text in name or id (ASCII letters of either case), created
+        at a moment or later, and older than the id `before`, where these are given.
+        """
         ...
 
     async def counts(self) -> dict[str, int]:

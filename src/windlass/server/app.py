@@ -25,6 +25,7 @@ from windlass.server.routes.control import answer_routes, approval_routes, contr
 from windlass.server.routes.conversations import conversation_routes
 from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes
+from windlass.server.routes.plans import plan_routes
 from windlass.server.routes.steps import step_list_routes
 from windlass.server.service import Service
 from windlass.server.stream import stream_routes
@@ -74,6 +75,7 @@ def create_routes(service: Service) -> FastAPI:
         answer_routes,
         step_routes,
         approval_routes,
+        plan_routes,
         home_routes,
         health_routes,
     )

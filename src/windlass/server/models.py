@@ -95,6 +95,15 @@ class NewExecution(_Request):
         return RunRequest(**given | {"strategy": strategy, "budget": limit.usd, "budget_tokens": limit.tokens})
 
 
+class PlanCheck(_Request):
+    """Exactly one of `plan`, `plan_text` and `plan_file`."""
+
+    plan: dict[str, Any] | None = None
+    plan_text: Text | None = Field(default=None, description="YAML or JSON: problems name its lines.")
+    plan_file: PathText | None = Field(default=None, description="On the server's machine, relative to workdir.")
+    workdir: PathText | None = None
+
+
 class Pause(_Request):
     now: bool = Field(default=False, description="Stop running attempts instead of letting them finish.")
     within: Seconds = Field(default=10.0, description="Seconds to wait until it is paused.")
@@ -322,12 +331,53 @@ class Head(_Told):
     created_at: str
     updated_at: str
     driven: bool
+    progress: float | None = Field(description="Percent; of one that this server runs.")
+    eta: float | None = Field(description="Seconds to its end, by the median; where that is known.")
     damage: dict[str, Any] | None = Field(default=None, description="Of a damaged one: `seq`, `reason`, last `status`.")
 
 
 class ExecutionPage(_Told):
     executions: list[Head]
     next: str | None = Field(description="The address of the next page; null on the last one.")
+
+
+class PlanName(_Told):
+    name: str
+    execution: str = Field(description="The last execution of a plan of this name.")
+    started_at: str
+
+
+class PlanList(_Told):
+    plans: list[PlanName]
+
+
+class UsedPlan(_Told):
+    """The plan of an execution, to start it again."""
+
+    execution: str
+    name: str
+    plan: dict[str, Any]
+    plan_file: str | None = Field(description="The file that it came from, if it is still there.")
+    inputs: dict[str, Any]
+    workdir: str
+
+
+class PlanInput(_Told):
+    name: str
+    type: Literal["text", "yes or no", "whole number", "number", "list", "mapping", "any"]
+    default: Any
+
+
+class CheckedPlan(_Told):
+    """A plan that is valid, in short."""
+
+    name: str
+    description: str
+    steps: int
+    agents: int = Field(description="Steps that agents perform.")
+    inputs: list[PlanInput]
+    budget: dict[str, Any] | None
+    warnings: list[str]
 
 
 class EventPage(_Told):

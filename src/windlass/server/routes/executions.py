@@ -11,7 +11,9 @@ from starlette.responses import Response
 
 from windlass.clock import iso
 from windlass.core import events as ev
+from windlass.core.forecast.value import Forecast
 from windlass.core.transitions import ExecutionStatus
+from windlass.core.view import progress
 from windlass.engine.damage import DAMAGED, damaged_view
 from windlass.engine.gates.view import standing
 from windlass.engine.lookup import find_step
@@ -53,23 +55,34 @@ def execution_routes(service: Service) -> APIRouter:
     async def list_executions(
         status: Annotated[list[ExecutionStatus] | None, Query(description="Filter by status (repeatable).")] = None,
         name: Annotated[str, Query(max_length=400, description="Only of this plan.")] = "",
+        text: Annotated[
+            str, Query(max_length=400, description="Only with this text in the plan's name or the id.")
+        ] = "",
+        since: Annotated[
+            float,
+            Query(ge=0, le=1e12, allow_inf_nan=False, description="Only created since then: seconds of the epoch."),
+        ] = 0.0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         before: Annotated[str, Query(max_length=100, description="The last id of the page before.")] = "",
     ) -> Response:
         """Executions, newest first: one line about each, page by page."""
         wanted = sorted({str(one) for one in status or ()})
-        heads = await engine.executions(wanted, limit + 1, name=name, before=before)
+        heads = await engine.executions(wanted, limit + 1, name=name, text=text, since=since, before=before)
         following = None
         if len(heads) > limit:
             heads = heads[:limit]
             query: list[tuple[str, str]] = [("status", one) for one in wanted]
-            query += [("name", name)] if name else []
+            query += [(key, str(value)) for key, value in (("name", name), ("text", text), ("since", since)) if value]
             query += [("limit", str(limit)), ("before", heads[-1].id)]
             following = f"/api/executions?{urlencode(query)}"
         headers = {"link": f'<{following}>; rel="next"'} if following else None
-        return answer({"executions": [_line(head) for head in heads], "next": following}, headers=headers)
+        foreseen = await engine.forecasts(*(head.id for head in heads if engine.driven(head)))
+        lines = [_line(head, foreseen.get(head.id)) for head in heads]
+        return answer({"executions": lines, "next": following}, headers=headers)
 
-    def _line(head: Head) -> dict[str, Any]:
+    def _line(head: Head, forecast: Forecast | None) -> dict[str, Any]:
+        state = engine.driven_state(head.id)
+        left = forecast.left_at(engine.clock.now()) if forecast is not None else None
         damage, over_budget = engine.damaged.get(head.id), head.detail == OVER_BUDGET
         return {
             "id": head.id,
@@ -81,6 +94,8 @@ def execution_routes(service: Service) -> APIRouter:
             "updated_at": iso(head.updated_at),
             "expires_at": iso(head.expires_at),
             "driven": engine.driven(head),
+            "progress": progress(state) if state is not None else None,
+            "eta": round(left.middle, 1) if left is not None else None,
             "damage": {"seq": damage.seq, "reason": damage.reason, "status": head.status} if damage else None,
         }
 

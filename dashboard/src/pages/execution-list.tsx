@@ -1,0 +1,81 @@
+import { useWindowVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useRef } from "react";
+import { Link } from "wouter";
+import type { ExecutionLine } from "../api/client";
+import { useListKeys } from "../keys/list";
+import { duration } from "../ui/format";
+import { Status } from "../ui/status";
+import { Text } from "../ui/text";
+import { Ago } from "../ui/time";
+
+const WIDE = 44;
+const NARROW = 72; // two lines, on a phone
+const AHEAD = 10; // lines before the end at which the next page is asked for
+
+export function ExecutionList({ lines, more }: { lines: ExecutionLine[]; more: () => void }) {
+  const list = useRef<HTMLUListElement>(null);
+  const narrow = window.matchMedia("(max-width: 700px)").matches;
+  const rows = useWindowVirtualizer({
+    count: lines.length,
+    estimateSize: () => (narrow ? NARROW : WIDE),
+    overscan: 8,
+    scrollMargin: list.current?.offsetTop ?? 0,
+  });
+  const items = rows.getVirtualItems();
+  const last = items.at(-1)?.index ?? -1;
+  useEffect(() => {
+    if (last >= lines.length - AHEAD) more();
+  });
+  useListKeys({
+    count: lines.length,
+    bring: (place) => rows.scrollToIndex(place),
+    element: (place) => list.current?.querySelector<HTMLElement>(`[data-place="${place}"]`) ?? null,
+  });
+  return (
+    <ul ref={list} className="executions" style={{ height: rows.getTotalSize() }}>
+      {items.map((item) => {
+        const line = lines[item.index];
+        const top = item.start - rows.options.scrollMargin;
+        return (
+          line && (
+            <li
+              key={line.id}
+              aria-setsize={lines.length}
+              aria-posinset={item.index + 1}
+              style={{ transform: `translateY(${top}px)`, height: item.size }}
+            >
+              <Line line={line} place={item.index} />
+            </li>
+          )
+        );
+      })}
+    </ul>
+  );
+}
+
+function Line({ line, place }: { line: ExecutionLine; place: number }) {
+  return (
+    <Link href={`/executions/${line.id}`} data-place={place}>
+      <Status status={line.status} reason={line.reason} />
+      <Text className="name">{line.plan}</Text>
+      <span className="progress">{line.status === "running" && <Progress line={line} />}</span>
+      <code className="soft">{line.id.slice(-8)}</code>
+      <span className="when soft">
+        <Ago at={line.updated_at} />
+      </span>
+    </Link>
+  );
+}
+
+function Progress({ line }: { line: ExecutionLine }) {
+  if (line.progress === null || line.progress === undefined) return null;
+  const left = line.eta === null || line.eta === undefined ? "" : ` · about ${duration(line.eta)} left`;
+  return (
+    <>
+      <progress value={line.progress} max={100} aria-label="Progress" />
+      <span className="soft">
+        {Math.round(line.progress)} %{left}
+      </span>
+    </>
+  );
+}

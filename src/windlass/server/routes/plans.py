@@ -1,0 +1,81 @@
+"""Plans before they run: those that ran here before, and the check of one that is to be started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from windlass.clock import iso
+from windlass.engine.plans import LoadedPlan
+from windlass.engine.run_request import RunRequest
+from windlass.server import models
+from windlass.server.routes.shared import Id, answer, problems
+from windlass.server.service import Service
+
+__all__ = ["plan_routes"]
+
+LOOKED_THROUGH = 1000
+"""Executions in which plans are looked for, from the newest on."""
+
+
+def plan_routes(service: Service) -> APIRouter:
+    router = APIRouter(prefix="/api/plans", tags=["plans"])
+    engine = service.engine
+
+    @router.get("", responses={200: {"model": models.PlanList}, **problems()})
+    async def list_plans(limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+        """Plans of the newest executions by name, each with the last execution of it."""
+        found: dict[str, dict[str, Any]] = {}
+        for head in await engine.executions(limit=LOOKED_THROUGH):
+            found.setdefault(head.name, {"name": head.name, "execution": head.id, "started_at": iso(head.created_at)})
+        return answer({"plans": list(found.values())[:limit]})
+
+    @router.get("/{execution}", responses={200: {"model": models.UsedPlan}, **problems(404, 409)})
+    async def used_plan(execution: Id) -> Response:
+        """The plan of an execution, as it was, with its file if that is still there, its inputs and folder."""
+        state = await engine.state(execution)
+        path = state.source.path
+        there = path is not None and await asyncio.to_thread(Path(path).is_file)
+        return answer(
+            {
+                "execution": state.id,
+                "name": state.plan.name,
+                "plan": json.loads(state.plan.encoded),
+                "plan_file": path if there else None,
+                "inputs": state.inputs,
+                "workdir": state.workdir,
+            }
+        )
+
+    @router.post("/check", responses={200: {"model": models.CheckedPlan}, **problems(404, 415)})
+    async def check_plan(body: models.PlanCheck) -> Response:
+        """Check a plan without starting it; an invalid one is answered with its problems, each with its line."""
+        request = RunRequest(**body.model_dump())
+        return answer(_outline(await asyncio.to_thread(request.load, engine)))
+
+    return router
+
+
+def _outline(loaded: LoadedPlan) -> dict[str, Any]:
+    plan = loaded.plan
+    return {
+        "name": plan.name,
+        "description": plan.description,
+        "steps": len(plan.steps),
+        "agents": sum(step.is_agent for step in plan.steps),
+        "inputs": [
+            {"name": name, "type": _TYPES.get(type(value), "any"), "default": value}
+            for name, value in plan.inputs.items()
+        ],
+        "budget": {"usd": plan.budget.usd, "tokens": plan.budget.tokens} if plan.budget is not None else None,
+        "warnings": list(loaded.warnings),
+    }
+
+
+_TYPES = {str: "text", bool: "yes or no", int: "whole number", float: "number", list: "list", dict: "mapping"}
+"""Types of inputs by their defaults; null takes anything."""
