@@ -9,7 +9,8 @@ from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode
 from test_claude_messages import DONE, INIT, told
 
-from windlass.testing import Reply
+from windlass.testing import Received, Reply, ScriptedModel
+from windlass.testing.scripted.conversation import SideQuestions
 
 BOUNDARY = {
     "type": "system",
@@ -18,11 +19,21 @@ BOUNDARY = {
 }
 
 
+_side_question = SideQuestions()
+
+
+def _aside(received: Received) -> bool | Reply:
+    """As usual; but OpenCode's summary has words and a cost."""
+    if "context summarization agent" in received.system:
+        return Reply.say("We looked for the heron.", tokens_in=500, tokens_out=20)
+    return _side_question(received)
+
+
 async def test_f2_claude_codes_own_compaction_is_noticed(tmp_path: Path) -> None:
     compacting = {"type": "system", "subtype": "status", "status": "compacting"}
     result, host = await told(tmp_path, INIT, compacting, BOUNDARY, DONE)
     assert result.success
-    assert host.summaries == [{"by": "runtime", "tokens_before": 150_000, "tokens_after": 0}]
+    assert host.summaries == [{"by": "runtime", "tokens_before": 150_000, "tokens_after": None}]
     assert "Claude Code summarises its conversation" in host.notes
 
 
@@ -30,7 +41,7 @@ async def test_f2_a_compaction_without_figures_is_noticed_too(tmp_path: Path) ->
     odd = {"type": "system", "subtype": "compact_boundary", "compact_metadata": {"pre_tokens": "many"}}
     result, host = await told(tmp_path, INIT, odd, {"type": "system", "subtype": "compact_boundary"}, DONE)
     assert result.success
-    assert [made["tokens_before"] for made in host.summaries] == [0, 0]
+    assert [made["tokens_before"] for made in host.summaries] == [None, None], "unknown is not 0"
 
 
 async def test_f3_a_summary_on_request_is_claude_codes_own_before_the_next_prompt(tmp_path: Path) -> None:
@@ -54,7 +65,8 @@ async def test_f3_a_summary_on_request_is_opencodes_own_before_the_next_prompt(t
     host = FakeHost()
     host.wants_summary = True
     try:
-        async with bench.model(Reply.say("I looked for the heron."), Reply.say("It is here.")) as model:
+        script = [Reply.say("I looked for the heron."), Reply.say("It is here.")]
+        async with ScriptedModel(script, port=bench.port, aside=_aside) as model:
             first = await bench.runner.run(bench.request("look for the heron"), FakeHost())
             second = await bench.runner.run(bench.request("go on", session=first.session), host)
             asides = [received.system for received in model.asides]
@@ -62,5 +74,11 @@ async def test_f3_a_summary_on_request_is_opencodes_own_before_the_next_prompt(t
         await bench.close()
     assert first.success, first
     assert second.output == "It is here.", second
-    assert [made["by"] for made in host.summaries] == ["runtime"]
+    (made,) = host.summaries
+    assert made["by"] == "runtime"
+    assert made["tokens_after"] is None, "OpenCode does not tell: the next reply does"
+    assert (made["tokens_before"], made["text"]) == (500, "We looked for the heron.")
+    assert (made["usage"].tokens_in, made["usage"].tokens_out) == (500, 20), "what it took"
+    assert [reply.usage is not None for reply in host.replies].count(True) == 1, "a summary is no reply of the agent"
+    assert second.metadata["turns"] == 1, "and no turn"
     assert any("summariz" in system for system in asides), "OpenCode asked the model for a summary"

@@ -22,6 +22,7 @@ __all__ = [
     "BudgetWarned",
     "RuntimeFellBack",
     "UsageReported",
+    "token_change",
 ]
 
 
@@ -125,8 +126,10 @@ class AgentSummarised(EventBase, frozen=True, tag="agent.summarised"):
     number: int
     """1 for the first summary of the conversation."""
     by: Literal["model", "key points", "truncation", "runtime"]
-    tokens_before: int
-    tokens_after: int
+    tokens_before: int | None
+    """Tokens of the conversation; None where the runtime does not tell."""
+    tokens_after: int | None
+    """None where the runtime does not tell: the first reply after it does."""
     messages: int = 0
     """Messages that it replaces."""
     model: str = ""
@@ -135,6 +138,11 @@ class AgentSummarised(EventBase, frozen=True, tag="agent.summarised"):
     """Facts that were carried over word for word."""
     usage: Usage | None = None
     """Cost of making it; None if no model was asked or the runtime does not tell."""
+
+
+def token_change(before: int | None, after: int | None) -> str:
+    """`26,214 → 9,800 tokens`; journals of earlier versions have 0 for what is not known."""
+    return f"{f'{before:,}' if before else 'unknown'} → {f'{after:,}' if after else 'unknown'} tokens"
 
 
 class AgentSummaryRequested(EventBase, frozen=True, tag="agent.summary_requested"):

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from windlass.core import events as ev
+from windlass.core.agent_events import token_change
 from windlass.core.call_summary import call_summary
 
 __all__ = ["Transcript", "TranscriptEntry", "as_markdown"]
@@ -52,7 +53,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
     how: str = ""
     ids: tuple[str, ...] = ()
-    tokens: tuple[int, int] | None = None
+    tokens: tuple[int | None, int | None] | None = None
     """Tokens of a conversation before and after a summary."""
     usage: ev.Usage | None = None
 
@@ -161,9 +162,9 @@ def as_markdown(entry: TranscriptEntry, system: str = "") -> str:
         case "heard":
             return f"\n*the agent was given {len(entry.ids)} of these messages ({entry.how})*\n"
         case "summary":
-            before, after = entry.tokens or (0, 0)
+            change = token_change(*(entry.tokens or (None, None)))
             model = f" {entry.model}" if entry.model else ""
-            title = f"\n### Summary by {entry.how}{model}: {before:,} → {after:,} tokens\n"
+            title = f"\n### Summary by {entry.how}{model}: {change}\n"
             return f"{title}\n{fenced(entry.text)}\n" if entry.text else title
         case "note":
             return f"\n*{entry.text}*\n"

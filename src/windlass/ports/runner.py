@@ -220,15 +220,16 @@ class Host(Protocol):
         self,
         *,
         by: SummaryMethod,
-        tokens_before: int,
-        tokens_after: int,
+        tokens_before: int | None,
+        tokens_after: int | None,
         messages: int = 0,
         model: str = "",
         text: str = "",
         pinned: Sequence[str] = (),
         usage: Usage | None = None,
     ) -> None:
-        """The older part of the conversation was replaced by a summary."""
+        """The older part of the conversation was replaced by a summary. None: the runtime does not tell how many
+        tokens it had."""
         ...
 
     async def history(self) -> list[Event]:

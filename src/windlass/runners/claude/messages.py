@@ -267,8 +267,8 @@ class MessageListener:
                 before, after = facts.get("pre_tokens"), facts.get("post_tokens")
                 self._host.summarised(
                     by="runtime",
-                    tokens_before=before if isinstance(before, int) else 0,
-                    tokens_after=after if isinstance(after, int) else 0,
+                    tokens_before=before if isinstance(before, int) else None,
+                    tokens_after=after if isinstance(after, int) else None,
                 )
             case "session_state_changed":
                 self._state = _text(message.get("state"))

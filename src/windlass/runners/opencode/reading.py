@@ -52,6 +52,11 @@ class Reading:
         """Text, reasoning and results that were passed on whole."""
         self._thoughts: dict[str, dict[str, str]] = {}
         """By message and part, reasoning that was not passed on yet."""
+        self._summaries: set[str] = set()
+        """Messages in which OpenCode summarises the conversation: neither turns nor replies of the agent."""
+        self.summary_text = ""
+        self.summary_usage: Usage | None = None
+        """The last summary, and what it took."""
         self.model = model
         self.turns = 0
         self.finish = ""
@@ -106,7 +111,10 @@ class Reading:
 
     def message(self, info: Mapping[str, Any]) -> None:
         """An assistant's message began or changed."""
-        if info.get("role") != "assistant" or info.get("summary"):
+        if info.get("role") != "assistant":
+            return
+        if info.get("summary"):
+            self._summaries.add(str(info.get("id")))
             return
         self._texts.setdefault(str(info.get("id")), {})
         self.finish = str(info.get("finish") or self.finish)
@@ -126,6 +134,8 @@ class Reading:
         key, kind, message = str(part.get("id")), str(part.get("type")), str(part.get("messageID"))
         self._kinds[key] = kind
         match kind:
+            case "text" if main and message in self._summaries:
+                self.summary_text = str(part.get("text") or "")
             case "text" if main and not part.get("synthetic") and not part.get("ignored"):
                 self._text(message, key, str(part.get("text") or ""))
                 if _ended(part):
@@ -219,18 +229,20 @@ class Reading:
             cache_read=read,
             cache_write=written,
         )
-        cost = part.get("cost")
-        if key not in self._steps and main:
-            self.turns += 1
-        if main:
-            self.finish = str(part.get("reason") or "")
-        self._begun.discard(str(part.get("messageID")))
+        cost, message = part.get("cost"), str(part.get("messageID"))
+        self._begun.discard(message)
         new = key not in self._steps
         self._steps[key] = (used, float(cost) if isinstance(cost, int | float) else 0.0)
-        if main and new:
-            self._pass_on(str(part.get("messageID")))
-            usd = self._steps[key][1] or (self._prices.cost(self.model, used) if self._prices else None)
-            self._host.spoke("", usage=replace(used, usd=usd or None, model=self.model))
+        usd = self._steps[key][1] or (self._prices.cost(self.model, used) if self._prices else None)
+        told = replace(used, usd=usd or None, model=self.model)
+        if main and message in self._summaries:
+            self.summary_usage = told
+        elif main:
+            self.finish = str(part.get("reason") or "")
+            if new:
+                self.turns += 1
+                self._pass_on(message)
+                self._host.spoke("", usage=told)
         self._host.usage(self.usage())
 
 

@@ -210,7 +210,9 @@ class ServedTurn:
             return messages
         answer = await self._server.call("GET", f"/session/{self._session}/message", directory=self._directory)
         known = (
-            {str(message["info"].get("id"))[-14:] for message in answer.json()} if answer.status_code == 200 else set()
+            {str(message["info"].get("id"))[-MARK:] for message in answer.json()}
+            if answer.status_code == 200
+            else set()
         )
         last = max((place for place, told in enumerate(messages, 1) if _mark(told.id) in known), default=0)
         if last:
@@ -223,9 +225,11 @@ class ServedTurn:
         text = "\n\n".join(filter(None, texts)) or "Go on."
         files = [_file_part(attachment) for attachment in self._request.brief.attachments]
         body: dict[str, Any] = {"parts": [{"type": "text", "text": text}, *files]}
+        if messages or self._request.max_turns:
+            name = messages[-1].id if messages else self._request.id
+            body["messageID"] = _message_id(name, self._now(), self._request.max_turns)
         if messages:
-            body["messageID"] = self._sent = _message_id(messages[-1].id, self._now())
-            self._told = [message.id for message in messages]
+            self._sent, self._told = body["messageID"], [message.id for message in messages]
         if self._request.brief.system:
             body["system"] = self._request.brief.system
         if model is not None:
@@ -353,7 +357,13 @@ class ServedTurn:
             case "session.status" if main:
                 self._status(told.get("status") or {})
             case "session.compacted" if main:
-                self._host.summarised(by="runtime", tokens_before=self._reading.prompt, tokens_after=0)
+                self._host.summarised(
+                    by="runtime",
+                    tokens_before=self._reading.prompt or None,
+                    tokens_after=None,
+                    text=self._reading.summary_text,
+                    usage=self._reading.summary_usage,
+                )
             case "session.idle" if main and not self._prompted:
                 self._rested.set()
             case "session.idle" if main:
@@ -439,14 +449,28 @@ class ServedTurn:
         return failures.of_finish(self._reading, f"finish {self._reading.finish or 'unknown'!r}")
 
 
+MARK = 6
+"""Characters at the end of a prompt's id that tell a person's message from others of its session."""
+
+
 def _mark(message: str) -> str:
     """The end of the id that a person's message has in the session, by which it is found again after a crash."""
-    return hashlib.sha256(f"windlass message {message}".encode()).hexdigest()[:14]
+    return _base36(int.from_bytes(hashlib.sha256(f"windlass message {message}".encode()).digest()), MARK)
 
 
-def _message_id(message: str, now: float) -> str:
-    """An id as OpenCode makes them: it sorts messages by their time, in units of 1/4096 of a millisecond."""
-    return f"msg_{int(now * 1000) * 4096 % 2**48:012x}{_mark(message)}"
+def _message_id(message: str, now: float, max_turns: int | None) -> str:
+    """An id as OpenCode makes them: it sorts messages by their time, in units of 1/4096 of a millisecond.
+
+    The rest, which is random in its own, has the limit of turns for our plugin (`turn_limit.js`).
+    """
+    return f"msg_{int(now * 1000) * 4096 % 2**48:012x}Windl{_base36(max_turns or 0, 3)}{_mark(message)}"
+
+
+def _base36(number: int, places: int) -> str:
+    """The last places of a number as JavaScript's `parseInt` reads it."""
+    return "".join(
+        "0123456789abcdefghijklmnopqrstuvwxyz"[number // 36**place % 36] for place in reversed(range(places))
+    )
 
 
 def _file_part(attachment: PromptAttachment) -> dict[str, str]:

@@ -24,6 +24,7 @@ from mcp_types.version import is_version_at_least
 from pydantic import Field, ValidationError
 
 from windlass.core import events as ev
+from windlass.core.agent_events import token_change
 from windlass.core.state import State
 from windlass.engine.engine import Engine
 from windlass.engine.plans import LoadedPlan
@@ -172,7 +173,7 @@ def _told(event: ev.Event) -> str | None:
         case ev.AgentActed():
             return f"{event.step}: {event.tool} {event.summary}"
         case ev.AgentSummarised():
-            return f"{event.step}: conversation summarised, {event.tokens_before:,} → {event.tokens_after:,} tokens"
+            return f"{event.step}: conversation summarised, {token_change(event.tokens_before, event.tokens_after)}"
         case ev.ApprovalAsked():
             return f"{event.step}: asks to run {event.tool}"
         case ev.StepWaiting():
