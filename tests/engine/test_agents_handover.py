@@ -10,7 +10,7 @@ from agent_worlds import GONE, AgentWorld, agent, done, plan
 from windlass.core import events as ev
 from windlass.engine.agents.model_choice import class_of
 from windlass.errors import Category, Failure
-from windlass.ports import AgentResult
+from windlass.ports import AgentResult, Health
 from windlass.testing import ScriptedRunner, Turn
 
 if TYPE_CHECKING:
@@ -56,6 +56,62 @@ async def test_k7_a_retry_on_another_runtime_is_told_and_a_fresh_one_is_not(proj
         state = await (await engine.resume(state.id)).wait()
     assert state.steps["work"].output == "whole"
     assert ("- src/a.py" in second.requests[0].brief.prompt) == (not fresh)
+
+
+async def test_k7_a_runtime_that_gets_its_step_back_goes_on_in_its_own_conversation(project: Project) -> None:
+    first = runtime("claude-code", HALF.fail("its login is gone", category="permission", elsewhere=True), done("whole"))
+    theirs = Turn(session="s2").act("write", "src/b.py", {"filePath": "src/b.py"}).say("B is done.")
+    second = runtime("open-code", theirs.fail("lost the thread", category="logic"), done("never"))
+    world = AgentWorld(project, first, second)
+    state = await world.run(plan(agent(runtime="claude-code", retry={"max": 0})))
+    assert state.status == "failed"
+    async with world.engine() as engine:
+        await engine.retry(state.id, "work")
+        state = await (await engine.resume(state.id)).wait()
+    assert state.steps["work"].output == "whole"
+    assert [request.session for request in first.requests] == [None, "s1"]
+    brief = first.requests[1].brief
+    assert not brief.nudge
+    for known in ("src/b.py", "B is done.", "lost the thread"):
+        assert known in brief.prompt, "it is told what the other did"
+    assert "src/a.py" not in brief.prompt, "its own work is in the conversation"
+    assert "<task>" not in brief.prompt
+
+
+async def test_k7_a_runtime_that_was_away_for_one_attempt_goes_on_in_its_conversation(project: Project) -> None:
+    first = runtime("claude-code", HALF.fail("the line broke", category="transient"), done("whole"))
+    second = runtime("open-code", Turn(session="s2").act("bash", "ls", {"command": "ls"}).fail("no", category="logic"))
+    world = AgentWorld(project, first, second)
+    state = await world.run(plan(agent(runtime="claude-code", retry={"max": 0})))
+    async with world.engine() as engine:
+        first.health = GONE
+        await engine.retry(state.id, "work")
+        assert (await (await engine.resume(state.id)).wait()).status == "failed"
+        first.health = Health(True)
+        await engine.retry(state.id, "work")
+        state = await (await engine.resume(state.id)).wait()
+    assert state.steps["work"].output == "whole"
+    assert [request.session for request in first.requests] == [None, "s1"]
+    assert "- ls" in first.requests[1].brief.prompt
+    (back,) = [event for event in await world.events(state.id) if isinstance(event, ev.AgentBegan)][2:]
+    assert any("goes on in its earlier conversation" in note for note in back.notes)
+
+
+async def test_k7_a_conversation_that_was_left_is_not_gone_on_with_afresh_or_where_it_is_lost(project: Project) -> None:
+    lost = Turn.giving(AgentResult(metadata={"session_lost": True}, failure=Failure(Category.LOGIC, "gone")))
+    first = runtime("claude-code", HALF.fail("stuck"), done("fresh"))
+    second = runtime("open-code", Turn(session="s2").say("B").fail("stuck"), lost, done("anew"))
+    world = AgentWorld(project, first, second)
+    state = await world.run(plan(agent(runtime="claude-code", retry={"max": 0}), fallback=False))
+    async with world.engine() as engine:
+        for runtime_, more in (("open-code", {}), ("claude-code", {"fresh": True})):
+            await engine.retry(state.id, "work", runtime=runtime_, **more)
+            state = await (await engine.resume(state.id)).wait()
+        assert state.steps["work"].output == "fresh"
+    assert [request.session for request in first.requests] == [None, None]
+    agent_state = state.steps["work"].agent
+    assert agent_state is not None
+    assert agent_state.left == {}
 
 
 @pytest.mark.parametrize("failed", [True, False])

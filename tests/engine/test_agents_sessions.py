@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from agent_worlds import AgentWorld, agent, done, occurred, plan
 
+from windlass import Step
 from windlass.core import events as ev
-from windlass.errors import MODEL_API, REFUSED_CONTENT, CannotResume, Category, Failure
+from windlass.errors import MODEL_API, REFUSED_CONTENT, CannotResume, Category, Failure, UsageError
 from windlass.ports import AgentRequest, AgentResult, Health, Host, Usage
 from windlass.testing import ScriptedRunner, Turn
 
@@ -209,6 +210,46 @@ async def test_k1_a_fork_goes_on_in_a_copy_of_the_conversation(project: Project,
     assert second.inherited is not None
     assert second.inherited.parts[-3:] == (forked, "steps", "work")
     assert TASK in second.brief.prompt, "it was done: the task is asked again"
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+async def test_k1_a_fork_from_a_foreach_goes_on_in_the_conversation_of_each_item(project: Project, fresh: bool) -> None:
+    one, two = Turn(session="s1").say("one"), Turn(session="s2").fail("stuck", category="logic")
+    runner = cli(one, two, done("again"))
+    world = AgentWorld(project, runner)
+    many = agent("many", foreach="{{ inputs.names }}", prompt="do {{ item }}", retry={"max": 0})
+    state = await world.run(plan(many, inputs={"names": ["a", "b"]}, limits={"parallel": 1}))
+    assert state.status == "failed"
+    async with world.engine() as engine:
+        forked = await engine.fork(state.id, from_step="many", fresh=fresh)
+        assert (await (await engine.resume(forked)).wait()).steps["many"].output == ["again", "again"]
+        other = await engine.fork(state.id, from_step="many", inputs={"names": ["a", "c"]}, fresh=fresh)
+        assert (await (await engine.resume(other)).wait()).steps["many"].output == ["again", "again"]
+    sessions = [request.session for request in runner.requests[2:]]
+    assert sessions == ([None] * 4 if fresh else ["s1", "s2", "s1", None]), "another item begins its own"
+    if fresh:
+        return
+    first, second = runner.requests[2:4]
+    assert first.inherited is not None
+    assert first.inherited.parts[-3:] == (state.id, "steps", "many[0]")
+    assert "<task>\ndo " in first.brief.prompt, "it was done: the task is asked again"
+    assert second.brief.nudge, "it failed, and goes on"
+
+
+async def test_k1_a_fork_whose_items_are_not_known_yet_begins_new_conversations(project: Project) -> None:
+    runner = cli(done())
+    world = AgentWorld(project, runner)
+    names = Step(id="names", tool="files.write", with_={"path": "names.txt", "content": "a b"})
+    many = agent("many", foreach=[1, 2], prompt="do {{ item }}", needs=["names"])
+    async with world.engine() as engine:
+        state = await (await engine.start(plan(names, many), workdir=project.path)).wait()
+        assert state.status == "completed", state.error
+        await engine.undo(state.id, "names")
+        with pytest.raises(UsageError, match=r"many\[0\] of .* cannot go on in a fork: steps before it"):
+            await engine.say(state.id, "many[0]", "better")
+        forked = await engine.fork(state.id, from_step="many")
+        assert (await (await engine.resume(forked)).wait()).status == "completed"
+    assert [request.session for request in runner.requests] == [None] * 4
 
 
 async def test_k1_a_fork_on_another_runtime_begins_a_conversation(project: Project) -> None:

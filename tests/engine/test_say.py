@@ -114,6 +114,23 @@ async def test_k1_a_completed_step_goes_on_with_the_message_in_a_fork(project: P
     assert not any(isinstance(event, ev.AgentTold) for event in await world.events(state.id))
 
 
+async def test_k1_a_completed_item_goes_on_in_a_fork_that_keeps_the_others(project: Project) -> None:
+    runner = cli(Turn(session="s1").say("one"), Turn(session="s2").say("two"), done("better"))
+    world = AgentWorld(project, runner)
+    many = agent("many", foreach="{{ [1, 2] }}", prompt="do {{ item }}")
+    state = await world.run(plan(many, agent("after", needs=["many"]), limits={"parallel": 1}))
+    async with world.engine() as engine:
+        receipt = await engine.say(state.id, "many[1]", "make it better", by="ann")
+        assert receipt.forked
+        forked = await (await engine.resume(receipt.state.id, keep_plan=True)).wait()
+    assert forked.steps["many"].output == ["one", "better"]
+    spoken = runner.requests[3]
+    assert (spoken.session, spoken.brief.prompt) == ("s2", "make it better")
+    assert spoken.inherited is not None
+    assert spoken.inherited.parts[-3:] == (state.id, "steps", "many[1]")
+    assert len(runner.requests) == 5, "the other item is kept, and the step after it runs again"
+
+
 async def test_k1_the_note_of_an_approval_reaches_the_agent_once(project: Project) -> None:
     runner = cli(Turn(session="s1").ask("Bash", {"command": "rm x"}).say("done"), done("careful"))
     world = AgentWorld(project, runner)
@@ -137,7 +154,6 @@ async def test_k1_a_message_is_refused_where_no_agent_can_get_it(project: Projec
         for step, text, error in (
             ("shell", "hello", "step shell of .* has no agent to speak to: it uses shell"),
             ("many", "hello", "step many of .* has an agent for each item"),
-            ("many[1]", "hello", r"never runs again in its execution, and an item of a foreach"),
             ("many[1]", " \x00\n", "the message is empty"),
             ("many[1]", "x" * (LONGEST_MESSAGE + 1), "262,145 bytes, and an agent takes 262,144 at most"),
         ):

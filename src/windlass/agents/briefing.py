@@ -97,11 +97,12 @@ class Briefing:
             room=room,
         )
 
-    def go_on(self, *, role: str, workdir: Path, reason: str = "", answer: str = "") -> Brief:
+    def go_on(self, *, role: str, workdir: Path, reason: str = "", answer: str = "", before: str = "") -> Brief:
         """Put together the next prompt of a conversation that broke off."""
         from windlass.agents.prompt import continuation
 
-        return continuation(role=self.role(role, workdir) if role else None, reason=reason, answer=answer)
+        known = self.role(role, workdir) if role else None
+        return continuation(role=known, reason=reason, answer=answer, before=before)
 
     def problems(self, workdir: Path, role: str, skills: Sequence[str]) -> list[str]:
         """List problems with the names of a role and of skills, before anything runs."""

@@ -113,6 +113,11 @@ TAKES_OVER = (
     " journal. Do not do again what is done; what was begun may be half done: look first."
 )
 
+CAME_BETWEEN = (
+    "Others have worked on your task since your last turn. This is their work, from the journal. Do not do again what"
+    " is done; what was begun may be half done: look first."
+)
+
 _NOTHING = Context()
 _NO_RULES = Rules()
 
@@ -198,12 +203,14 @@ def continuation(
     role: Role | None = None,
     reason: str = "",
     answer: str = "",
+    before: str = "",
     notes: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> Brief:
     """Put together the next prompt of a conversation that broke off.
 
-    `answer` is a person's answer to the agent's last request; `notes` are for the agent, `remarks` for the user.
+    `answer` is a person's answer to the agent's last request, `before` the work of others since; `notes` are for the
+    agent, `remarks` for the user.
     """
     because = f" ({neutral(' '.join(reason.split()))})" if reason.strip() else ""
     lines = (
@@ -215,10 +222,18 @@ def continuation(
     if answer.strip():
         parts.append(Part("note", "answer", neutral(answer.strip())))
         blocks.append(block("answer", neutral(answer.strip())))
+    told = list(remarks)
+    if before:
+        body = f"{CAME_BETWEEN}\n{block('data', neutral(before), from_='journal')}"
+        parts.append(Part("handoff", "", body))
+        blocks.append(block("handoff", body, of="other attempts"))
+        told.append(
+            f"the agent goes on in its earlier conversation, with {len(before):,} characters about others' work"
+        )
     for note in notes:
         parts.append(Part("note", "", neutral(note.strip())))
         blocks.append(block("note", neutral(note.strip())))
-    return Brief(system_prompt(role), "\n\n".join(blocks), tuple(parts), tuple(remarks), nudge=len(blocks) == 1)
+    return Brief(system_prompt(role), "\n\n".join(blocks), tuple(parts), tuple(told), nudge=len(blocks) == 1)
 
 
 _DATA = re.compile(r"(<data\b[^>]*>\n)(.*?)(\n</data[^>]*>)", re.DOTALL)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from windlass.core.budget import known_cost, known_part, money
 from windlass.core.events import AgentSummarised, AgentTold, Usage
 from windlass.errors import Failure
 from windlass.runtimes import RUNTIMES
 
-__all__ = ["AgentState", "Cost", "next_in_family"]
+__all__ = ["AgentState", "Cost", "KeptSession", "next_in_family"]
+
+
+class KeptSession(NamedTuple):
+    """The conversation of a runtime that another one took over from."""
+
+    session: str
+    attempt: int
+    """The last attempt that worked in it."""
+    summaries: tuple[AgentSummarised, ...]
 
 
 @dataclass(slots=True)
@@ -31,6 +41,10 @@ class AgentState:
     session_runtime: str = ""
     session_version: str = ""
     """The version of the program that wrote the conversation last."""
+    session_attempt: int = 0
+    """The last attempt that worked in it."""
+    left: dict[str, KeptSession] = field(default_factory=dict)
+    """Conversations of other runtimes, by their names: an attempt on one of them goes on in its own."""
     instead: str | None = None
     """The runtime that took over, once another one failed."""
     given_up: tuple[str, ...] = ()
@@ -68,6 +82,16 @@ class AgentState:
 
     summary_wanted: bool = False
     """A person asked for a summary, and it is not made yet."""
+
+    def leave_session(self) -> None:
+        """Keep the conversation for the day when its runtime works on the step again."""
+        if self.session is not None and not self.session_origin:
+            self.left[self.session_runtime] = KeptSession(self.session, self.session_attempt, tuple(self.summaries))
+        self.session, self.summaries = None, []
+
+    def forget_sessions(self) -> None:
+        self.session, self.summaries = None, []
+        self.left.clear()
 
     def api_failed(self, at: float) -> None:
         self.api_failures += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from windlass.core import events as ev
 from windlass.core.agent import AgentState
 from windlass.core.handover import note_work
@@ -32,9 +34,12 @@ def _began(state: StateData, event: ev.AgentBegan) -> None:
 
 def _session(state: StateData, event: ev.AgentSession) -> None:
     agent = _agent(state.steps[event.step])
+    if event.runtime != agent.session_runtime:
+        agent.leave_session()
+    left = agent.left.pop(event.runtime, None)
     if event.session != agent.session:
-        agent.summaries = []
-    agent.session, agent.session_runtime = event.session, event.runtime
+        agent.summaries = list(left.summaries) if left is not None and left.session == event.session else []
+    agent.session, agent.session_runtime, agent.session_attempt = event.session, event.runtime, event.attempt
     agent.session_origin, agent.unheard = event.origin, event.unheard
     agent.session_version = agent.version if event.runtime == agent.runtime else ""
 
@@ -49,10 +54,14 @@ def _acted(state: StateData, event: ev.AgentActed) -> None:
 
 
 def _spoke(state: StateData, event: ev.AgentSpoke | ev.AgentReturned) -> None:
-    """Part of the transcript, which is read from the journal. The state only needs to know that there is progress."""
+    """Part of the transcript, which is read from the journal. The state only needs to know that there is progress, and
+    what is left of a conversation that its runtime summarised: the first reply after it tells."""
     step = state.steps[event.step]
     step.stalled = None
-    _agent(step).progressed()
+    agent = _agent(step)
+    agent.progressed()
+    if agent.summaries and not agent.summaries[-1].tokens_after and isinstance(event, ev.AgentSpoke) and event.usage:
+        agent.summaries[-1] = msgspec.structs.replace(agent.summaries[-1], tokens_after=event.usage.tokens_in or None)
 
 
 def _told(state: StateData, event: ev.AgentTold) -> None:
@@ -92,7 +101,7 @@ def _fell_back(state: StateData, event: ev.RuntimeFellBack) -> None:
     agent.given_up, agent.gave_up_because = (*agent.given_up, event.runtime), event.because
     agent.gave_up_with = event.failure
     if agent.session_runtime == event.runtime:
-        agent.session = None
+        agent.leave_session()
     if step.id in state.to_judge:
         step.failures = None  # the new one has its own retries
         agent.progressed()

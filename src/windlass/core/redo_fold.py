@@ -43,7 +43,7 @@ def _retried(state: StateData, event: ev.StepRetried) -> None:
             one.agent.progressed()
             one.agent.unheard = one.agent.unheard or bool(event.edits)
             if event.fresh:
-                one.agent.session, one.agent.summaries = None, []
+                one.agent.forget_sessions()
     _put_back(state, step, event.at)
 
 

@@ -112,16 +112,15 @@ class AgentMessages:
     async def _fork(self, state: State, step: str, message: str, by: str, name: str) -> SayReceipt:
         """Make a fork of a completed step that goes on in its conversation with the message."""
         found = state.steps[step]
-        if found.parent is not None or found.agent is None or found.agent.session is None:
-            why = "an item of a foreach" if found.parent is not None else "one without a conversation to go on in"
+        if found.agent is None or found.agent.session is None:
             raise UsageError(
-                f"step {step} of {state.id} never runs again in its execution, and {why} cannot go on in a fork",
+                f"step {step} of {state.id} never runs again in its execution, and it has no conversation to go on in",
                 advice=(
                     f"run it again in a new execution: windlass fork {state.id} --from {shlex.quote(found.spec.id)}",
                 ),
             )
         told = ev.AgentTold(self._clock.now(), step, name, message, by)
-        made = await self._starter.fork(state.id, from_step=step, message=told, id=name)
+        made = await self._starter.fork(state.id, from_step=found.spec.id, message=told, id=name)
         return SayReceipt(await self._observer.state(made), step, name, forked=True)
 
     async def _delivered(self, receipt: SayReceipt, since: int, within: float) -> SayReceipt:

@@ -224,23 +224,58 @@ def fork_events(
         for event in more:
             fork.apply(event)
         events += more
-    if from_step is not None and not fresh:
-        events += _conversation(origin, fork, from_step, now, goes_on=message is not None)
-    return [*events, message] if message is not None else events
+    if from_step is not None and not fresh and fork.steps[from_step].spec.is_agent and from_step in origin.steps:
+        step, before = fork.steps[from_step], origin.steps[from_step]
+        if step.spec.foreach is None:
+            events += _conversation(origin, fork, before, now, message)
+        elif before.children is not None and all(need in kept for need in graph.needs[from_step]):
+            events += _conversations(origin, fork, step, before.children, now, message)
+    if message is None:
+        return events
+    if message.step not in fork.steps:
+        raise UsageError(
+            f"{message.step} of {origin.id} cannot go on in a fork: steps before it have to run again",
+            advice=(f"run them again in a new execution: windlass fork {origin.id}",),
+        )
+    return [*events, message]
 
 
-def _conversation(origin: State, fork: State, step_id: str, now: float, *, goes_on: bool) -> list[ev.Event]:
+def _conversation(
+    origin: State, fork: State, before: StepState, now: float, message: ev.AgentTold | None
+) -> list[ev.Event]:
     """The conversation that the agent of this step goes on in: the next attempt makes a copy of the original's.
 
-    `goes_on`: with a person's message, so that the task of a completed step is not given to it again.
+    With a person's message to it, the task of a completed step is not given to it again.
     """
-    before, step = origin.steps.get(step_id), fork.steps[step_id]
-    agent = before.agent if before is not None else None
-    if before is None or agent is None or agent.session is None or not step.spec.is_agent or step.spec.foreach:
+    agent = before.agent
+    if agent is None or agent.session is None:
         return []
     owner = agent.session_origin or origin.id
-    unheard = (_done(before) and not goes_on) or not _same_arguments(fork, step, before)
-    return [ev.AgentSession(now, step_id, 0, agent.session_runtime, agent.session, owner, unheard)]
+    goes_on = message is not None and message.step == before.id
+    unheard = (_done(before) and not goes_on) or not _same_arguments(fork, fork.steps[before.id], before)
+    return [ev.AgentSession(now, before.id, 0, agent.session_runtime, agent.session, owner, unheard)]
+
+
+def _conversations(
+    origin: State,
+    fork: State,
+    step: StepState,
+    before: Sequence[StepState],
+    now: float,
+    message: ev.AgentTold | None,
+) -> list[ev.Event]:
+    """The same for each item of a foreach. With a message to one of them, the completed others are kept."""
+    items, same = _same_items(fork, step, before)
+    if not any(old.agent is not None and old.agent.session is not None for old in same):
+        return []
+    kept = [old for old in same if message is not None and message.step != old.id and _done(old)]
+    events: list[ev.Event] = [ev.StepExpanded(now, step.id, items)]
+    events += [ev.StepCompleted(now, old.id, old.output) for old in kept]
+    for event in events:
+        fork.apply(event)
+    for old in same:
+        events += _conversation(origin, fork, old, now, message) if old not in kept else []
+    return events
 
 
 def _same_arguments(fork: State, step: StepState, before: StepState) -> bool:
@@ -257,14 +292,18 @@ def _done(step: StepState) -> bool:
 
 def _kept_items(fork: State, step: StepState, before: Sequence[StepState], now: float) -> list[ev.Event]:
     """The items of a foreach that were completed, where the fork has the same item at the same place."""
+    items, same = _same_items(fork, step, before)
+    done = [ev.StepCompleted(now, old.id, old.output) for old in same if _done(old)]
+    return [ev.StepExpanded(now, step.id, items), *done] if done else []
+
+
+def _same_items(fork: State, step: StepState, before: Sequence[StepState]) -> tuple[list[Any], list[StepState]]:
+    """The items of a foreach in the fork, and the original's that are the same at the same place."""
     try:
         scope = scope_of(fork, step)
         if step.spec.foreach is None or not fork.prepared.condition(step.spec, scope):
-            return []
+            return [], []
         items = fork.prepared.items(step.spec, scope)
     except TemplateProblem:
-        return []  # the step fails with it when its turn comes
-    same = [old for old, item in zip(before, items, strict=False) if _done(old) and old.item == item]
-    if not same:
-        return []
-    return [ev.StepExpanded(now, step.id, items), *(ev.StepCompleted(now, old.id, old.output) for old in same)]
+        return [], []  # the step fails with it when its turn comes
+    return items, [old for old, item in zip(before, items, strict=False) if old.item == item]

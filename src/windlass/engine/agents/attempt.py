@@ -16,6 +16,7 @@ from typing import Any
 
 from windlass.context.limits import ContextLimits, ContextRule
 from windlass.core import events as ev
+from windlass.core.agent import KeptSession
 from windlass.core.budget import known_part, tokens_of
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.core.handover import LONGEST_HANDOVER, hand_over, work_done
@@ -132,7 +133,15 @@ class AgentAttempt:
     def _session(self, runtime: str) -> str | None:
         """The conversation to go on with: of this step, on this runtime, if an attempt broke off."""
         agent = self._contact.step.agent
-        return agent.session if agent is not None and agent.session_runtime == runtime else None
+        if agent is not None and agent.session is not None and agent.session_runtime == runtime:
+            return agent.session
+        left = self._left(runtime)
+        return left.session if left is not None else None
+
+    def _left(self, runtime: str) -> KeptSession | None:
+        """The runtime's own conversation, where another one has worked on the step since."""
+        agent = self._contact.step.agent
+        return agent.left.get(runtime) if agent is not None else None
 
     def _inherited(self) -> Path | None:
         """The folder of the step in the execution that this one was forked from, while its conversation is theirs."""
@@ -152,8 +161,9 @@ class AgentAttempt:
                 said = "allowed" if asked.allow else "denied"  # the note of an allowed one comes as a message
                 note = f": {asked.note}" if asked.note and not asked.allow else "."
                 answer = f"Your request to use {asked.tool} was {said}{note}"
+            before = await self._before(runner.name, session, room)
             brief = await asyncio.to_thread(
-                briefing.go_on, role=self._role, workdir=workdir, reason=self._why(), answer=answer
+                briefing.go_on, role=self._role, workdir=workdir, reason=self._why(), answer=answer, before=before
             )
             # In the fork of a completed step nothing was interrupted: it goes on with a person's message alone.
             follows_up = agent is not None and agent.session_origin and agent.told
@@ -166,7 +176,7 @@ class AgentAttempt:
             skills=told.get("skills", ()),
             files=told.get("files", ()),
             handoff=self._handoff(),
-            before=await self._before(session, room),
+            before=await self._before(runner.name, session, room),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
             reads_rules_itself=_reads_rules(runner.name) and self._deps.trusted(workdir),
             room=room,
@@ -183,14 +193,19 @@ class AgentAttempt:
         window = rule.window or hooks_of(runner).window(model)
         return None if window is None else ContextLimits(window, rule.threshold).material * CHARACTERS
 
-    async def _before(self, session: str | None, room: int | None) -> str:
-        """The work of earlier attempts, for a conversation that begins anew; without any, no journal is read."""
-        agent = self._contact.step.agent
-        if session is not None or agent is None or not (agent.attempt or self._origin):
+    async def _before(self, runtime: str, session: str | None, room: int | None) -> str:
+        """The work of earlier attempts, for a conversation that begins anew, and of other runtimes, for one that was
+        left and goes on; without any, no journal is read."""
+        agent, left = self._contact.step.agent, self._left(runtime) if session is not None else None
+        if (session is not None and left is None) or agent is None or not (agent.attempt or self._origin):
             return ""
         theirs = await self._contact.history(self._origin) if self._origin else []
+        events = [*theirs, *await self._contact.history()]
+        if left is not None:
+            own = [place for place, event in enumerate(events, 1) if 0 < getattr(event, "attempt", 0) <= left.attempt]
+            events = events[max(own, default=0) :]
         limit = LONGEST_HANDOVER if room is None else min(LONGEST_HANDOVER, room // 4)
-        return hand_over([*theirs, *await self._contact.history()], limit)
+        return hand_over(events, limit)
 
     def _handoff(self) -> list[Handoff]:
         return [
