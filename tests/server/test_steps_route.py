@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from conftest import Project
     from server_process import Server
 
 PLAN: dict[str, Any] = {
@@ -75,3 +76,67 @@ def test_i4_a_moment_or_a_step_that_is_not_there_is_named(server: Server) -> Non
     assert (missing.status, "after" in missing.json["detail"]) == (404, True)
     assert server.api.get(f"/api/executions/{execution}/steps?items=nothing").status == 404
     assert server.api.get(f"/api/executions/{execution}/steps?items=a").json["steps"] == []
+
+
+def test_i4_a_summary_has_everything_but_the_steps(server: Server) -> None:
+    execution = server.api.start(PLAN, wait=60)["id"]
+    whole = server.api.get(f"/api/executions/{execution}").json
+    told = server.api.get(f"/api/executions/{execution}/summary").json
+    for key in ("id", "plan", "status", "reason", "progress", "cost", "budget", "inputs", "error", "lacks"):
+        assert told[key] == whole[key]
+    assert (told["steps"], told["counts"]) == (3, {"completed": 1, "failed": 1, "skipped": 1})
+    assert (told["driven"], told["questions"], told["forecast"]) == (False, [], None)
+    assert server.api.get(f"/api/executions/{execution}/summary?at=1").json["counts"] == {"pending": 3}
+
+
+def test_i4_a_summary_names_what_is_asked_and_one_step_has_the_diff(
+    server: Server, project: Project, until: Any
+) -> None:
+    (project.path / "NOTES.md").write_text("old\n")
+    step = {"id": "write", "tool": "files.write", "with": {"path": "NOTES.md", "content": "new\n"}, "approve": "always"}
+    execution = server.api.start({"steps": [step]}, workdir=str(project.path))["id"]
+
+    def asked() -> Any:
+        return server.api.get(f"/api/executions/{execution}/summary").json["questions"]
+
+    (question,) = until(asked, "it asks")
+    assert (question["step"], question["kind"], question["tool"]) == ("write", "approval", "files.write")
+    seen = server.api.get(f"/api/executions/{execution}/steps/write").json["question"]
+    assert seen["digest"] == question["digest"]
+    assert ("-old\n" in seen["diff"], "+new\n" in seen["diff"]) == (True, True)
+
+
+def test_i4_the_events_of_one_step_come_page_by_page(server: Server) -> None:
+    execution = server.api.start(PLAN, wait=60)["id"]
+    every = server.api.get(f"/api/executions/{execution}/events").json["events"]
+    for name in ("a", "many", "many[1]", "after"):
+        wanted = [event["seq"] for event in every if event.get("step") == name]
+        path: str | None = f"/api/executions/{execution}/steps/{name}/events?limit=2".replace("[", "%5B")
+        found: list[int] = []
+        while path:
+            page = server.api.get(path).json
+            found += [event["seq"] for event in page["events"]]
+            path = page["next"]
+        assert found == wanted != []
+
+
+def test_i4_artifacts_are_listed_and_only_pictures_are_shown(server: Server, project: Project) -> None:
+    execution = server.api.start(PLAN, wait=60)["id"]
+    folder = project.home / "artifacts" / execution / "a"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "page.html").write_text("<script>alert(1)</script>")
+    (folder / "sub" / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n and so on")
+    (folder / "link").symlink_to(project.home / "server.token")
+    listed = server.api.get(f"/api/executions/{execution}/artifacts?step=a").json["artifacts"]
+    assert [(one["path"], one["image"]) for one in listed] == [("a/page.html", False), ("a/sub/shot.png", True)]
+    page = server.api.get(f"/api/executions/{execution}/artifacts/a/page.html")
+    assert page.headers["content-type"] == "application/octet-stream"
+    assert page.headers["content-disposition"].startswith("attachment")
+    assert "sandbox" in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+    picture = server.api.get(f"/api/executions/{execution}/artifacts/a/sub/shot.png")
+    assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
+    for path in ("a/link", "../../server.token", "a/%2e%2e/%2e%2e/%2e%2e/server.token", "a", "nothing"):
+        assert server.api.get(f"/api/executions/{execution}/artifacts/{path}").status == 404
+    assert server.api.get(f"/api/executions/{execution}/artifacts?step=nothing").status == 404
+    assert server.api.get(f"/api/executions/{execution}/artifacts?step=many").json["artifacts"] == []

@@ -44,6 +44,8 @@ class Timeline:
         """By step, each in the order of their starts; a question within an attempt lies over its work."""
         self.pauses: list[Stretch] = []
         """Times in which no driver had the execution, by the reason."""
+        self.places: dict[str, tuple[int, int]] = {}
+        """By step, the sequences of its first and its last event."""
         self._attempts: dict[str, Stretch] = {}
         self._waits: dict[str, Stretch] = {}
 
@@ -70,6 +72,8 @@ class Timeline:
         elif isinstance(event, ev.ExecutionReplanned):
             self.stretches = {step: found for step, found in self.stretches.items() if step in state.steps}
         step = getattr(event, "step", None)
+        if step is not None:
+            self.places[step] = (self.places.get(step, (state.seq, 0))[0], state.seq)
         changed = [step] if step in state.steps and not isinstance(event, ev.StepSkipRequested) else [*self._waits]
         for name in changed:
             self._note_wait(name, event.at)

@@ -17,7 +17,7 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import Failure
 
-__all__ = ["items_of", "progress", "snapshot", "step_view", "waits_because", "waits_for"]
+__all__ = ["items_of", "progress", "question_view", "snapshot", "step_view", "summary", "waits_because", "waits_for"]
 
 
 def progress(state: State) -> float:
@@ -32,6 +32,16 @@ def progress(state: State) -> float:
 
 def snapshot(state: State, forecast: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """One execution as one JSON object, with its forecast if there is one."""
+    steps = [view for step in state.top_level() for view in _with_items(state, step)]
+    return _execution(state, forecast, {"steps": steps, "delegation": _delegation(state)})
+
+
+def summary(state: State, forecast: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The same without its steps."""
+    return _execution(state, forecast, {})
+
+
+def _execution(state: State, forecast: Mapping[str, Any] | None, steps: Mapping[str, Any]) -> dict[str, Any]:
     left = forecast["left_s"] if forecast is not None else None
     return {
         "id": state.id,
@@ -44,8 +54,7 @@ def snapshot(state: State, forecast: Mapping[str, Any] | None = None) -> dict[st
         "created_at": iso(state.created_at),
         "started_at": iso(state.started_at),
         "finished_at": iso(state.finished_at),
-        "steps": [view for step in state.top_level() for view in _with_items(state, step)],
-        "delegation": _delegation(state),
+        **steps,
         "cost": _cost(state.cost),
         "budget": _budget(state),
         "resources": _resources(summed(step.used for step in state.steps.values())),
@@ -81,7 +90,7 @@ def step_view(state: State, step: StepState) -> dict[str, Any]:
         "waiting_for": waits_for(step),
         "waiting_because": waits_because(step),
         "until": iso(step.until) if step.status is StepStatus.WAITING else None,
-        "question": _question(step),
+        "question": question_view(step),
         "started_at": iso(began),
         "finished_at": iso(ended),
         "duration_s": round(ended - began, 6) if began is not None and ended is not None else None,
@@ -226,7 +235,7 @@ def _delegation(state: State) -> list[dict[str, Any]]:
     ]
 
 
-def _question(step: StepState) -> dict[str, Any] | None:
+def question_view(step: StepState) -> dict[str, Any] | None:
     """The open question of a waiting step."""
     if step.status is not StepStatus.WAITING or not step.asks:
         return None

@@ -16,7 +16,7 @@ from windlass.engine.lookup import find_step
 from windlass.engine.observer import Observer
 from windlass.errors import UsageError
 
-__all__ = ["Transcripts"]
+__all__ = ["Transcripts", "read_below"]
 
 
 class Transcripts:
@@ -54,7 +54,7 @@ class Transcripts:
         return [self._with_file(execution, one) if one.file else one for one in entries]
 
     def _with_file(self, execution: str, entry: TranscriptEntry) -> TranscriptEntry:
-        content = _read_below(self._artifacts / execution, entry.file)
+        content = read_below(self._artifacts / execution, entry.file)
         if content is None:
             return entry
         text = content.decode("utf-8", "replace")
@@ -74,7 +74,7 @@ def _check_agent(is_agent: bool, execution: str, step: str) -> None:
         )
 
 
-def _read_below(folder: Path, name: str) -> bytes | None:
+def read_below(folder: Path, name: str) -> bytes | None:
     """Read a regular file below the folder; None if there is none, or if the name leads elsewhere."""
     path = folder / name
     try:

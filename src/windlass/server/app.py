@@ -21,6 +21,7 @@ from windlass.server.guard import MAX_BODY, Guard, Peers
 from windlass.server.idempotency import IdempotencyMiddleware
 from windlass.server.login_pages import approval_pages, login_routes
 from windlass.server.logs import RequestLog
+from windlass.server.routes.artifacts import artifact_routes
 from windlass.server.routes.control import answer_routes, approval_routes, control_routes, step_routes
 from windlass.server.routes.conversations import conversation_routes
 from windlass.server.routes.executions import execution_routes
@@ -70,6 +71,7 @@ def create_routes(service: Service) -> FastAPI:
     parts = (
         execution_routes,
         step_list_routes,
+        artifact_routes,
         conversation_routes,
         control_routes,
         answer_routes,

@@ -286,6 +286,39 @@ class StepRow(_Told):
     items: dict[str, int] | None = Field(default=None, description="Of a foreach: how many are done, failed, skipped.")
 
 
+class ExecutionSummary(_Told):
+    """An execution without its steps, and the questions that it asks."""
+
+    id: str
+    plan: str
+    status: Literal["pending", "running", "paused", "completed", "partial", "failed", "cancelled"]
+    reason: str | None
+    progress: float
+    seq: int = Field(description="The event after which it was so.")
+    at: float
+    driven: bool = Field(description="A process runs it.")
+    steps: int
+    counts: dict[str, int] = Field(description="Steps by status.")
+    questions: list[dict[str, Any]] = Field(description="Open questions, the first 20, each with its `step`.")
+    cost: dict[str, Any]
+    budget: dict[str, Any]
+    forecast: dict[str, Any] | None = Field(description="Of the rest; null after its end, and of the past.")
+    inputs: dict[str, Any]
+    error: dict[str, Any] | None
+
+
+class Artifact(_Told):
+    path: str = Field(description="Below the execution's artifacts.")
+    bytes: int
+    image: bool = Field(description="A picture that a page can show.")
+
+
+class ArtifactList(_Told):
+    execution: str
+    step: str
+    artifacts: list[Artifact]
+
+
 class StepList(_Told):
     """The steps of an execution, at one moment."""
 

@@ -26,7 +26,7 @@ from windlass.server.problems import not_now
 from windlass.server.routes.shared import STARTED, Id, answer, problems, told
 from windlass.server.service import Service
 
-__all__ = ["execution_routes"]
+__all__ = ["After", "events_page", "execution_routes"]
 
 Wait = Annotated[float, Query(ge=0, le=300, description="Seconds to wait until it ends or pauses.")]
 After = Annotated[int, Query(ge=0, le=2**62, description="Only events after this sequence.")]
@@ -116,14 +116,7 @@ def execution_routes(service: Service) -> APIRouter:
         """Events from the journal, in order. The same comes live: `/api/executions/{execution}/stream`."""
         head = await engine.find(execution)
         entries = await engine.journal.read(head.id, after, limit + 1)
-        following = None
-        if len(entries) > limit:
-            entries = entries[:limit]
-            following = f"/api/executions/{head.id}/events?after={entries[-1].seq}&limit={limit}"
-        head_of = f'{{"execution":"{head.id}","events":['.encode()
-        lines = [_event(entry) for entry in entries]
-        tail = msgspec.json.encode({"next": following})[1:]
-        return Response(b"".join([head_of, b",".join(lines), b"],", tail]), media_type="application/json")
+        return events_page(head.id, entries, limit, f"/api/executions/{head.id}/events")
 
     @router.get("/executions/{execution}/prompts", responses=problems(404, 409))
     async def prompts(
@@ -148,6 +141,18 @@ def execution_routes(service: Service) -> APIRouter:
         return answer({"execution": head.id, "contexts": [one.plain() for one in found]})
 
     return router
+
+
+def events_page(execution: str, entries: list[Entry], limit: int, address: str) -> Response:
+    """At most `limit` events, and the address of the next page if there are more."""
+    following = None
+    if len(entries) > limit:
+        entries = entries[:limit]
+        following = f"{address}?after={entries[-1].seq}&limit={limit}"
+    head_of = f'{{"execution":"{execution}","events":['.encode()
+    lines = [_event(entry) for entry in entries]
+    tail = msgspec.json.encode({"next": following})[1:]
+    return Response(b"".join([head_of, b",".join(lines), b"],", tail]), media_type="application/json")
 
 
 def _event(entry: Entry) -> bytes:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from itertools import islice
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from windlass.core.state import StepState
+from windlass.core.state import State, StepState
 from windlass.core.timeline import Timeline
-from windlass.core.view import items_of, progress, step_view, waits_because, waits_for
+from windlass.core.view import items_of, progress, question_view, step_view, summary, waits_because, waits_for
 from windlass.engine.lookup import find_step
-from windlass.engine.timelines import Timelines
+from windlass.engine.preview import difference
+from windlass.engine.timelines import PAGE, Timelines
+from windlass.ports import Entry
 from windlass.server import models
+from windlass.server.routes.executions import After, events_page
 from windlass.server.routes.shared import Id, answer, problems
 from windlass.server.service import Service
 
@@ -26,6 +33,26 @@ def step_list_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["executions"])
     engine = service.engine
     timelines = Timelines(engine.journal)
+
+    @router.get(
+        "/executions/{execution}/summary", responses={200: {"model": models.ExecutionSummary}, **problems(404, 409)}
+    )
+    async def summarised(execution: Id, at: At = None) -> Response:
+        """One execution without its steps: state, money, forecast, and what it asks."""
+        head = await engine.find(execution)
+        state = (await timelines.at(head.id, at)).state
+        forecast = await engine.forecast_view(state) if at is None else None
+        return answer(
+            {
+                **summary(state, forecast),
+                "seq": state.seq,
+                "at": state.updated_at,
+                "driven": engine.driven(head),
+                "steps": len(state.plan.steps),
+                "counts": Counter(str(step.status) for step in state.top_level()),
+                "questions": _questions(state),
+            }
+        )
 
     @router.get("/executions/{execution}/steps", responses={200: {"model": models.StepList}, **problems(404, 409)})
     async def steps(
@@ -64,9 +91,44 @@ def step_list_routes(service: Service) -> APIRouter:
         timeline = await timelines.at(head.id, at)
         found = find_step(timeline.state, step)
         view = step_view(timeline.state, found)
+        if at is None and found.approval is not None and view["question"]:
+            asked, workdir = found.approval, timeline.state.workdir
+            view["question"]["diff"] = await asyncio.to_thread(difference, asked.input, workdir, asked.basis)
         return answer({"execution": head.id, "seq": timeline.state.seq, **view, **_shape(timeline, found)})
 
+    @router.get(
+        "/executions/{execution}/steps/{step}/events",
+        responses={200: {"model": models.EventPage}, **problems(404, 409)},
+    )
+    async def step_events(
+        execution: Id, step: StepId, after: After = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+    ) -> Response:
+        """Events of one step from the journal, in order: attempts, output, waits. Items of a foreach have their own."""
+        head = await engine.find(execution)
+        timeline = await timelines.at(head.id)
+        name = find_step(timeline.state, step).id
+        first, last = timeline.places.get(name, (1, 0))
+        found: list[Entry] = []
+        while (after := max(after, first - 1)) < last and len(found) <= limit:
+            entries = await engine.journal.read(head.id, after, min(PAGE, last - after))
+            found += [entry for entry in entries if getattr(entry.event, "step", None) == name]
+            after = entries[-1].seq if entries else last
+        return events_page(head.id, found, limit, f"/api/executions/{head.id}/steps/{quote(name, safe='')}/events")
+
     return router
+
+
+MOST_QUESTIONS = 20
+
+
+def _questions(state: State) -> list[dict[str, Any]]:
+    found = []
+    for step in islice(state.questions.values(), MOST_QUESTIONS):
+        if (question := question_view(step)) is None:
+            continue
+        limit = {"scope": step.scope, "unit": step.unit, "needed": step.needed}
+        found.append({"step": step.id, **question, **(limit if question["kind"] == "budget" else {})})
+    return found
 
 
 def _shape(timeline: Timeline, step: StepState) -> dict[str, Any]:
