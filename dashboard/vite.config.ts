@@ -1,6 +1,10 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
+// For `npm run dev`: the server whose data the pages show (scripts/serve_journals.py tells both).
+const address = process.env.WINDLASS_ADDRESS ?? "http://127.0.0.1:8642";
+const token = process.env.WINDLASS_TOKEN ?? "";
+
 export default defineConfig({
   plugins: [react()],
   build: {
@@ -8,6 +12,6 @@ export default defineConfig({
     assetsInlineLimit: 0, // the page's policy allows no data: scripts or styles
     modulePreload: { polyfill: false },
   },
-  server: { proxy: { "/api": { target: process.env["WINDLASS_ADDRESS"] ?? "http://127.0.0.1:8642", ws: true } } },
+  server: { proxy: { "/api": { target: address, ws: true, headers: { authorization: `Bearer ${token}`, origin: address } } } },
   test: { environment: "jsdom" },
 });
