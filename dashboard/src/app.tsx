@@ -1,5 +1,5 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { Suspense, useEffect, useRef } from "react";
+import { lazy, Suspense, useEffect, useRef } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 import { KeysHelp } from "./keys/help";
 import { useKeys } from "./keys/keys";
@@ -10,7 +10,12 @@ import { LoginNotice } from "./ui/login";
 import { Text } from "./ui/text";
 import { ThemeSwitch } from "./ui/theme";
 
-const PAGES = [{ path: "/", name: "Executions", key: "e" }] as const;
+const ApprovalsPage = lazy(() => import("./pages/approvals"));
+
+const PAGES = [
+  { path: "/", name: "Executions", key: "e" },
+  { path: "/approvals", name: "Approvals", key: "a" },
+] as const;
 
 export function App() {
   return (
@@ -27,6 +32,9 @@ export function App() {
               <ExecutionsPage />
             </Route>
             <Route path="/executions/:id">{(params) => <ExecutionPage id={params.id} />}</Route>
+            <Route path="/approvals">
+              <ApprovalsPage />
+            </Route>
             <Route>
               <NoPage />
             </Route>
@@ -52,6 +60,7 @@ function Top() {
         {PAGES.map((page) => (
           <Link key={page.path} href={page.path} aria-current={isAt(page.path, location) ? "page" : undefined}>
             {page.name}
+            {page.path === "/approvals" && <Open count={health?.questions ?? 0} />}
           </Link>
         ))}
       </nav>
@@ -66,6 +75,16 @@ function Top() {
         <KeysHelp />
       </span>
     </header>
+  );
+}
+
+function Open({ count }: { count: number }) {
+  if (count === 0) return null;
+  return (
+    <span className="count">
+      {count > 99 ? "99+" : count}
+      <span className="unseen"> open</span>
+    </span>
   );
 }
 

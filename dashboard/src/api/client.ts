@@ -11,6 +11,7 @@ export type OneStep = components["schemas"]["OneStep"];
 export type PlanList = components["schemas"]["PlanList"];
 export type CheckedPlan = components["schemas"]["CheckedPlan"];
 export type UsedPlan = components["schemas"]["UsedPlan"];
+export type Question = components["schemas"]["Question"];
 export type Problem = components["schemas"]["Problem"];
 
 export const api = createClient<paths>({ baseUrl: "" });

@@ -87,7 +87,9 @@ class Control:
             waiting = find_step(state, step)
             asked = waiting.approval
             if asked is None or asked.allow is not None or waiting.id not in state.questions:
-                answered = " (already answered)" if asked is not None and asked.allow is not None else ""
+                answered = ""
+                if asked is not None and asked.allow is not None:
+                    answered = f" (already {'allowed' if asked.allow else 'denied'} by {asked.by or 'a person'})"
                 raise UsageError(
                     f"step {step} of {state.id} is not waiting for approval{answered}",
                     advice=(f"see its status: windlass status {state.id}", "list open approvals: windlass approvals"),
