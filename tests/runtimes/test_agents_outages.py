@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 CLI = "cli"
 RUNTIMES = [CLI, CLAUDE, pytest.param(OPEN, marks=needs_opencode)]
+MESSAGE = "also the changelog"
 QUICK = {"delay": "1ms", "max_delay": "2ms"}
 
 
@@ -78,9 +79,9 @@ def faults(outage: int) -> list[Fault]:
     ]
 
 
-def command(runtime: str, case: str) -> Reply:
+def command(runtime: str, case: str, line: str = "") -> Reply:
     """The model runs a command that leaves a line each time."""
-    line = f"echo once >> {case}.txt"
+    line = line or f"echo once >> {case}.txt"
     how: dict[str, Any] = {"text": "I begin.", "when": f"case {case}.", "tokens_in": 100, "tokens_out": 7}
     if runtime == CLI:
         return Reply.use("shell", {"line": line}, **how)
@@ -94,20 +95,29 @@ def answer(case: str) -> Reply:
 
 @asynccontextmanager
 async def engine_with(
-    project: Project, runtime: str, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+    project: Project,
+    runtime: str,
+    model: ScriptedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    others: Mapping[str, ScriptedModel] | None = None,
 ) -> AsyncIterator[Engine]:
-    """An engine of this process with one real runtime, for a user who has nothing but a home."""
+    """An engine of this process with one real runtime, for a user who has nothing but a home.
+
+    `others` take over from it, with models of their own.
+    """
+    models = {runtime: model, **(others or {})}
     prepare_user(project.user)
     for name, value in (own := user_environment(project.user)).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(claude_failures, "LIMIT_WAIT", 0.01)  # it does not tell how long to wait after a 429
     async with Supervisor() as supervisor:
-        runner = _runner(runtime, project, model, own, supervisor)
-        known = load_settings(project.home, {"grace": 1.0, "permissions": {"mode": "allow"}, "fallback": False})
+        runners = {name: _runner(name, project, asked, own, supervisor) for name, asked in models.items()}
+        told = {"grace": 1.0, "permissions": {"mode": "allow"}, "fallback": bool(others)}
+        known = load_settings(project.home, told)
         clock, journal, ledger, trust = SystemClock(), MemoryJournal(), MemoryLedger(), Trust(user_folder())
         drivers = LocalDrivers(journal, clock)
         agents = AgentTool(
-            runners={runtime: runner},
+            runners=runners,
             briefing=Briefing(),
             ledger=ledger,
             clock=clock,
@@ -134,7 +144,8 @@ async def engine_with(
             async with engine:
                 yield engine
         finally:
-            await runner.close()
+            for runner in runners.values():
+                await runner.close()
 
 
 def _runner(
@@ -220,3 +231,73 @@ async def test_k1_a_fork_goes_on_in_a_copy_and_the_original_stays(
     assert copied.text.index("I begin.") < copied.text.index("The first answer.")
     assert "The first answer." not in fresh_one.text
     assert (project.path / "fork.txt").read_text() == "once\n"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_k1_a_message_in_the_middle_costs_no_call_no_line_and_no_token_twice(
+    project: Project, monkeypatch: pytest.MonkeyPatch, runtime: str
+) -> None:
+    """It comes while a command runs, which ends when the message is on disk."""
+    waiting = "echo once >> say.txt; until [ -e said ]; do sleep 0.1; done"
+    # Claude Code gives it to the model as a message of the system's, which is no text of the conversation.
+    said = Reply.say("I heard it.", when=lambda received: MESSAGE in str(received.body), tokens_in=200, tokens_out=9)
+    first = Reply.say("I am done.", when="case say.", tokens_in=200, tokens_out=9)
+    script = [command(runtime, "say", waiting), said, first]
+    step = Step(id="work", agent="developer", prompt="case say.", retry=QUICK)
+    async with ScriptedModel(script) as model, engine_with(project, runtime, model, monkeypatch) as engine:
+        execution = await engine.start(Plan(steps=[step], runtime=runtime), workdir=project.path)
+        async for event in execution.events():
+            if isinstance(event, ev.AgentActed):
+                break
+        receipt = await engine.say(execution.id, "work", MESSAGE)
+        (project.path / "said").touch()
+        state = await execution.wait()
+        events = [entry.event for entry in await engine.journal.read(state.id)]
+    assert state.steps["work"].output == "I heard it.", state.steps["work"].error
+    assert (project.path / "say.txt").read_text() == "once\n"
+    (heard,) = [event for event in events if isinstance(event, ev.AgentHeard)]
+    assert heard.ids == (receipt.id,)
+    assert heard.how == "follow-up" if runtime == OPEN else heard.how in ("steer", "follow-up")
+    assert len(model.requests) == (2 if heard.how == "steer" else 3), "no call is repeated"
+    last = str(model.requests[-1].body["messages"])
+    assert [last.count(text) for text in ("case say.", "I begin.", MESSAGE)] == [1, 1, 1]
+    agent = state.steps["work"].agent
+    assert agent is not None
+    served = model.served
+    assert (agent.cost.tokens_in, agent.cost.tokens_out) == (served.tokens_in, served.tokens_out)
+
+
+@needs_opencode
+@pytest.mark.parametrize(("named", "instead"), [(CLAUDE, OPEN), pytest.param(OPEN, CLAUDE, marks=pytest.mark.soak)])
+async def test_a7_a_fallback_in_the_middle_costs_no_call_no_line_and_no_token_twice(
+    project: Project, monkeypatch: pytest.MonkeyPatch, named: str, instead: str
+) -> None:
+    """The first one works and loses its key; so does the second; then the first one is given a new key."""
+    refused = partial(Reply.error, 401, "no such key")
+    first = [command(named, "one"), refused(when="case one."), answer("one")]
+    second = [command(instead, "one", "echo other >> one.txt"), refused(when="case one.")]
+    step = Step(id="work", agent="developer", prompt="case one.", retry=QUICK)
+    async with (
+        ScriptedModel(first) as mine,
+        ScriptedModel(second) as theirs,
+        engine_with(project, named, mine, monkeypatch, others={instead: theirs}) as engine,
+    ):
+        state = await (await engine.start(Plan(steps=[step], runtime=named), workdir=project.path)).wait()
+        assert state.status == "failed"
+        assert [len(mine.requests), len(theirs.requests)] == [2, 2]
+        await engine.retry(state.id, "work")
+        state = await (await engine.resume(state.id)).wait()
+    mine.check()
+    theirs.check()
+    assert state.steps["work"].output == "one is done.", state.steps["work"].error
+    assert (project.path / "one.txt").read_text() == "once\nother\n"
+    told = theirs.requests[0].text
+    assert "echo once >> one.txt" in told, "the second knows the work of the first"
+    back = mine.requests[2].text
+    assert back.count("case one.") == 1, "the first goes on in its own conversation"
+    assert "echo other >> one.txt" in back, "and knows the work of the second"
+    agent = state.steps["work"].agent
+    assert agent is not None
+    served = [mine.served, theirs.served]
+    assert agent.cost.tokens_in == sum(one.tokens_in for one in served) == 400
+    assert agent.cost.tokens_out == sum(one.tokens_out for one in served)

@@ -121,3 +121,37 @@ async def test_k1_a_message_over_http_mcp_and_the_client(serve: Serve, project: 
         assert (refused.status, "has no agent to speak to" in refused.json["detail"]) == (409, True)
         assert server.api.post(f"{path}/no/say", {"text": "hello"}).status == 404
         assert server.api.post(f"{path}/work/say", {"text": ""}).status == 422
+
+
+async def test_k1_a_fresh_conversation_over_http_mcp_and_the_client(serve: Serve, project: Project) -> None:
+    project.file("a.txt", "the text of a")
+    refused = Reply.error(401, "another key", times=5)
+    with ScriptedModel([Reply.use("files__read", {"path": "a.txt"}), refused, Reply.say("done")]) as model:
+        server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY=SECRET)
+        before, work = PLAN["steps"]
+        plan = {**PLAN, "steps": [before, {**work, "retry": 0}]}  # type: ignore[dict-item]
+        execution = server.api.start(plan, wait=120)["id"]
+        path = f"/api/executions/{execution}"
+        async with HttpClient(server.address, server.token) as client:
+
+            async def ended() -> None:
+                assert (await client.get(execution, wait=120))["status"] == "partial"
+
+            for fresh in (False, True):
+                assert server.api.post(f"{path}/steps/work/retry", {"fresh": fresh}).status < 300
+                await ended()
+            await client.retry(execution, "work", fresh=True)
+            await ended()
+            headers = {"Authorization": f"Bearer {server.token}"}
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
+            ):
+                await mcp.call_tool("engine_resume", {"execution": execution, "retry": {"work": {"fresh": True}}})
+                await ended()
+            fork = await client.fork(execution, from_step="work", fresh=True)
+            assert (await client.get(str(fork["id"]), wait=120))["steps"][1]["output"] == "done"
+        model.check()
+        lengths = [len(request.messages) for request in model.requests]
+        assert lengths[:3] == [1, 3, 3], "a retry goes on"
+        assert lengths[3:] == [1, 1, 1, 1], "a fresh one has its prompt alone"
