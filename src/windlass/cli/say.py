@@ -11,6 +11,7 @@ from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
+from windlass.errors import CannotResume
 
 __all__ = ["register"]
 
@@ -53,7 +54,11 @@ def say_to_agent(
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
-        resumed = await engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan or receipt.forked)
+        try:
+            resumed = await engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan or receipt.forked)
+        except CannotResume as error:
+            kept = f"the message is kept. When that is corrected: windlass resume {state.id}"
+            raise CannotResume(error.reasons, advice=(kept, *error.advice)) from error
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes))

@@ -200,6 +200,8 @@ class AgentAttempt:
         if (session is not None and left is None) or agent is None or not (agent.attempt or self._origin):
             return ""
         theirs = await self._contact.history(self._origin) if self._origin else []
+        if agent.told:  # a completed step goes on with a message: what it did is part of the matter
+            theirs = [event for event in theirs if not isinstance(event, ev.AttemptFinished)]
         events = [*theirs, *await self._contact.history()]
         if left is not None:
             own = [place for place, event in enumerate(events, 1) if 0 < getattr(event, "attempt", 0) <= left.attempt]
