@@ -1,5 +1,6 @@
 /** The server's API, with types made from its OpenAPI document. */
 import createClient from "openapi-fetch";
+import { saved, savedAnswer } from "./saved";
 import type { components, paths } from "./schema";
 
 export type ExecutionLine = components["schemas"]["Head"];
@@ -14,7 +15,7 @@ export type UsedPlan = components["schemas"]["UsedPlan"];
 export type Question = components["schemas"]["Question"];
 export type Problem = components["schemas"]["Problem"];
 
-export const api = createClient<paths>({ baseUrl: "" });
+export const api = createClient<paths>({ baseUrl: "", ...(saved && { fetch: savedAnswer }) });
 
 /** An answer that is an error: what is wrong, and what to do about it. */
 export class ApiError extends Error {

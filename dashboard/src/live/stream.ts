@@ -1,4 +1,5 @@
 /** The server's stream of events, resumed without gaps after every break, and handed over once a frame. */
+import { saved } from "../api/saved";
 
 export interface StreamEvent {
   type: string;
@@ -13,7 +14,8 @@ export interface StreamEvent {
   [field: string]: unknown;
 }
 
-export type Connection = "connecting" | "live" | "lost" | "logged out";
+/** `saved`: there is no server, the page is a file. */
+export type Connection = "connecting" | "live" | "lost" | "logged out" | "saved";
 
 export interface StreamOptions {
   /** The path of the stream, and the sequence or position after which it begins. */
@@ -31,6 +33,10 @@ const SILENCE = 45_000;
 
 /** Listens until the returned function is called. */
 export function listen(options: StreamOptions): () => void {
+  if (saved) {
+    options.connection("saved");
+    return () => {};
+  }
   let last = options.after;
   let wait = FIRST_WAIT;
   let over = false;

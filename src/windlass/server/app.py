@@ -28,6 +28,7 @@ from windlass.server.routes.executions import execution_routes
 from windlass.server.routes.home import health_routes, home_routes
 from windlass.server.routes.plans import plan_routes
 from windlass.server.routes.steps import step_list_routes
+from windlass.server.saved import saved_routes
 from windlass.server.service import Service
 from windlass.server.stream import stream_routes
 from windlass.version import __version__
@@ -84,6 +85,7 @@ def create_routes(service: Service) -> FastAPI:
     for routes in parts:
         app.include_router(routes(service))
     app.include_router(stream_routes(service.feed))
+    app.include_router(saved_routes(app, service.engine))
     app.router.routes += [*login_routes(service.access), *approval_pages(service.engine, service.access)]
     app.router.routes += [Route("/mcp", endpoint=mcp), *dashboard_routes()]
     return app
