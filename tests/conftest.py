@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forks import PROGRAM, Forked, Zygote
+from forks import PROGRAM, Forked, Zygote, shared_zygote
 from hypothesis import HealthCheck, settings
 from ports import KeptPort
 from waiting import PATIENCE, wait_until, wait_until_async
@@ -49,6 +49,7 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     (shared / "cache").mkdir(mode=0o700, exist_ok=True)
+    (shared / "cache" / "windlass").mkdir(mode=0o700, exist_ok=True)  # where it exists, `doctor` keeps what it compiles
     os.environ["XDG_CACHE_HOME"] = str(shared / "cache")
 
 
@@ -280,9 +281,10 @@ class Windlass:
 
     def shell(self, line: str, code: int = 0) -> Ran:
         """A line exactly as it was printed, typed at a shell in the project's folder."""
+        env = self._project.env
         done = subprocess.run(
             ["sh", "-c", line],
-            env=self._project.env,
+            env={**env, "PATH": f"{self._zygote.folder}:{env['PATH']}"},
             cwd=self._project.path,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -351,10 +353,13 @@ class Windlass:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    made = Zygote()
-    yield made
-    made.close()
+def zygote() -> Zygote:
+    return shared_zygote()
+
+
+def pytest_sessionfinish() -> None:
+    if shared_zygote.cache_info().currsize:
+        shared_zygote().close()
 
 
 @pytest.fixture

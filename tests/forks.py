@@ -9,15 +9,20 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PROGRAM", "Forked", "Zygote"]
+__all__ = ["PROGRAM", "Forked", "Zygote", "shared_zygote"]
 
 PROGRAM = str(Path(sys.executable).with_name("windlass"))
 
@@ -56,20 +61,31 @@ class Forked:
 
 
 class Zygote:
-    """Starts commands; one for all tests of a worker."""
+    """Starts commands."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("zygote.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"},
-        )
+        self.folder = Path(tempfile.mkdtemp(prefix="wz-"))
+        """Has a `windlass` for shells, which is a fork, too."""
+        address = str(self.folder / "socket")
+        words = [sys.executable, "-IS", str(Path(__file__).with_name("windlass_shim.py")), PROGRAM, address]
+        (self.folder / "windlass").write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (self.folder / "windlass").chmod(0o755)
+        with socket.socket(socket.AF_UNIX) as shims:
+            shims.bind(address)
+            shims.listen(128)  # from now on: a shim waits until all is imported
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("zygote.py")), str(shims.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"},
+                pass_fds=[shims.fileno()],
+            )
         self._lock = threading.Lock()
 
     def close(self) -> None:
         self._process.communicate()
+        shutil.rmtree(self.folder)
 
     def start(
         self,
@@ -109,3 +125,9 @@ class Zygote:
             self._process.stdin.flush()
             answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
+
+
+@cache
+def shared_zygote() -> Zygote:
+    """The one of this worker, made when it is first needed; `conftest.py` closes it."""
+    return Zygote()

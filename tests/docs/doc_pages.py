@@ -18,7 +18,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +94,7 @@ def is_program(page: Path) -> bool:
 
 
 def play(page: Path, folder: Path, env: Mapping[str, str]) -> None:
-    """Run what a page marks, in order, and hold it to what it says comes of it."""
+    """Run what a page marks, in order, and hold it to what it says comes of it. Its PATH says which `windlass` runs."""
     steps = [block for block in blocks(page) if block.tested or block.file]
     script = "".join(["exec 2>&1\n", *map(_script, steps)])
     output = _run(script, folder, env).replace(str(folder), SHOWN_FOLDER)
@@ -116,12 +115,11 @@ def play(page: Path, folder: Path, env: Mapping[str, str]) -> None:
 def _run(script: str, folder: Path, env: Mapping[str, str]) -> str:
     """All that bash prints, by way of a file: what it leaves in the background must not hold up the reader."""
     log = folder.parent / "printed.txt"
-    path = f"{Path(sys.executable).parent}:{env['PATH']}"
     with log.open("wb") as printed:
         bash = subprocess.Popen(
             ["bash", "-c", script],
             cwd=folder,
-            env={**env, "PATH": path},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=printed,
             start_new_session=True,

@@ -33,6 +33,7 @@ from windlass.trust import Trust
 PAGES = pages()
 OWN_PAGES = [page for page in PAGES if "examples" not in page.parts]
 DOCS = REPOSITORY / "docs"
+README = REPOSITORY / "README.md"
 
 
 def name(page: Path) -> str:
@@ -65,11 +66,13 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("page", [page for page in OWN_PAGES if is_program(page)], ids=name)
-def test_what_a_page_shows_is_what_happens(page: Path, project: Any) -> None:
-    play(page, project.path, project.env)
+def test_what_a_page_shows_is_what_happens(page: Path, project: Any, zygote: Any) -> None:
+    """With the command as it is installed for the first page, and with forks of it for all others."""
+    own = {} if page == README else {"PATH": f"{zygote.folder}:{project.env['PATH']}"}
+    play(page, project.path, {**project.env, **own})
 
 
-@pytest.mark.parametrize("page", [REPOSITORY / "README.md", DOCS / "quickstart.md"], ids=name)
+@pytest.mark.parametrize("page", [README, DOCS / "quickstart.md"], ids=name)
 def test_the_first_pages_are_run(page: Path) -> None:
     assert is_program(page)
 

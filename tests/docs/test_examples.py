@@ -22,11 +22,11 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_does_what_its_page_says(example: Path, project: Any) -> None:
+def test_an_example_does_what_its_page_says(example: Path, project: Any, zygote: Any) -> None:
     page = example / "README.md"
     assert is_program(page), f"{page} has no block that is run"
     shutil.copytree(example, project.path, dirs_exist_ok=True, ignore=LEFT_BEHIND)
-    play(page, project.path, project.env)
+    play(page, project.path, {**project.env, "PATH": f"{zygote.folder}:{project.env['PATH']}"})
 
 
 def test_word_count_is_refused_until_its_code_is_trusted(project: Any, windlass: Any) -> None:

@@ -21,13 +21,15 @@ PAGE = REPOSITORY / "docs" / "server.md"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed here")
-def test_i3_the_commands_of_the_page_do_what_it_says(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i3_the_commands_of_the_page_do_what_it_says(
+    project: Any, zygote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its blocks are marked `curl`, not `test`: a machine without curl must not fail."""
     assert any(block.mark == "curl" for block in blocks(PAGE))
     page = Path(project.user) / "server.md"
     page.write_text(PAGE.read_text().replace("<!-- curl -->", "<!-- test -->"))
     monkeypatch.setattr(doc_pages, "REPOSITORY", page.parent)  # what failures are named after
-    play(page, project.path, project.env)
+    play(page, project.path, {**project.env, "PATH": f"{zygote.folder}:{project.env['PATH']}"})
 
 
 async def test_i3_the_table_of_routes_is_the_servers_own(project: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,8 +80,11 @@ def serving(
 
 
 def prepare(project: Project, claude: ScriptedModel, opencode: ScriptedModel, **told: Any) -> None:
-    """Let the project's user have both runtimes."""
+    """Let the project's user have both runtimes, and the QuickJS that earlier tests have compiled."""
     prepare_user(project.user)
+    for compiled in Path(os.environ["XDG_CACHE_HOME"], "windlass").glob("*.cwasm"):
+        (project.user / ".cache/windlass").mkdir(mode=0o700, exist_ok=True)
+        shutil.copy(compiled, project.user / ".cache/windlass")
     (project.user / "config").mkdir(exist_ok=True)
     costs = {"cost": {"input": PRICE[0], "output": PRICE[1]}}
     known = settings(opencode.openai_url)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvicorn
+from forks import shared_zygote
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, ElicitResult, Implementation, LoggingMessageNotificationParams, TextContent
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BOTH_ERAS", "Ear", "Hosted", "client", "error_of", "hosted", "shown"]
 
-PROGRAM = str(Path(sys.executable).with_name("windlass"))
 BOTH_ERAS = pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 ERAS = {"2026-07-28": "2026-07-28", "legacy": "2025-11-25", "auto": "2026-07-28"}
 
@@ -72,7 +70,10 @@ async def client(
     """A client of `windlass mcp` in the project's folder. It can show a person a form only if it `asks`."""
     ear = ear or Ear()
     server = StdioServerParameters(
-        command=PROGRAM, args=["mcp", *arguments], env=dict(project.env), cwd=str(project.path)
+        command=str(shared_zygote().folder / "windlass"),
+        args=["mcp", *arguments],
+        env=dict(project.env),
+        cwd=str(project.path),
     )
     async with Client(
         server,
