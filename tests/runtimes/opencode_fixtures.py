@@ -27,6 +27,7 @@ from windlass.testing import Reply, ScriptedModel
 __all__ = [
     "ALLOWED",
     "MODEL",
+    "SEEING",
     "Bench",
     "needs_opencode",
     "opencode_binary",
@@ -36,6 +37,10 @@ __all__ = [
 ]
 
 MODEL = "scripted/scripted"
+SEEING = "scripted/seeing"
+"""A model that takes images."""
+WINDOW = {"context": 1_000_000, "output": 32_000}
+IMAGES_TOO = {"input": ["text", "image"], "output": ["text"]}
 ALLOWED = Permissions(mode="allow")
 HERE = Path(__file__).resolve().parents[2]
 
@@ -57,7 +62,10 @@ def settings(base_url: str, **more: Any) -> dict[str, Any]:
         "npm": "@ai-sdk/openai-compatible",
         "name": "Scripted",
         "options": {"baseURL": base_url, "apiKey": "sk-scripted"},
-        "models": {"scripted": {"name": "Scripted", "limit": {"context": 1_000_000, "output": 32_000}}},
+        "models": {
+            "scripted": {"name": "Scripted", "limit": WINDOW},
+            "seeing": {"name": "Seeing", "limit": WINDOW, "attachment": True, "modalities": IMAGES_TOO},
+        },
     }
     return {
         "$schema": "https://opencode.ai/config.json",

@@ -36,7 +36,8 @@ def source(tmp_path: Path) -> Path:
     recipe = text.partition("## Adding a runner")[2].partition("\n## ")[0]
     module, row = re.findall(r"```python\n(.*?)```", recipe, re.DOTALL)
     (path,) = re.findall(r"This is `(src/windlass/runners/\w+\.py)`", recipe)
-    shutil.copytree(REPOSITORY / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    half_written = shutil.ignore_patterns("*.pyc.*")  # the bytecode is copied, too: to compile all of it takes seconds
+    shutil.copytree(REPOSITORY / "src", tmp_path / "src", ignore=half_written)
     (tmp_path / path).write_text(module)
     table = tmp_path / "src/windlass/runtimes.py"
     rows, end, rest = table.read_text().partition("    CLI,\n)")

@@ -6,7 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from agent_project import BOTH, serving
+from agent_project import CLAUDE_AND_SOAK, serving
 from opencode_fixtures import settings
 
 from windlass.testing import Reply, ScriptedModel
@@ -31,7 +31,7 @@ def hostile(project: Project, theirs: ScriptedModel) -> None:
     project.file(".opencode/plugin/theirs.js", PLUGIN.format(trace=project.user / "trace"))
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_a8_a_repositorys_hooks_plugins_and_addresses_are_not_in_effect_until_the_folder_is_trusted(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:

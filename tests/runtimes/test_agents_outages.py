@@ -51,8 +51,11 @@ if TYPE_CHECKING:
     from conftest import Project
 
 CLI = "cli"
-RUNTIMES = [CLI, CLAUDE, pytest.param(OPEN, marks=needs_opencode)]
 MESSAGE = "also the changelog"
+RUNTIMES = pytest.mark.parametrize(
+    "runtime", [CLI, CLAUDE, pytest.param(OPEN, marks=[needs_opencode, pytest.mark.soak])]
+)
+"""In every run OpenCode has the faults in test_runner_endings.py, and a fork in test_opencode_turns.py."""
 QUICK = {"delay": "1ms", "max_delay": "2ms"}
 
 
@@ -164,7 +167,7 @@ def _runner(
 
 
 @pytest.mark.parametrize("outage", [3, pytest.param(20, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@RUNTIMES
 async def test_k1_a_fault_costs_no_call_no_line_and_no_token_twice(
     project: Project, monkeypatch: pytest.MonkeyPatch, runtime: str, outage: int
 ) -> None:
@@ -204,7 +207,7 @@ async def test_k1_a_fault_costs_no_call_no_line_and_no_token_twice(
         assert len(sessions) == 1, "all of it is one conversation"
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@RUNTIMES
 async def test_k1_a_fork_goes_on_in_a_copy_and_the_original_stays(
     project: Project, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:

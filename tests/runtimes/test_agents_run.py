@@ -160,6 +160,7 @@ def test_b2_a_chain_hands_each_ones_words_to_the_next(project: Project, windlass
     assert ran.out.count("No fault found.") >= 1
 
 
+@pytest.mark.soak  # test_agents_fallback.py has both runtimes in one execution, too
 @needs_opencode
 def test_b2_a_chain_may_cross_from_one_runtime_to_the_other_and_back(project: Project, windlass: Windlass) -> None:
     project.plan(

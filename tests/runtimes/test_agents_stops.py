@@ -185,7 +185,7 @@ def test_c4_a_cancelled_agent_is_gone_for_good(project: Project, windlass: Windl
     assert project.state(execution).status == "cancelled"
 
 
-@pytest.mark.parametrize("runtime", [CLAUDE, pytest.param(OPEN, marks=needs_opencode)])
+@CLAUDE_AND_SOAK
 def test_k1_a_message_under_way_at_a_kill_9_is_given_once_and_in_order(
     project: Project, windlass: Windlass, until: Any, runtime: str
 ) -> None:

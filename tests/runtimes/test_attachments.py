@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import pytest_asyncio
 from agent_project import serving
 from hosts import FakeHost
 from model_api_world import PROTOCOLS, World, scripted
-from opencode_fixtures import Bench, needs_opencode
+from opencode_fixtures import SEEING, Bench, needs_opencode
 
 from windlass.ports import AgentRequest, PromptAttachment
 from windlass.runners.model_api.conversation import Conversation
+from windlass.runners.opencode.probe import Contract
 from windlass.testing import Reply
 
 if TYPE_CHECKING:
@@ -91,32 +90,20 @@ def test_a5_an_image_among_the_files_of_a_step_is_in_the_request(project: Projec
     assert encoded(IMAGE) in json.dumps(said)
 
 
-@pytest_asyncio.fixture
-async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path, contract=request.param)
-    yield made
-    await made.close()
-
-
 @needs_opencode
-@pytest.mark.parametrize("bench", ["serve", "run"], indirect=True)
-async def test_a5_opencode_shows_the_image_to_a_model_that_takes_it(bench: Bench) -> None:
-    path = bench.user / ".config/opencode/opencode.json"
-    settings = json.loads(path.read_text())
-    settings["provider"]["scripted"]["models"]["scripted"] |= {
-        "attachment": True,
-        "modalities": {"input": ["text", "image"], "output": ["text"]},
-    }
-    path.write_text(json.dumps(settings))
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize("contract", ["serve", pytest.param("run", marks=pytest.mark.soak)])
+async def test_a5_opencode_shows_the_image_to_a_model_that_takes_it(bench: Bench, contract: Contract) -> None:
+    runner = bench.runner if contract == "serve" else bench.another_runner(contract=contract)
     async with bench.model(Reply.say("a red dot")) as model:
-        result = await bench.runner.run(with_files(bench.request("look at it"), IMAGE), FakeHost())
+        result = await runner.run(with_files(bench.request("look at it", model=SEEING), IMAGE), FakeHost())
         model.check()
     assert result.output == "a red dot", result
     assert encoded(IMAGE) in json.dumps(model.requests[0].messages)
 
 
 @needs_opencode
-@pytest.mark.parametrize("bench", ["serve"], indirect=True)
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a5_opencode_tells_a_model_that_takes_no_images(bench: Bench) -> None:
     async with bench.model(Reply.say("I cannot see it")) as model:
         result = await bench.runner.run(with_files(bench.request("look at it"), IMAGE), FakeHost())

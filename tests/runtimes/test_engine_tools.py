@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_project import BOTH, CLAUDE, CLAUDE_AND_SOAK, OPEN, living, serving, told, wait_for
+from agent_project import CLAUDE, CLAUDE_AND_SOAK, OPEN, living, serving, told, wait_for
 from claude_fixtures import claude_world
 from hosts import FakeHost, Used
 from opencode_fixtures import Bench, needs_opencode
@@ -59,7 +59,7 @@ try { await tools.shell({line: "touch escaped"}); } catch (error) { return "refu
 """
 
 
-@BOTH
+@CLAUDE_AND_SOAK
 def test_k6_g2_g3_programs_and_composed_tools_run_under_the_steps_permissions_and_are_undone(
     project: Project, windlass: Windlass, runtime: str
 ) -> None:

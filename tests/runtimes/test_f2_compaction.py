@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from claude_fixtures import claude_world
 from hosts import FakeHost
 from opencode_fixtures import Bench, needs_opencode
@@ -60,18 +61,15 @@ async def test_f3_a_summary_on_request_is_claude_codes_own_before_the_next_promp
 
 
 @needs_opencode
-async def test_f3_a_summary_on_request_is_opencodes_own_before_the_next_prompt(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_f3_a_summary_on_request_is_opencodes_own_before_the_next_prompt(bench: Bench) -> None:
     host = FakeHost()
     host.wants_summary = True
-    try:
-        script = [Reply.say("I looked for the heron."), Reply.say("It is here.")]
-        async with ScriptedModel(script, port=bench.port, aside=_aside) as model:
-            first = await bench.runner.run(bench.request("look for the heron"), FakeHost())
-            second = await bench.runner.run(bench.request("go on", session=first.session), host)
-            asides = [received.system for received in model.asides]
-    finally:
-        await bench.close()
+    script = [Reply.say("I looked for the heron."), Reply.say("It is here.")]
+    async with ScriptedModel(script, port=bench.port, aside=_aside) as model:
+        first = await bench.runner.run(bench.request("look for the heron"), FakeHost())
+        second = await bench.runner.run(bench.request("go on", session=first.session), host)
+        asides = [received.system for received in model.asides]
     assert first.success, first
     assert second.output == "It is here.", second
     (made,) = host.summaries

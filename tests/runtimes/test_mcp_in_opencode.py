@@ -6,6 +6,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from agent_project import serving
 from mcp_server import mcp_over_http
 from opencode_fixtures import MODEL, needs_opencode, opencode_binary
@@ -43,17 +44,37 @@ def prompt(project: Project) -> list[dict[str, Any]]:
     return [event["part"] for event in events if event["type"] == "tool_use"]
 
 
-def test_i2_opencode_starts_an_execution_and_gets_its_result(project: Project, windlass: Windlass) -> None:
-    script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 20}), Reply.say("it said hi")]
-    with serving(project, script) as model:
-        (used,) = ask(project, windlass)
-        model.check()
-    assert (used["tool"], used["state"]["status"]) == (f"{TOOL}execute", "completed")
-    seen = json.loads(used["state"]["output"])
-    assert (seen["status"], seen["steps"][0]["output"]["stdout"]) == ("completed", "hi-from-windlass")
-    assert project.state(seen["execution"]).status == "completed"
+def test_i2_c6_opencode_gets_a_result_and_a_question_stays_open_until_engine_approve(
+    project: Project, windlass: Windlass
+) -> None:
+    """It cannot show a question to its user, so the model is told of it and answers with a tool."""
+    deploy = {"steps": [{"id": "deploy", "run": "printf live > live.txt", "approve": "always"}]}
+
+    def script(request: Any) -> Reply:
+        said = told(request)
+        if len(said) < 2:
+            return Reply.use(f"{TOOL}execute", {"plan": (HELLO, deploy)[len(said)], "wait_s": 20})
+        if len(said) == 2:
+            (question,) = said[1]["questions"]
+            answer = {"step": "deploy", "allow": True, "digest": question["digest"], "note": "the user said yes"}
+            return Reply.use(f"{TOOL}approve", {"execution": said[1]["execution"], **answer})
+        if len(said) == 3:
+            return Reply.use(f"{TOOL}status", {"execution": said[1]["execution"], "wait_s": 20})
+        return Reply.say("done")
+
+    with serving(project, script):
+        used = ask(project, windlass)
+    assert [part["tool"].removeprefix(TOOL) for part in used] == ["execute", "execute", "approve", "status"]
+    assert {part["state"]["status"] for part in used} == {"completed"}
+    hello, question, _, deployed = (json.loads(part["state"]["output"]) for part in used)
+    assert (hello["status"], hello["steps"][0]["output"]["stdout"]) == ("completed", "hi-from-windlass")
+    assert project.state(hello["execution"]).status == deployed["status"] == "completed"
+    events = project.events(question["execution"])
+    (answer,) = [event for event in events if isinstance(event, ev.ApprovalAnswered)]
+    assert (answer.allow, answer.by, answer.note) == (True, "mcp:opencode", "the user said yes")
 
 
+@pytest.mark.soak  # test_mcp_in_claude.py has the tools over HTTP in every run
 def test_i2_opencode_has_the_tools_over_http_as_the_docs_say(project: Project, windlass: Windlass, until: Any) -> None:
     script = [Reply.use(f"{TOOL}execute", {"plan": HELLO, "wait_s": 20}), Reply.say("it said hi")]
     with serving(project, script) as model, mcp_over_http(windlass, until) as address:
@@ -65,6 +86,7 @@ def test_i2_opencode_has_the_tools_over_http_as_the_docs_say(project: Project, w
     assert json.loads(used["state"]["output"])["steps"][0]["output"]["stdout"] == "hi-from-windlass"
 
 
+@pytest.mark.soak  # test_mcp_in_claude.py has the same of Claude Code in every run
 def test_a6_e3_agents_of_opencode_run_on_opencode_and_it_is_warned_of_the_budget(
     project: Project, windlass: Windlass
 ) -> None:
@@ -87,31 +109,6 @@ def test_a6_e3_agents_of_opencode_run_on_opencode_and_it_is_warned_of_the_budget
     assert seen["status"] == "completed"
     assert [(step["runtime"], step["output"]) for step in seen["steps"]] == [("open-code", "my part is done")] * 2
     assert any("the limit of $0.10 for this execution is exceeded ($0.30 spent)" in line for line in seen["warnings"])
-
-
-def test_c6_opencode_cannot_ask_so_the_question_stays_open_until_engine_approve(
-    project: Project, windlass: Windlass
-) -> None:
-    plan = {"steps": [{"id": "deploy", "run": "printf live > live.txt", "approve": "always"}]}
-
-    def script(request: Any) -> Reply:
-        said = told(request)
-        if not said:
-            return Reply.use(f"{TOOL}execute", {"plan": plan, "wait_s": 20})
-        if len(said) == 1:
-            (question,) = said[0]["questions"]
-            answer = {"step": "deploy", "allow": True, "digest": question["digest"], "note": "the user said yes"}
-            return Reply.use(f"{TOOL}approve", {"execution": said[0]["execution"], **answer})
-        if len(said) == 2:
-            return Reply.use(f"{TOOL}status", {"execution": said[0]["execution"], "wait_s": 20})
-        return Reply.say("done")
-
-    with serving(project, script):
-        used = ask(project, windlass)
-    assert json.loads(used[-1]["state"]["output"])["status"] == "completed"
-    (execution,) = project.ids()
-    (answer,) = [event for event in project.events(execution) if isinstance(event, ev.ApprovalAnswered)]
-    assert (answer.allow, answer.by, answer.note) == (True, "mcp:opencode", "the user said yes")
 
 
 def told(request: Any) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ async def test_a3_an_untrusted_folder_brings_nothing_of_its_own(bench: Bench, co
     assert hostile.harm() == []
 
 
-@pytest.mark.soak  # test_agents_hostile.py shows that the bait is one that works
+@pytest.mark.soak  # it shows that the bait is one that works
 async def test_a3_a_trusted_folders_settings_take_part(bench: Bench, port: int) -> None:
     hostile = Hostile(bench, port)
     runner = bench.another_runner()

@@ -197,6 +197,20 @@ async def test_a3_the_users_own_plugins_take_part_beside_ours(tmp_path: Path) ->
     assert seen.exists()
 
 
+async def test_k1_a_fork_goes_on_in_a_copy_of_the_session(bench: Bench) -> None:
+    request = bench.request("the first words")
+    async with bench.model(Reply.say("one"), Reply.say("two"), Reply.say("three")) as model:
+        first = await bench.runner.run(request, FakeHost())
+        again = bench.request("go on", workdir=request.workdir, session=first.session, inherited=request.scratch)
+        copied = await bench.runner.run(again, FakeHost())
+        own = await bench.runner.run(bench.request("and you?", session=first.session), FakeHost())
+        model.check()
+    assert (copied.output, own.output, own.session) == ("two", "three", first.session)
+    assert copied.session != first.session
+    assert "the first words" in str(model.requests[1].messages)
+    assert "go on" not in str(model.requests[2].messages), "the original stays as it was"
+
+
 async def test_a3_what_the_users_own_settings_deny_stays_denied(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.configure(permission={"bash": {"*": "allow", "rm *": "deny"}})

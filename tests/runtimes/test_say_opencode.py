@@ -12,7 +12,7 @@ from windlass.testing import Reply
 pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.parametrize("contract", ["serve", "run"])
+@pytest.mark.parametrize("contract", ["serve", pytest.param("run", marks=pytest.mark.soak)])
 async def test_k1_opencode_goes_on_with_a_message_in_its_session(bench: Bench, contract: Contract) -> None:
     runner = bench.runner if contract == "serve" else bench.another_runner(contract=contract)
     first, later = FakeHost(), FakeHost()

@@ -143,7 +143,11 @@ def opencode_env(tmp_path: Path, model: ScriptedModel, npm: str) -> dict[str, st
 
 
 @pytest.mark.parametrize(
-    ("npm", "protocol"), [("@ai-sdk/openai-compatible", "openai"), ("@ai-sdk/anthropic", "anthropic")]
+    ("npm", "protocol"),
+    [
+        pytest.param("@ai-sdk/openai-compatible", "openai", marks=pytest.mark.soak),  # tests/runtimes speaks it
+        ("@ai-sdk/anthropic", "anthropic"),
+    ],
 )
 def test_a3_the_real_opencode_writes_a_file_and_its_title_is_an_aside(tmp_path: Path, npm: str, protocol: str) -> None:
     work = tmp_path / "work"
