@@ -506,20 +506,25 @@ async def test_d2_what_was_acknowledged_is_there_after_reopening(tmp_path: Path)
     assert len(written) == 10
 
 
-def test_j1_a_new_file_can_be_opened_by_many_processes_at_the_same_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [25, pytest.param(100, marks=pytest.mark.soak)])
+def test_j1_a_new_file_can_be_opened_by_many_processes_at_the_same_moment(tmp_path: Path, rounds: int) -> None:
     """None may find it locked, and none may take it for another program's while its tables are being made."""
     memory = Path("/dev/shm")  # where an fsync costs nothing, so that there is time for many rounds
     race = Path(__file__).with_name("open_race.py")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        done = subprocess.run([sys.executable, race, folder, "100"], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, race, folder, str(rounds)], capture_output=True, text=True, check=True)
     assert done.stdout == ""
 
 
-def test_d9_an_old_file_gains_the_checksum_when_many_processes_open_it_at_the_same_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [10, pytest.param(30, marks=pytest.mark.soak)])
+def test_d9_an_old_file_gains_the_checksum_when_many_processes_open_it_at_the_same_moment(
+    tmp_path: Path, rounds: int
+) -> None:
     memory = Path("/dev/shm")
     race = Path(__file__).with_name("open_race.py")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        done = subprocess.run([sys.executable, race, folder, "30", "old"], capture_output=True, text=True, check=True)
+        words = [sys.executable, race, folder, str(rounds), "old"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
         for home in Path(folder).iterdir():
             with closing(sqlite3.connect(home / "windlass.db")) as db:
                 assert db.execute("SELECT seq, body, checksum FROM events").fetchall() == [(1, b"{}", None)]

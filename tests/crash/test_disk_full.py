@@ -99,7 +99,7 @@ def fill_files(cli: Cli, new_home: NewHome, stride: int) -> int:
 
 
 def test_d2_a_journal_whose_file_may_not_grow_fails_clearly_and_can_be_resumed(cli: Cli, new_home: NewHome) -> None:
-    assert fill_files(cli, new_home, 5_000) >= 5, "about one for each of the commits"
+    assert fill_files(cli, new_home, 12_000) >= 2
 
 
 @pytest.mark.soak
@@ -144,7 +144,7 @@ def fill_disks(cli: Cli, new_home: NewHome, stride: int) -> int:
 
 
 def test_d2_a_full_disk_fails_clearly_and_can_be_resumed(cli: Cli, new_home: NewHome) -> None:
-    assert fill_disks(cli, new_home, 3) >= 2
+    assert fill_disks(cli, new_home, 5) >= 1
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_world import Web, browsers, drivers, page
+from browser_world import SHARED, Web, browsers, drivers, page
 from loopback import Asked, reply, serve
 
 import windlass
@@ -30,22 +30,24 @@ def count(asked: Asked) -> bytes:
     return page(f"cookie: {seen}", set_cookie="who=me; path=/")
 
 
-async def test_h2_executions_share_a_browser_and_no_cookies(web: Web) -> None:
+@SHARED
+async def test_h2_executions_share_a_browser_and_no_cookies(shared: Web) -> None:
     async with serve({"/": count}) as server:
-        await asyncio.gather(*(web.use("open", name, url=server.url("/")) for name in ("e-1", "e-2")))
-        await web.use("open", "e-1", url=server.url("/"))
-        assert await web.text("e-1") == "cookie: who=me"
-        assert await web.text("e-2") == "cookie: nothing"
-        await web.use("open", "e-1", url=server.url("/"), page="other")
-        assert await web.text("e-1", page="other") == "cookie: who=me", "one execution's pages share them"
-        assert len(list(web.temporary.iterdir())) == 1, "one browser"
+        await asyncio.gather(*(shared.use("open", name, url=server.url("/")) for name in ("e-1", "e-2")))
+        await shared.use("open", "e-1", url=server.url("/"))
+        assert await shared.text("e-1") == "cookie: who=me"
+        assert await shared.text("e-2") == "cookie: nothing"
+        await shared.use("open", "e-1", url=server.url("/"), page="other")
+        assert await shared.text("e-1", page="other") == "cookie: who=me", "one execution's pages share them"
+        assert len(list(shared.temporary.iterdir())) == 1, "one browser"
 
 
-async def test_h1_what_a_page_takes_of_the_network_counts_for_the_use_that_brought_it(web: Web) -> None:
+@SHARED
+async def test_h1_what_a_page_takes_of_the_network_counts_for_the_use_that_brought_it(shared: Web) -> None:
     async with serve({"/": page("x" * 100_000)}) as server:
-        opening, reading = web.call(), web.call()
-        await web.tools["browser.open"].execute({"url": server.url("/")}, opening)
-        await web.tools["browser.text"].execute({}, reading)
+        opening, reading = shared.call(), shared.call()
+        await shared.tools["browser.open"].execute({"url": server.url("/")}, opening)
+        await shared.tools["browser.text"].execute({}, reading)
     assert opening.meter.used is not None
     assert 100_000 < (opening.meter.used.received or 0) < 110_000
     assert 100 < (opening.meter.used.sent or 0) < 5_000
@@ -112,7 +114,8 @@ async def test_h2_a_driver_that_is_killed_is_replaced(web: Web) -> None:
         assert await web.text() == "Hello"
 
 
-async def test_h2_a_click_that_is_cancelled_is_never_made(web: Web) -> None:
+@SHARED
+async def test_h2_a_click_that_is_cancelled_is_never_made(shared: Web) -> None:
     body = "<script>fetch('/go').then(() => document.body.innerHTML = '<a href=/clicked>Go</a>')</script>"
     cancelled = asyncio.Event()
 
@@ -121,14 +124,14 @@ async def test_h2_a_click_that_is_cancelled_is_never_made(web: Web) -> None:
         writer.write(reply())
 
     async with serve({"/": page(body), "/go": go, "/clicked": page("clicked")}) as server:
-        await web.use("open", url=server.url("/"))
-        click = asyncio.ensure_future(web.use("click", text="Go"))
+        await shared.use("open", url=server.url("/"))
+        click = asyncio.ensure_future(shared.use("click", text="Go"))
         await asyncio.wait({click}, timeout=0.1)
         click.cancel()
         with pytest.raises(asyncio.CancelledError):
             await click
         cancelled.set()
-        assert "is not open" in (await web.failure("text")).message
+        assert "is not open" in (await shared.failure("text")).message
         assert "/clicked" not in {asked.path for asked in server.asked}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from browser_world import Web, page
+from browser_world import SHARED, Web, page
 from loopback import Asked, Names, reply, serve
 
 from windlass.errors import Category
@@ -120,30 +120,33 @@ async def test_h2_what_is_private_is_refused_before_a_browser_starts(make_web: C
     assert list(web.temporary.iterdir()) == []
 
 
+@SHARED
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "chrome://version", "view-source:https://example.com"])
-async def test_h2_a_click_does_not_lead_to_what_is_no_web_address(web: Web, url: str) -> None:
+async def test_h2_a_click_does_not_lead_to_what_is_no_web_address(shared: Web, url: str) -> None:
     async with serve({"/": page(f"<a href='{url}'>Go</a> stays")}) as server:
-        await web.use("open", url=server.url("/"))
-        await web.use("click", text="Go")
-        result = await web.use("text")
+        await shared.use("open", url=server.url("/"))
+        await shared.use("click", text="Go")
+        result = await shared.use("text")
         assert (result["url"], result["text"]) == (server.url("/"), "Go stays")
 
 
-async def test_h2_the_browsers_own_controls_are_closed_to_pages(web: Web) -> None:
+@SHARED
+async def test_h2_the_browsers_own_controls_are_closed_to_pages(shared: Web) -> None:
     """Also where the settings open all of loopback."""
     routes: dict[str, Any] = {"/": page("Hello")}
     async with serve(routes) as server:
-        await web.use("open", url=server.url("/"))
-        (profile,) = web.temporary.glob("windlass-browser-*/profile/DevToolsActivePort")
+        await shared.use("open", url=server.url("/"))
+        (profile,) = shared.temporary.glob("windlass-browser-*/profile/DevToolsActivePort")
         port = int(profile.read_text().split()[0])
-        failure = await web.failure("open", url=f"http://127.0.0.1:{port}/json/version")
+        failure = await shared.failure("open", url=f"http://127.0.0.1:{port}/json/version")
         assert failure.message == f"Blocked: 127.0.0.1:{port} is the browser's own port"
         routes["/try"] = trying(f"http://127.0.0.1:{port}/json/version")
-        await web.use("open", url=server.url("/try"), text="tried:")
-        assert await web.text(selector="#out") == "tried:"
+        await shared.use("open", url=server.url("/try"), text="tried:")
+        assert await shared.text(selector="#out") == "tried:"
 
 
-async def test_h2_websockets_go_through_the_door_where_they_may(make_web: Callable[..., Web]) -> None:
+@SHARED
+async def test_h2_websockets_go_through_the_door_where_they_may(shared: Web) -> None:
     async def shake(asked: Asked, writer: asyncio.StreamWriter) -> None:
         key = asked.headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
         accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
@@ -157,11 +160,11 @@ async def test_h2_websockets_go_through_the_door_where_they_may(make_web: Callab
     new WebSocket(`ws://${location.host}/s`).onmessage = e => { o.textContent = e.data };
     </script>"""
     async with serve({"/": page(script), "/s": shake}) as server:
-        web = make_web()
-        await web.use("open", url=server.url("/"), text="hello")
+        await shared.use("open", url=server.url("/"), text="hello")
 
 
-async def test_h2_nothing_leaves_by_udp(web: Web) -> None:
+@SHARED
+async def test_h2_nothing_leaves_by_udp(shared: Web) -> None:
     """WebRTC and WebTransport do not go through proxies."""
     heard: list[bytes] = []
 
@@ -185,13 +188,14 @@ async def test_h2_nothing_leaves_by_udp(web: Web) -> None:
     try:
         # A page of localhost is a secure context, which WebTransport asks for.
         async with serve({"/": page(script)}) as server:
-            await web.use("open", url=server.url("/"), text="done")
+            await shared.use("open", url=server.url("/"), text="done")
         assert heard == []
     finally:
         transport.close()
 
 
-async def test_h2_a_page_may_neither_ask_where_one_is_nor_work_in_the_background(web: Web) -> None:
+@SHARED
+async def test_h2_a_page_may_neither_ask_where_one_is_nor_work_in_the_background(shared: Web) -> None:
     script = """<p id=o>-</p><script>(async () => {
       const locate = (yes, no) => navigator.geolocation.getCurrentPosition(yes, no);
       const where = new Promise(locate).then(() => 'known', e => 'no ' + e.code);
@@ -204,6 +208,6 @@ async def test_h2_a_page_may_neither_ask_where_one_is_nor_work_in_the_background
     })()</script>"""
     worker = reply("self.onfetch = () => {}", content_type="text/javascript")
     async with serve({"/": page(script), "/sw.js": worker}) as server:
-        await web.use("open", url=server.url("/"), text="told:")
-        assert await web.text(selector="#o") == "told: no 1, denied, denied, no, 0"
+        await shared.use("open", url=server.url("/"), text="told:")
+        assert await shared.text(selector="#o") == "told: no 1, denied, denied, no, 0"
         assert [asked for asked in server.asked if asked.path == "/sw.js"] == []

@@ -220,7 +220,11 @@ ORDER = """<button id=order onclick="fetch('/order', {method: 'PUT', keepalive: 
 
 @pytest.mark.parametrize(
     ("tool", "arguments"),
-    [("click", {"text": "Order"}), ("download", {"text": "Order"}), ("press", {"selector": "#order", "key": "a"})],
+    [
+        ("click", {"text": "Order"}),
+        pytest.param("download", {"text": "Order"}, marks=pytest.mark.soak),
+        pytest.param("press", {"selector": "#order", "key": "a"}, marks=pytest.mark.soak),
+    ],
 )
 async def test_h2_a_failure_after_the_page_was_acted_on_leaves_the_outcome_open(
     make_web: Callable[..., Web], tool: str, arguments: dict[str, str], monkeypatch: pytest.MonkeyPatch
