@@ -98,9 +98,9 @@ async def test_d7_a_damaged_table_of_forecasts_harms_nothing(project: Project, s
         with sqlite3.connect(project.home / "windlass.db") as db:
             db.execute("UPDATE forecasts SET forecast = x'00'")
         (project.path / "go").unlink()
+        assert await engine.forecast_outcomes() == []
         second = await engine.start(SLOW)
-        await settled()
-        assert await engine.forecast_view(await second.state()) is None
+        assert await engine.forecast_view(await second.state()) is not None
         (project.path / "go").touch()
         assert (await second.result())["status"] == "completed"
 
@@ -225,3 +225,23 @@ def test_d7_an_agent_with_another_model_is_forecast_by_its_tokens_and_the_price(
     assert "by tokens and price: a" in told.out
     usd = windlass("plan", "estimate", other, "--json").json["forecast"]["usd"]
     assert usd["p50"] == pytest.approx(7.0, rel=0.3)
+
+
+def test_d7_lists_have_the_time_to_the_end_of_running_executions(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    plan = project.plan("name: slow\nsteps: [{id: a, run: 'until [ -e go ]; do sleep 0.02; done'}]")
+    project.file("go", "")
+    windlass("run", plan)
+    (project.path / "go").unlink()
+    execution = windlass.detached(plan)
+
+    def listed() -> dict[str, Any]:
+        return {one["id"]: one["eta"] for one in windlass("list", "--json").json}
+
+    until(lambda: listed()[execution] is not None, "its first forecast")
+    assert listed()[execution] >= 0
+    (done,) = set(listed()) - {execution}
+    assert listed()[done] is None
+    windlass.kill(execution)
+    assert listed()[execution] is None, "nobody drives it: it has no end in sight"

@@ -92,6 +92,16 @@ class Receivers:
         finally:
             db.close()
 
+    def executions(self, kind: str) -> list[str]:
+        """The executions that have a note of that kind."""
+        db = sqlite3.connect(self.project.home / "windlass.db", timeout=30)
+        try:
+            if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone() is None:
+                return []
+            return [name for (name,) in db.execute("SELECT execution FROM notes WHERE kind = ?", (kind,))]
+        finally:
+            db.close()
+
     def bring_forward(self) -> None:
         """Make notes that are due later due now."""
         db = sqlite3.connect(self.project.home / "windlass.db", timeout=30)

@@ -108,6 +108,15 @@ async def test_d7_the_history_can_be_asked(client: Client) -> None:
     assert "bottlenecks" in await client.history(slow=True)
 
 
+async def test_h1_a_plan_is_estimated(client: Client) -> None:
+    plan = Plan(name="quick", steps=[Step(id="a", run="true")])
+    assert (await client.estimate(plan))["unknown"] == ["a"]
+    await client.start(plan, wait=60)
+    told = await client.estimate(plan_text=plan.encoded.decode())
+    assert told["expected_s"] >= 0
+    assert told["forecast"]["runs"] == 1
+
+
 async def test_c5_a_refusal_carries_category_advice_and_all_that_the_server_said(client: Client) -> None:
     with pytest.raises(Refused) as unknown:
         await client.get("nobody")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
+from waiting import wait_until
+
+from windlass.core.forecast.scores import BucketScore
+from windlass.server.metrics import Metrics
+
 if TYPE_CHECKING:
+    from conftest import Project
     from server_process import Server
 
 PLAN = {
@@ -72,3 +79,67 @@ def test_h1_metrics_count_what_attempts_used(server: Server) -> None:
     computed = server.api.get(f"/api/executions/{told['id']}").json["resources"]["cpu_s"]
     assert abs(figure(page, "windlass_used_cpu_seconds_total") - computed) < 1e-6
     assert computed > 0
+
+
+SLOW = {"name": "slow", "steps": [{"id": "a", "run": "until [ -e go ]; do sleep 0.02; done"}]}
+
+
+def test_d7_lists_have_the_time_to_the_end_and_metrics_the_coverage_of_forecasts(
+    project: Project, server: Server
+) -> None:
+    project.file("go", "")
+    first = server.api.start(SLOW, wait=60)["id"]
+    (project.path / "go").unlink()
+    assert "windlass_forecast_coverage{" not in server.api.get("/metrics").body.decode(), "nothing is scored yet"
+    second = server.api.start(SLOW)["id"]
+
+    def etas() -> dict[str, float | None]:
+        return {one["id"]: one["eta"] for one in server.api.get("/api/executions").json["executions"]}
+
+    wait_until(lambda: etas()[second] is not None, "its first forecast")
+    assert etas()[first] is None
+    assert (etas()[second] or 0) >= 0
+    project.file("go", "")
+    assert server.api.get(f"/api/executions/{second}?wait=60").json["status"] == "completed"
+    assert etas()[second] is None
+
+
+def test_d7_metrics_have_the_coverage_of_the_forecasts() -> None:
+    scores = {"time": [BucketScore(0, 20, 0.8, 0.1, 0.0), BucketScore(None, 25, 0.84, 0.1, 0.0)], "cost": []}
+    page = (
+        Metrics()
+        .page(
+            counts={},
+            spent=[],
+            models=[],
+            questions=0,
+            scores=scores,
+            spans=None,
+            circuits={},
+            waiting=0,
+            driven=0,
+            clients=0,
+            dropped=0,
+        )
+        .decode()
+    )
+    assert figure(page, 'windlass_forecast_coverage{done_percent="0-25",of="time"}') == 0.8
+    assert figure(page, 'windlass_forecasts{done_percent="all",of="time"}') == 25
+    assert figure(page, 'windlass_forecast_median_error{done_percent="all",of="time"}') == 0.1
+
+
+def test_h1_a_plan_is_estimated_before_it_starts(project: Project, server: Server) -> None:
+    quick = {"name": "quick", "steps": [{"id": "a", "run": "true"}, {"id": "b", "run": "true", "needs": ["a"]}]}
+    nothing = server.api.post("/api/plans/estimate", {"plan": quick}).json
+    assert (nothing["expected_s"], nothing["unknown"], nothing["usd"]) == (None, ["a", "b"], None)
+    started = server.api.start(quick, wait=60)["id"]
+    for order in ({"plan": quick}, {"plan_text": json.dumps(quick)}):
+        told = server.api.post("/api/plans/estimate", order).json
+        assert 0 <= told["low_s"] <= told["expected_s"] <= told["high_s"] < 60
+        assert (told["unknown"], told["forecast"]["runs"]) == ([], 1)
+        assert told["forecast"]["low_confidence"]
+    agents = server.api.post("/api/plans/estimate", {"task": "Do it", "model": "some-model"}).json
+    assert agents["forecast"]["unknown_cost"] == ["task"]
+    wrong = server.api.post("/api/plans/estimate", {"plan": {"steps": [{"id": "a"}]}})
+    assert wrong.status == 422
+    assert [one["id"] for one in server.api.get("/api/executions").json["executions"]] == [started], "nothing began"

@@ -28,7 +28,7 @@ async def test_i2_an_execution_is_started_over_stdio_followed_and_its_output_com
     ear = Ear()
     async with client(project, mode, ear=ear) as mcp:
         tools = {tool.name for tool in (await mcp.list_tools()).tools}
-        words = ("execute", "status", "transcript", "say", "context", "budget", "history")
+        words = ("execute", "status", "transcript", "say", "context", "budget", "history", "estimate")
         words += ("interrupt", "resume", "approve", "tool")
         assert tools == {"code", "code_search", *(f"engine_{word}" for word in words)}
         plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi"}]}
@@ -111,9 +111,15 @@ async def test_i2_looking_makes_no_home(project: Project) -> None:
         assert shown(await mcp.call_tool("engine_budget", {}))["day"]["spent_usd"] == 0.0
         assert shown(await mcp.call_tool("engine_history", {"by": "plan"}))["of"] == "executions"
         assert shown(await mcp.call_tool("engine_history", {"slow": True}))["of"] == "slow steps"
+        plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi"}]}
+        estimated = shown(await mcp.call_tool("engine_estimate", {"plan": plan}))
+        assert estimated["forecast"]["unknown"] == ["hello"]
+        assert estimated["expected_s"] is None
         assert not project.home.exists()
         shown(await mcp.call_tool("engine_execute", {"plan": {"steps": [{"id": "a", "run": "true"}]}, "wait_s": 60}))
         assert project.home.exists()
+        ran = {"name": "plan", "steps": [{"id": "a", "run": "true"}]}
+        assert shown(await mcp.call_tool("engine_estimate", {"plan": json.dumps(ran)}))["expected_s"] >= 0
 
 
 async def test_i6_secrets_of_the_environment_do_not_reach_the_client(project: Project, windlass: Windlass) -> None:

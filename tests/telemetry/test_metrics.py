@@ -80,6 +80,7 @@ def test_i6_labels_are_bounded() -> None:
             spent=[],
             models=models,
             questions=0,
+            scores={},
             spans=None,
             circuits={f"host {number}": "closed" for number in range(1000)},
             waiting=0,

@@ -107,9 +107,9 @@ def open_engine(
     policy = policy_of(chosen, is_sensitive)
     book = SqliteGateStore(folder / "gates.db") if kept else None
     gates = Gates(book, terms, folder / "places" if kept else None, clock)
-    available = runtimes(chosen, folder, supervisor, runners, gates.book)
+    available = runtimes(chosen, folder, supervisor, runners, gates.book, clock)
     release = partial(release_dead_reservations, drivers, ledger)
-    agents = agent_tool(chosen, policy, available, ledger, trust, release)
+    agents = agent_tool(chosen, policy, available, ledger, trust, release, clock)
     own = [as_tool(tool) for tool in tools]
     replaced = {tool.name for tool in own if tool.name in TABLE and TABLE[tool.name].replaceable}
     built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)

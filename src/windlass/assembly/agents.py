@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from windlass.agents import Briefing
-from windlass.clock import SystemClock
+from windlass.clock import Clock, SystemClock
 from windlass.core.decide import Policy, no_tool
 from windlass.core.delegate import DEFAULT_RUNTIME
 from windlass.engine.agents.runtimes import GuardedRunner
@@ -42,16 +42,16 @@ def policy_of(settings: Settings, by_nature: Callable[[str], bool] = no_tool) ->
 class Runtimes(Mapping[str, Runner]):
     """Runners by name. A plan without agents pays for none of them."""
 
-    def __init__(self, make: Mapping[str, Callable[[], Runner]], book: GateStore | None = None) -> None:
+    def __init__(self, make: Mapping[str, Callable[[], Runner]], book: GateStore | None, clock: Clock) -> None:
         """With a `book`, each is behind its breaker."""
         self._make = dict(make)
-        self._book = book
+        self._book, self._clock = book, clock
         self._made: dict[str, Runner] = {}
 
     def __getitem__(self, name: str) -> Runner:
         if name not in self._made:
             made = self._make[name]()
-            self._made[name] = made if self._book is None else GuardedRunner(made, self._book, SystemClock())
+            self._made[name] = made if self._book is None else GuardedRunner(made, self._book, self._clock)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -74,9 +74,10 @@ def runtimes(
     supervisor: Supervisor,
     own: Iterable[Runner] = (),
     book: GateStore | None = None,
+    clock: Clock | None = None,
 ) -> Runtimes:
     """The runtimes as the settings have them. `own` are the caller's; one of a known name takes its place."""
-    now = SystemClock().now
+    clock = clock or SystemClock()
     prices = Prices(settings.price_table)
 
     def maker(row: Runtime) -> Callable[[], Runner]:
@@ -86,7 +87,7 @@ def runtimes(
                 mine = mine.model_copy(update={"path": os.path.expanduser(mine.path)})
             module, _, name = row.runner.partition(":")
             runner: Runner = getattr(import_module(module), name)(
-                RunnerDeps(supervisor, os.environ, now, home, mine, prices)
+                RunnerDeps(supervisor, os.environ, clock.now, home, mine, prices)
             )
             return runner
 
@@ -95,7 +96,7 @@ def runtimes(
     known = {row.name: maker(row) for row in RUNTIMES.values()}
     for runner in own:
         known[runner.name] = lambda runner=runner: runner  # type: ignore[misc]
-    return Runtimes(known, book)
+    return Runtimes(known, book, clock)
 
 
 def agent_tool(
@@ -105,12 +106,13 @@ def agent_tool(
     ledger: Ledger,
     trust: Trust,
     release: Callable[[], Awaitable[None]],
+    clock: Clock,
 ) -> AgentTool:
     return AgentTool(
         runners=runners,
         briefing=Briefing(),
         ledger=ledger,
-        clock=SystemClock(),
+        clock=clock,
         settings=settings,
         policy=policy,
         trusted=trust.has,

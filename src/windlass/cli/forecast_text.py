@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from windlass.core.budget import money
 from windlass.core.forecast.calibration import Band
@@ -12,7 +11,7 @@ from windlass.core.forecast.scores import BucketScore
 from windlass.core.forecast.value import LOW_CONFIDENCE, Forecast, duration_text, from_to
 from windlass.core.state import State
 
-__all__ = ["estimate_json", "estimate_lines", "names", "score_lines", "surprise"]
+__all__ = ["estimate_lines", "names", "score_lines", "surprise"]
 
 _SOURCES = {
     "step": "from their own earlier runs",
@@ -24,21 +23,6 @@ WORTH_A_LINE = 20.0
 """Seconds of an execution below which nobody needs to know how good its forecast was."""
 NAMED = 10
 """Steps that are named; more are counted."""
-
-
-def estimate_json(found: Forecast) -> dict[str, Any]:
-    left = found.left or Band(0.0, 0.0, 0.0)
-    known = found.left is not None
-    return {
-        "expected_s": round(left.middle, 3) if known else None,
-        "low_s": round(left.low, 3) if known else None,
-        "high_s": round(left.high, 3) if known else None,
-        "samples": found.samples,
-        "unknown": list(found.unknown),
-        "by_tools": list(found.estimated),
-        "usd": round(found.usd.middle, 6) if found.usd is not None else None,
-        "forecast": found.as_dict(found.at),
-    }
 
 
 def estimate_lines(found: Forecast) -> Iterator[str]:

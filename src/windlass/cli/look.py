@@ -5,6 +5,7 @@ A list is shown without the engine: only the journal is opened, and nothing is i
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,7 +110,8 @@ async def _show_list(observer: Observer, statuses: list[str], limit: int, as_jso
 
     heads = await observer.executions(statuses, limit)
     if as_json:
-        print_json([await _head_view(observer, head) for head in heads])
+        etas = await observer.etas(heads, time.time())
+        print_json([await _head_view(observer, head, etas.get(head.id)) for head in heads])
         return
     if not heads:
         kind = "unfinished " if statuses == UNFINISHED else f"{' or '.join(statuses)} " if statuses else ""
@@ -132,7 +134,7 @@ async def _show_list(observer: Observer, statuses: list[str], limit: int, as_jso
 _BRIEFLY = ("id", "status", "attempts", "duration_s", "items")
 
 
-async def _head_view(observer: Observer, head: Head) -> dict[str, Any]:
+async def _head_view(observer: Observer, head: Head, eta: float | None) -> dict[str, Any]:
     """The same object as `status ID --json`, without the steps' contents."""
     from windlass.core.view import snapshot
     from windlass.engine.damage import damaged_view
@@ -143,5 +145,5 @@ async def _head_view(observer: Observer, head: Head) -> dict[str, Any]:
         return {**damaged_view(head, damage), "driven": observer.driven(head)}
     view = snapshot(state)
     view["steps"] = [{key: step[key] for key in _BRIEFLY if key in step} for step in view["steps"]]
-    view["driven"] = observer.driven(head)
+    view["driven"], view["eta"] = observer.driven(head), eta
     return view

@@ -142,12 +142,12 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
     """Estimate how long a plan will take and what it will cost, from the history of this home."""
 
     async def work(engine: Engine) -> int:
-        from windlass.cli.forecast_text import estimate_json, estimate_lines, names
+        from windlass.cli.forecast_text import estimate_lines, names
 
         loaded = engine.read(plan)
         found = await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
         if as_json:
-            print_json(estimate_json(found))
+            print_json(found.as_estimate())
             return 0
         if found.left is None:
             say(f"unknown: these steps have not run here yet ({names(found.unknown)})")

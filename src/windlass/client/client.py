@@ -93,10 +93,11 @@ class Client:
         With `wait`, the answer comes when it stands still, at most so many seconds later. Whoever starts with the same
         `key` again gets the same execution.
         """
-        if plan is not None:
-            order["plan"] = json.loads(plan.encoded) if isinstance(plan, Plan) else dict(plan)
-        order = {name: str(value) if isinstance(value, Path) else value for name, value in order.items()}
-        return await self._post("/api/executions", order, key=key, wait=wait)
+        return await self._post("/api/executions", _order(plan, order), key=key, wait=wait)
+
+    async def estimate(self, plan: Plan | Mapping[str, Any] | None = None, **order: Any) -> dict[str, Any]:
+        """Forecast a plan, or what `order` names as for `start`, without starting it: time, cost, what is unknown."""
+        return await self._post("/api/plans/estimate", _order(plan, order))
 
     async def get(self, execution: str, *, wait: float = 0.0) -> dict[str, Any]:
         """One execution as it stands; with `wait`, when it stands still, at most so many seconds later."""
@@ -274,6 +275,14 @@ class Client:
             if answer.status_code >= 400:
                 raise refusal(answer.status_code, answer.content)
             return answer.json()
+
+
+def _order(plan: Plan | Mapping[str, Any] | None, order: dict[str, Any]) -> dict[str, Any]:
+    """The body of a request to run something."""
+    named = {name: str(value) if isinstance(value, Path) else value for name, value in order.items()}
+    if plan is not None:
+        named["plan"] = json.loads(plan.encoded) if isinstance(plan, Plan) else dict(plan)
+    return named
 
 
 def _path(execution: str) -> str:

@@ -153,6 +153,7 @@ class Engine:
     # Watching
     find = _of("_observer", Observer.find)
     executions = _of("_observer", Observer.executions)
+    etas = _of("_observer", Observer.etas)
     counts = _of("_observer", Observer.counts)
     orphans = _of("_observer", Observer.orphans)
     state = _of("_observer", Observer.state)
@@ -174,6 +175,7 @@ class Engine:
     forecast_view = _of("_forecasts", Forecasts.view)
     forecast_views = _of("_forecasts", Forecasts.views)
     forecast_outcomes = _of("_forecasts", Forecasts.outcomes)
+    forecast_scores = _of("_forecasts", Forecasts.scores)
 
     # Keeping order
     checkpoint = _of("_housekeeping", Housekeeping.checkpoint)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from windlass.core.forecast.costs import PriceList
     from windlass.core.forecast.knowledge import Knowledge
     from windlass.core.forecast.outlook import Surroundings
+    from windlass.core.forecast.scores import BucketScore
     from windlass.core.forecast.value import Forecast
     from windlass.engine.driver import Driver
     from windlass.engine.observer import Observer
@@ -102,6 +103,7 @@ class Forecasts:
         self._latest: dict[str, Forecast] = {}
         self._learned: dict[str, tuple[float, _Learned]] = {}
         """By the plan's digest, with the time at which it was learned."""
+        self._scored: tuple[float, dict[str, list[BucketScore]]] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._worker: asyncio.Task[None] | None = None
         self._rested = (0.0, 0.0)
@@ -168,16 +170,27 @@ class Forecasts:
                 found |= {name: made} if made is not None else {}
         return {name: {**one.as_dict(one.at), "text": one.beside_question()} for name, one in found.items()}
 
-    async def estimate(self, plan: Plan, tools: Toolbox) -> Forecast:
-        """The forecast of a plan before it runs."""
+    async def estimate(self, plan: Plan, tools: Toolbox | None = None) -> Forecast:
+        """The forecast of a plan before it runs; `tools` are those of its steps, if they are not the engine's."""
         from msgspec import Raw
 
         created = ev.ExecutionCreated(self._clock.now(), "", Raw(plan.encoded), {}, "")
-        return await self._fresh(fold([created], plan), tools)
+        return await self._fresh(fold([created], plan), tools or self._attempt_runner.tools)
 
     async def outcomes(self, plan: str = "", limit: int = 2000) -> list[ForecastOutcome]:
         """Recorded forecasts with the end of their executions, oldest first."""
         return await self._journal.forecasts.outcomes(plan, limit)
+
+    async def scores(self) -> dict[str, list[BucketScore]]:
+        """How good the newest forecasts were, of the `time` and of the `cost`; looked up again after a minute."""
+        from windlass.core.forecast.scores import cost_scores, scores
+
+        now = asyncio.get_running_loop().time()
+        if self._scored is None or now - self._scored[0] > LEARN_AGAIN:
+            outcomes = await self.outcomes()
+            times = scores((one.forecast, one.took_s) for one in outcomes)
+            self._scored = (now, {"time": times, "cost": cost_scores((one.forecast, one.usd) for one in outcomes)})
+        return self._scored[1]
 
     # -- making ----------------------------------------------------------------------------------
 

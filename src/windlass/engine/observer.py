@@ -109,6 +109,13 @@ class Observer:
         """Count the executions of each status."""
         return {str(status): 0 for status in ExecutionStatus} | await self._journal.counts()
 
+    async def etas(self, heads: Iterable[Head], now: float) -> dict[str, float]:
+        """Seconds to the end of executions that run, by the last forecast of each that has one; none is made."""
+        running = [head.id for head in heads if self.driven(head)]
+        found = await self._journal.forecasts.latest(*running) if running else {}
+        left = {name: forecast.left_at(now) for name, forecast in found.items()}
+        return {name: round(band.middle, 1) for name, band in left.items() if band is not None}
+
     async def state(self, execution: str) -> State:
         """Read its state, as it is on disk."""
         head = await self.find(execution)

@@ -22,6 +22,7 @@ from windlass.plan.model import Permits, Plan, Step
 from windlass.plan.strategies import Strategy, choose_strategy, plan_data, tasks_of
 
 if TYPE_CHECKING:
+    from windlass.core.forecast.value import Forecast
     from windlass.engine.engine import Engine
     from windlass.engine.execution import Execution
 
@@ -116,6 +117,11 @@ class RunRequest:
         return await engine.create(
             plan, self.inputs, workdir=self.workdir, on_overrun=self.on_overrun, anyway=self.anyway
         )
+
+    async def estimate(self, engine: Engine) -> Forecast:
+        """Forecast it without starting it."""
+        loaded = await asyncio.to_thread(self.load, engine)
+        return await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
 
     def chosen_strategy(self) -> Strategy:
         """The strategy that makes a plan of the tasks."""

@@ -102,7 +102,8 @@ class SqliteForecasts:
             if not _is_there(db):
                 return {}
             rows = {name: db.execute(sql, (name,)).fetchone() for name in executions}
-            return {name: _decode(row[0]) for name, row in rows.items() if row is not None}
+            decoded = {name: _decoded(row[0]) for name, row in rows.items() if row is not None}
+            return {name: forecast for name, forecast in decoded.items() if forecast is not None}
 
         found: dict[str, Forecast] = await self._reading(fetch)
         return found
@@ -119,7 +120,11 @@ class SqliteForecasts:
             if not _is_there(db):
                 return []
             rows = db.execute(sql, (plan, limit) if plan else (limit,)).fetchall()
-            return [ForecastOutcome(name, of, _decode(body), took, usd) for name, of, body, took, usd in reversed(rows)]
+            return [
+                ForecastOutcome(name, of, forecast, took, usd)
+                for name, of, body, took, usd in reversed(rows)
+                if (forecast := _decoded(body)) is not None
+            ]
 
         found: list[ForecastOutcome] = await self._reading(fetch)
         return found
@@ -148,6 +153,14 @@ class SqliteForecasts:
                 db.executemany(update, found)
 
             await self._writing(write)
+
+
+def _decoded(body: bytes) -> Forecast | None:
+    """None for a damaged one: the others are worth as much without it."""
+    try:
+        return _decode(body)
+    except msgspec.DecodeError:
+        return None
 
 
 def _ended(record: bytes) -> tuple[str, float, float | None]:

@@ -122,8 +122,10 @@ class ExecutionWatch:
     def __init__(self, state: State, maker: NoteMaker, spent: Callable[[State, str], None]) -> None:
         """`spent` is called with each step that has used something, if a rule is about budgets."""
         self._state, self._maker, self._spent = state, maker, spent
-        self._quota = {step.id for step in state.steps.values() if step.waiting_for == "quota"}
-        """Steps that wait, or have waited, for a quota, and have not worked since."""
+        self._quota = {
+            step.id: step.waiting_since or 0.0 for step in state.steps.values() if step.waiting_for == "quota"
+        }
+        """Steps that wait, or have waited, for a quota, and have not worked since; with the time of the first wait."""
         self._out = set(state.quotas) if self._quota else set()
         """Accounts whose quota people were told of."""
 
@@ -150,14 +152,16 @@ class ExecutionWatch:
             case ev.ExecutionFinished():
                 yield self._finished(event, seq)
             case ev.ExecutionPaused() if event.reason == "quota" and self._state.quotas:
-                yield self._back(min(self._state.quotas.values()), event.at, paused=True)
+                yield self._back(min(self._state.quotas.values()), event.at)
         if isinstance(event, _SPENT) and self._maker.counts_money:
             self._spent(self._state, event.step)
         if isinstance(event, _WORK) and event.step in self._quota:
+            waited = event.at - min(self._quota.values())
             self._quota.clear()
             self._out.clear()
-            if self._state.quotas:
-                yield self._back(min(self._state.quotas.values()), event.at, paused=False)
+            # Of a shorter wait nobody was told: its note is moot by now.
+            if self._state.quotas and waited >= SHORTEST_WAIT:
+                yield self._back(min(self._state.quotas.values()), event.at, waited)
 
     # -- occasions -------------------------------------------------------------------------------
 
@@ -229,7 +233,7 @@ class ExecutionWatch:
         )
 
     def _quota_reached(self, event: ev.StepWaiting, seq: int) -> Iterator[Occasion]:
-        self._quota.add(event.step)
+        self._quota.setdefault(event.step, event.at)
         account = event.account or event.runtime
         if account in self._out:
             return
@@ -247,8 +251,9 @@ class ExecutionWatch:
             while_open="quota",
         )
 
-    def _back(self, at: float, now: float, *, paused: bool) -> Occasion:
-        """A quota's return: by the clock while the execution is paused, else by the first work of its agents."""
+    def _back(self, at: float, now: float, waited: float | None = None) -> Occasion:
+        """A quota's return: by the clock while the execution is paused, else by the first work after it `waited`."""
+        paused = waited is None
         goes_on = "is paused: resume it" if paused else "continues"
         return Occasion(
             ("quota",),
@@ -260,6 +265,7 @@ class ExecutionWatch:
             (f"resume {self._state.id}",) if paused else (),
             while_open="paused quota" if paused else "",
             due=at if paused else None,
+            ran=waited,
         )
 
     # -- parts -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ or a step is a label.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from windlass.core import events as ev
 from windlass.core.breaker import Circuit
+from windlass.core.forecast.scores import BucketScore
 from windlass.core.resources import Resources
 from windlass.core.state import State
 from windlass.ports import SpanCounts, Spending
@@ -205,6 +206,7 @@ class Metrics:
         models: Iterable[Spending],
         questions: int,
         spans: SpanCounts | None,
+        scores: Mapping[str, Sequence[BucketScore]],
         circuits: dict[str, str],
         waiting: int,
         driven: int,
@@ -213,10 +215,12 @@ class Metrics:
     ) -> bytes:
         """Everything, as text. `spent` is by runtime, `models` by model, `circuits` by breaker.
 
-        `waiting` are attempts held back, `questions` those that wait for a person, `spans` None without traces.
+        `waiting` are attempts held back, `questions` those that wait for a person, `spans` None without traces;
+        `scores` are those of forecasts, of the `time` and of the `cost`.
         """
         self._home.counts, self._home.spent, self._home.circuits = counts, list(spent), circuits
         self._home.models, self._home.questions, self._home.spans = list(models), questions, spans
+        self._home.scores = scores
         self._waiting.set(waiting)
         self._driven.set(driven)
         self._clients.set(clients)
@@ -235,6 +239,7 @@ class _Home:
         self.models: list[Spending] = []
         self.questions = 0
         self.spans: SpanCounts | None = None
+        self.scores: Mapping[str, Sequence[BucketScore]] = {}
         self._model = LabelLimit()
 
     def collect(self) -> Iterable[Metric]:
@@ -260,9 +265,27 @@ class _Home:
         yield from (cost, unknown, tokens)
         yield from self._by_model()
         yield GaugeMetricFamily("windlass_approvals_open", "Questions that wait for a person.", self.questions)
+        yield from self._of_forecasts()
         if self.spans is not None:
             yield CounterMetricFamily("windlass_spans_exported", "Spans that were delivered.", self.spans.exported)
             yield CounterMetricFamily("windlass_spans_dropped", "Spans that were dropped.", self.spans.dropped)
+
+    def _of_forecasts(self) -> Iterable[Metric]:
+        labels = ["of", "done_percent"]
+        count = GaugeMetricFamily("windlass_forecasts", "Forecasts that are scored, by part of the way.", labels=labels)
+        inside = GaugeMetricFamily(
+            "windlass_forecast_coverage", "Part of the outcomes in the 80 % band, by part of the way.", labels=labels
+        )
+        error = GaugeMetricFamily(
+            "windlass_forecast_median_error", "Median deviation, as a part of the truth.", labels=labels
+        )
+        for of, scores in self.scores.items():
+            for score in scores:
+                values = [of, score.done_percent]
+                count.add_metric(values, score.forecasts)
+                inside.add_metric(values, score.inside)
+                error.add_metric(values, score.error)
+        return count, inside, error
 
     def _by_model(self) -> Iterable[Metric]:
         cost = CounterMetricFamily("windlass_model_cost_usd", "Dollars spent, by model.", labels=["model"])

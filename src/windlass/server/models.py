@@ -369,6 +369,19 @@ class Head(_Told):
     damage: dict[str, Any] | None = Field(default=None, description="Of a damaged one: `seq`, `reason`, last `status`.")
 
 
+class PlanEstimate(_Told):
+    """A plan before it runs; the same as `windlass plan estimate --json`."""
+
+    expected_s: float | None = Field(description="P50 of the time; null where nothing is known of its steps.")
+    low_s: float | None = Field(description="P10.")
+    high_s: float | None = Field(description="P90.")
+    samples: int = Field(description="Earlier steps that the times come from.")
+    unknown: list[str] = Field(description="Steps that nothing is known of: not counted.")
+    by_tools: list[str] = Field(description="Steps with the time that their tools expect.")
+    usd: float | None = Field(description="P50 of the cost; null where a part of it is not known.")
+    forecast: dict[str, Any] = Field(description="All of it, as of an execution.")
+
+
 class ExecutionPage(_Told):
     executions: list[Head]
     next: str | None = Field(description="The address of the next page; null on the last one.")

@@ -28,10 +28,17 @@ class BucketScore(NamedTuple):
     bias: float
     """Median of the same with its sign: above 0, the forecasts were too long."""
 
+    @property
+    def done_percent(self) -> str:
+        return "all" if self.bucket is None else f"{self.bucket * 25}-{self.bucket * 25 + 25}"
+
     def as_dict(self) -> dict[str, Any]:
-        name = "all" if self.bucket is None else f"{self.bucket * 25}-{self.bucket * 25 + 25}"
         figures = {"coverage": self.inside, "median_error": self.error, "bias": self.bias}
-        return {"done_percent": name, "forecasts": self.forecasts, **{key: round(x, 4) for key, x in figures.items()}}
+        return {
+            "done_percent": self.done_percent,
+            "forecasts": self.forecasts,
+            **{key: round(x, 4) for key, x in figures.items()},
+        }
 
 
 def scored_times(outcomes: Iterable[tuple[Forecast, float]]) -> list[ScoredForecast]:

@@ -122,6 +122,20 @@ class Forecast(msgspec.Struct, frozen=True):
             "text": self.text(now),
         }
 
+    def as_estimate(self) -> dict[str, Any]:
+        """The object of `plan estimate --json`: a plan before it runs."""
+        left = self.left
+        return {
+            "expected_s": round(left.middle, 3) if left is not None else None,
+            "low_s": round(left.low, 3) if left is not None else None,
+            "high_s": round(left.high, 3) if left is not None else None,
+            "samples": self.samples,
+            "unknown": list(self.unknown),
+            "by_tools": list(self.estimated),
+            "usd": round(self.usd.middle, 6) if self.usd is not None else None,
+            "forecast": self.as_dict(self.at),
+        }
+
     def beside_question(self) -> str:
         """The text beside a question, which may wait for long; empty where the rest is no more than a moment."""
         moment = self.left is None or self.left.middle < MOMENT

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from windlass.clock import iso
 from windlass.core import events as ev
+from windlass.core.forecast.value import Forecast
 from windlass.core.state import State
 from windlass.core.transcript import as_markdown
 from windlass.core.view import snapshot
@@ -29,6 +30,7 @@ from windlass.server.mcp.models import (
     BudgetView,
     CostView,
     ErrorView,
+    EstimateView,
     ExecutionView,
     HeadView,
     HealthView,
@@ -46,6 +48,7 @@ __all__ = [
     "budget_view",
     "damaged",
     "error_view",
+    "estimate_view",
     "following",
     "history_view",
     "look",
@@ -364,6 +367,12 @@ async def _heads(engine: Engine) -> list[Head]:
 
 
 MOST_ROWS = 50
+
+
+def estimate_view(found: Forecast) -> EstimateView:
+    seen = found.as_estimate()
+    told = {name: seen[name] for name in ("expected_s", "high_s", "usd", "forecast")}
+    return EstimateView(text=found.text(found.at), **told)
 
 
 def history_view(page: HistoryPage) -> HistoryView:

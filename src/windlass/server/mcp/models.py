@@ -227,6 +227,14 @@ class HistoryView(BaseModel):
     not_included: dict[str, Any] = {}
 
 
+class EstimateView(BaseModel):
+    expected_s: float | None = Field(description="P50 of the time in seconds; null is unknown.")
+    high_s: float | None = Field(description="P90.")
+    usd: float | None = Field(description="P50 of the cost; null is unknown.")
+    text: str = Field(description="The forecast in words.")
+    forecast: dict[str, Any] = Field(description="All of it: bands, sources, everything unknown.")
+
+
 class ContextView(BaseModel):
     execution: str
     contexts: list[dict[str, Any]]

@@ -53,6 +53,7 @@ def mcp_server(
     server.add_tool(tools.engine_say, annotations=ACTS)
     server.add_tool(tools.engine_budget, annotations=READS)
     server.add_tool(tools.engine_history, annotations=READS)
+    server.add_tool(tools.engine_estimate, annotations=READS)
     server.add_tool(tools.engine_context, annotations=ACTS)
     server.add_tool(tools.engine_interrupt, annotations=STOPS)
     server.add_tool(tools.engine_resume, annotations=ACTS)

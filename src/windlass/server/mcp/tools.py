@@ -6,6 +6,7 @@ tool, is an execution of a plan of one step, so it is durable, gated and on reco
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,10 +43,19 @@ from windlass.server.mcp.call import (
     taken_up,
 )
 from windlass.server.mcp.clean import clean, cleaned
-from windlass.server.mcp.look import budget_view, damaged, history_view, overview, slow_view, transcript_view
+from windlass.server.mcp.look import (
+    budget_view,
+    damaged,
+    estimate_view,
+    history_view,
+    overview,
+    slow_view,
+    transcript_view,
+)
 from windlass.server.mcp.models import (
     BudgetView,
     ContextView,
+    EstimateView,
     ExecutionView,
     HistoryView,
     RetryChange,
@@ -140,6 +150,31 @@ class Tools:
             return replace(found, warnings=(*found.warnings, *notes))
 
         return await self._calls.begin(ctx, sourced, inputs or {}, workdir, wait_s, on_cancel, on_overrun)
+
+    @told
+    async def engine_estimate(
+        self,
+        task: Annotated[
+            str | list[str | dict[str, Any]] | None, Field(description="A task, or a list of tasks, for agents.")
+        ] = None,
+        plan: Annotated[dict[str, Any] | str | None, Field(description="Instead: a whole plan.")] = None,
+        file: Annotated[str | None, Field(description="Instead: a plan file, relative to workdir.")] = None,
+        runtime: Annotated[str | None, Field(description="The agents' runtime.")] = None,
+        model: Annotated[str | None, Field(description="The agents' model.")] = None,
+        workdir: Workdir = None,
+    ) -> EstimateView:
+        """Forecast how long a task or plan will take and what it will cost, from past runs. Starts nothing."""
+        request = RunRequest(
+            plan=plan if isinstance(plan, dict) else None,
+            plan_text=plan if isinstance(plan, str) else None,
+            plan_file=Path(file).expanduser() if file is not None else None,
+            task=task if isinstance(task, str) else None,
+            tasks=task if isinstance(task, list) else None,
+            runtime=runtime,
+            model=model,
+            workdir=os.path.expanduser(workdir) if workdir else None,
+        )
+        return cleaned(estimate_view(await request.estimate(await self._engines(False))))
 
     @told
     async def engine_status(

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from windlass.clock import iso
 from windlass.core import events as ev
-from windlass.core.forecast.value import Forecast
 from windlass.core.transitions import ExecutionStatus
 from windlass.core.view import progress
 from windlass.engine.damage import DAMAGED, damaged_view
@@ -51,6 +50,12 @@ def execution_routes(service: Service) -> APIRouter:
         await service.wait(execution, wait)
         return told(await engine.state(execution), 201, {"location": f"/api/executions/{execution}"})
 
+    @router.post("/plans/estimate", responses={200: {"model": models.PlanEstimate}, **problems(404, 415)})
+    async def estimate(order: models.NewExecution) -> Response:
+        """Forecast a plan or tasks from the history of the home. Starts nothing."""
+        found = await order.request().estimate(engine)
+        return answer(clean(found.as_estimate()))
+
     @router.get("/executions", responses={200: {"model": models.ExecutionPage}, **problems()})
     async def list_executions(
         status: Annotated[list[ExecutionStatus] | None, Query(description="Filter by status (repeatable).")] = None,
@@ -76,13 +81,12 @@ def execution_routes(service: Service) -> APIRouter:
             query += [("limit", str(limit)), ("before", heads[-1].id)]
             following = f"/api/executions?{urlencode(query)}"
         headers = {"link": f'<{following}>; rel="next"'} if following else None
-        foreseen = await engine.forecasts(*(head.id for head in heads if engine.driven(head)))
-        lines = [_line(head, foreseen.get(head.id)) for head in heads]
+        etas = await engine.etas(heads, engine.clock.now())
+        lines = [_line(head, etas.get(head.id)) for head in heads]
         return answer({"executions": lines, "next": following}, headers=headers)
 
-    def _line(head: Head, forecast: Forecast | None) -> dict[str, Any]:
+    def _line(head: Head, eta: float | None) -> dict[str, Any]:
         state = engine.driven_state(head.id)
-        left = forecast.left_at(engine.clock.now()) if forecast is not None else None
         damage, over_budget = engine.damaged.get(head.id), head.detail == OVER_BUDGET
         return {
             "id": head.id,
@@ -95,7 +99,7 @@ def execution_routes(service: Service) -> APIRouter:
             "expires_at": iso(head.expires_at),
             "driven": engine.driven(head),
             "progress": progress(state) if state is not None else None,
-            "eta": round(left.middle, 1) if left is not None else None,
+            "eta": eta,
             "damage": {"seq": damage.seq, "reason": damage.reason, "status": head.status} if damage else None,
         }
 

@@ -149,6 +149,7 @@ def health_routes(service: Service) -> APIRouter:
             spent=spent["runtime"],
             models=spent["model"],
             questions=await engine.journal.count_questions(),
+            scores=await engine.forecast_scores(),
             spans=engine.telemetry.counts() if engine.telemetry is not None else None,
             circuits={name: told["circuit"] for name, told in breakers(engine.attempt_runner.gates).items()},
             waiting=engine.attempt_runner.intake.told()["waiting"],
