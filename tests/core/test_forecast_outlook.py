@@ -237,6 +237,39 @@ def test_d7_a_used_up_quota_and_a_retry_are_waited_for() -> None:
     assert found.left.middle == pytest.approx(310, rel=0.1)
 
 
+@pytest.mark.parametrize("account", ["", "somebody's"])
+def test_d7_all_agents_of_a_runtime_wait_for_its_quota(account: str) -> None:
+    agents = [{"id": name, "agent": "developer", "prompt": "x", "runtime": "cli"} for name in "ab"]
+    other = {"id": "c", "agent": "developer", "prompt": "x", "runtime": "open-code"}
+    last = {"id": "d", "run": "true", "needs": ["a", "b"]}
+    plan = Plan.model_validate({"name": "test", "steps": [*agents, other, last]})
+    steps = [seen(name, 60.0, tool="agent", runtime="cli", model="m") for name in "ab"]
+    steps += [seen("c", 60.0, tool="agent", runtime="open-code", model="m"), seen("d", 60.0, tool="shell")]
+    known = knowledge(plan, *runs(20, *steps))
+    free = sane(forecast(state_of(plan), known))
+    failure = Failure(Category.RESOURCE, "5-hour limit reached", resets_at=NOW + 3600)
+    waits = ev.StepWaiting(NOW, "a", "quota", NOW + 3600, "", "cli", account=account)
+    held = [began("a"), ev.AttemptFailed(NOW, "a", 1, failure), waits]
+    found = sane(forecast(state_of(plan, *held), known))
+    assert free.left is not None
+    assert found.left is not None
+    assert free.left.middle == pytest.approx(120, rel=0.2)
+    assert found.left.middle == pytest.approx(3720, rel=0.05), "the wait, then a and b beside each other, then d"
+    tasks = {
+        step.id: task
+        for step, task in zip(
+            plan.steps, Outlook(state_of(plan, *held), NOW, known, Surroundings())._tasks, strict=True
+        )
+    }
+    assert [tasks[name].due for name in "abcd"] == [3600, 3600, 0, 0], "the other runtime goes on"
+    half = sane(forecast(state_of(plan, *held), known, NOW + 1800))
+    assert half.left is not None
+    assert half.left.middle == pytest.approx(1920, rel=0.05)
+    over = sane(forecast(state_of(plan, *held), known, NOW + 3600))
+    assert over.left is not None
+    assert over.left.middle == pytest.approx(120, rel=0.2)
+
+
 def test_d7_the_places_of_a_tool_are_kept() -> None:
     plan = plan_of(*({"id": name} for name in "abcd"))
     known = knowledge(plan, *runs(20, *(seen(name, 60.0) for name in "abcd")))

@@ -60,6 +60,12 @@ def test_a_waiting_step_starts_when_its_wait_is_over() -> None:
     assert length([task(2, due=30.0)]) == pytest.approx(32)
 
 
+def test_d7_what_waits_for_a_quota_leaves_its_place_to_others() -> None:
+    assert length([task(2, due=30.0), task(20)], parallel=1) == pytest.approx(32)
+    assert length([task(2, due=30.0), task(3, due=30.0), task(40)], parallel=1) == pytest.approx(45)
+    assert length([task(2, items=4, due=30.0, feeds=[1]), task(1, needs=1)], parallel=2) == pytest.approx(35)
+
+
 def test_a_failed_attempt_is_repeated_after_its_backoff() -> None:
     samples = simulate_work(Work([task(10, fails=0.9, retries=1, delay=4.0)], 1, [0.0], Difficulty(0, 0), 0.0), 1)
     assert min(samples.times) == pytest.approx(10)

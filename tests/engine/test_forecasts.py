@@ -13,13 +13,14 @@ import pytest
 from waiting import settled, wait_until_async
 
 import windlass
-from windlass import Plan, Step
+from windlass import Plan, Step, assembly
 from windlass import open as open_engine
 from windlass.core.view import snapshot
+from windlass.engine import driver
 from windlass.engine import forecasts as service
 from windlass.redact import Redactor
 from windlass.server.stream_messages import MessageEncoder
-from windlass.testing import Reply, ScriptedModel
+from windlass.testing import FakeClock, Reply, ScriptedModel, ScriptedRunner, Turn
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -245,3 +246,31 @@ def test_d7_lists_have_the_time_to_the_end_of_running_executions(
     assert listed()[done] is None
     windlass.kill(execution)
     assert listed()[execution] is None, "nobody drives it: it has no end in sight"
+
+
+async def test_d7_a_forecast_counts_the_wait_for_a_quota(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(assembly, "SystemClock", lambda: clock)
+    monkeypatch.setattr(driver, "LONGEST_NAP", 0.01)
+    works = Turn(repeat=True).say("done").spend(tokens_in=10, tokens_out=1, usd=0.0)
+    limit = Turn().fail("5-hour limit reached", category="resource", resets_at=clock.now() + 3600)
+    plan = Plan(name="agents", steps=[Step(id=name, agent="developer", prompt=name) for name in "ab"])
+    async with open_engine(runners=[ScriptedRunner([works], name="cli")]) as engine:
+        assert (await (await engine.start(plan)).result())["status"] == "completed"
+    async with open_engine(runners=[ScriptedRunner([limit, limit, works], name="cli")]) as engine:
+        started = await engine.start(plan)
+
+        async def waits() -> bool:
+            return bool((await started.state()).quotas)
+
+        async def left() -> float:
+            shown = await engine.forecast_view(await started.state())
+            assert shown is not None
+            return float(shown["left_s"]["p50"])
+
+        await wait_until_async(waits)
+        assert await left() == pytest.approx(3600, rel=0.01)
+        clock.advance(1800)
+        assert await left() == pytest.approx(1800, rel=0.01)
+        clock.advance(1800)
+        assert (await started.result())["status"] == "completed"

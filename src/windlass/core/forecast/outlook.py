@@ -94,6 +94,7 @@ class Outlook:
         """Agents whose cost comes from tokens and a price."""
         self._finished: list[tuple[Prediction, float]] = []
         self._paid: list[tuple[Prediction, float]] = []
+        self._quotas = self._waits_for_quotas()
         self._place = {step.id: n for n, step in enumerate(s for s in state.top_level() if not s.settled)}
         for step in state.top_level():
             predicted = self._predict(step)
@@ -240,9 +241,19 @@ class Outlook:
     def _due(self, step: StepState) -> float:
         """Seconds that the step waits for a retry or a quota."""
         until = step.until if step.status is _WAITING and not step.asks and step.until is not None else 0.0
-        if step.prepared.is_agent and self.state.quotas:
-            until = max(until, self.state.quotas.get(runtime_of(self.state, step, self.around.policy), 0.0))
+        if step.prepared.is_agent and self._quotas:
+            until = max(until, self._quotas.get(runtime_of(self.state, step, self.around.policy), 0.0))
         return max(0.0, until - self.now) if until else 0.0
+
+    def _waits_for_quotas(self) -> dict[str, float]:
+        """The times at which used-up quotas come back, by runtime: its other agents will be refused until then."""
+        state = self.state
+        found = dict(state.quotas)
+        for step in state.steps.values() if found else ():  # a quota of an account is known by the steps that wait
+            if step.status is _WAITING and step.waiting_for == "quota" and step.until is not None:
+                runtime = runtime_of(state, step, self.around.policy)
+                found[runtime] = max(step.until, found.get(runtime, 0.0))
+        return found
 
     def _skips(self, step: StepState) -> float:
         """The probability that it is skipped; 1 if a step that it needs has failed."""
