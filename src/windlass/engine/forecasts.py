@@ -182,7 +182,7 @@ class Forecasts:
         return await self._journal.forecasts.outcomes(plan, limit)
 
     async def scores(self) -> dict[str, list[BucketScore]]:
-        """How good the newest forecasts were, of the `time` and of the `cost`; looked up again after a minute."""
+        """Scores of the newest forecasts, of the `time` and of the `cost`; looked up again after a minute."""
         from windlass.core.forecast.scores import cost_scores, scores
 
         now = asyncio.get_running_loop().time()
