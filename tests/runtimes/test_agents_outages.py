@@ -236,7 +236,7 @@ async def test_k1_a_fork_goes_on_in_a_copy_and_the_original_stays(
     assert (project.path / "fork.txt").read_text() == "once\n"
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@RUNTIMES
 async def test_k1_a_message_in_the_middle_costs_no_call_no_line_and_no_token_twice(
     project: Project, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
