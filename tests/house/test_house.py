@@ -102,3 +102,10 @@ def test_no_test_sleeps_for_a_time() -> None:
         if 0 < float(seconds) < 60
     }
     assert pauses == MAY_PAUSE, "wait for a signal, or with tests/waiting.py"
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """The folders are no packages: pytest refuses the second module of a name, and all tests with it."""
+    paths = (REPOSITORY / "tests").rglob("test_*.py")
+    counts = Counter(path.name for path in paths)
+    assert [name for name, count in counts.items() if count > 1] == []
