@@ -330,7 +330,7 @@ class HistoryAnswer(NamedTuple):
     unfinished: int
     """Executions that are pending or running, which are not in the rows."""
     damaged: dict[str, str]
-    """Executions that could not be read, with the reason; they are not in the rows."""
+    """Executions that could not be read, with the reason; they are not in the rows. Unknown unless `complete`."""
     complete: bool = True
     """False if records of executions that an older release stopped are still to be built."""
 

@@ -186,7 +186,7 @@ class SqliteHistory:
     async def answer(self, query: HistoryQuery, *, build: bool = True) -> HistoryAnswer:
         if build:
             await self.catch_up()
-        return await self._read(lambda db: _answer(db, query))
+        return await self._read(lambda db: _answer(db, query, build))
 
     async def records(self, plan: str = "", limit: int = 60) -> list[ExecutionRecord]:
         await self.catch_up(most=limit)
@@ -266,14 +266,15 @@ def _plans(db: sqlite3.Connection) -> list[str]:
     return found
 
 
-def _answer(db: sqlite3.Connection, query: HistoryQuery) -> HistoryAnswer:
+def _answer(db: sqlite3.Connection, query: HistoryQuery, built: bool) -> HistoryAnswer:
     new = _tally(_to_sum(db), steps=query.unit == "steps")
     cells = [*_cells(db, query), *new.cells.items()]
     counts = dict(db.execute("SELECT status, count FROM status_counts").fetchall())
-    sql = "SELECT x.id, d.damage FROM history_due d JOIN executions x ON x.key = d.execution WHERE d.damage IS NOT NULL"
     unfinished = counts.get("pending", 0) + counts.get("running", 0)
-    damaged = dict(db.execute(sql).fetchall())
     complete = db.execute("SELECT 1 FROM history_due WHERE damage IS NULL LIMIT 1").fetchone() is None
+    sql = "SELECT x.id, d.damage FROM history_due d JOIN executions x ON x.key = d.execution WHERE d.damage IS NOT NULL"
+    # Before records are built there may be any number of rows to look through, and damage is found by building them.
+    damaged = dict(db.execute(sql).fetchall()) if built or complete else {}
     return HistoryAnswer(answer_query(query, cells), unfinished, damaged, complete)
 
 
