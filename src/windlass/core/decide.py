@@ -80,20 +80,20 @@ class Policy:
         return ev.ExecutionPaused(now, reason, expires_at, self.on_expiry)
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """Write this event."""
 
     event: ev.Event
 
 
-class Launch(msgspec.Struct, frozen=True):
+class Launch(msgspec.Struct, frozen=True, gc=False):
     """Start an attempt of this step with these arguments."""
 
     step: StepState
     arguments: dict[str, Any]
 
 
-class Stop(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True, gc=False):
     """Stop the attempt in flight; its end is recorded when it has ended."""
 
     step: StepState

@@ -9,7 +9,8 @@ import msgspec
 __all__ = ["EventBase", "Usage"]
 
 
-class EventBase(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+class EventBase(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
+    # Without `gc`: an event holds plain data alone, so that no cycle leads through it.
     at: float
     """Seconds since the epoch."""
 

@@ -13,7 +13,7 @@ __all__ = ["Meter"]
 _ONE_AT_A_TIME = threading.Lock()
 
 
-class Meter(msgspec.Struct, eq=False):
+class Meter(msgspec.Struct, eq=False, gc=False):
     """Resources that one use of a tool has taken so far. Uses inside it count for it, too."""
 
     _outer: Meter | None = None
