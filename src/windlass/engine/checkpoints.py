@@ -69,6 +69,8 @@ class CheckpointWriter:
             if fresh is None:
                 fresh = self._fresh[execution] = _Fresh(seq - len(events))
             fresh.events += events
+            if execution in self._behind:
+                return
             if len(fresh.events) <= MOST_HELD and STEP_ENDS.isdisjoint(map(type, events)):
                 return
         self._update(execution)

@@ -23,6 +23,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class CheckpointFolder:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         stamp = (iso(now) or "").replace(":", "").replace("-", "")
         path = folder / f"{len(events):08d}-{stamp}.json"
-        _Growing.begun(path, execution, events, now, sync=True)
+        _Growing.begun(str(path), execution, events, now, sync=True)
         return path
 
     def saved(self, execution: str) -> int:
@@ -77,9 +78,13 @@ class CheckpointFolder:
             growing.extend(events, now, sync=sync)
             self._growing[execution] = growing
         else:
-            self._folder.mkdir(mode=0o700, exist_ok=True)  # a home that is gone is not made anew
-            path = self._folder / f"{execution}.json"
-            self._growing[execution] = _Growing.begun(path, execution, events, now, sync=sync)
+            path = f"{self._folder}/{execution}.json"
+            try:
+                growing = _Growing.begun(path, execution, events, now, sync=sync)
+            except FileNotFoundError:
+                self._folder.mkdir(mode=0o700, exist_ok=True)  # a home that is gone is not made anew
+                growing = _Growing.begun(path, execution, events, now, sync=sync)
+            self._growing[execution] = growing
 
     def release(self, execution: str) -> None:
         self._growing.pop(execution, None)
@@ -97,7 +102,7 @@ class CheckpointFolder:
 class _Growing:
     """A checkpoint file as this process left it."""
 
-    path: Path
+    path: str
     seq: int
     digest: Any
     """SHA-256 of the bytes up to the last event."""
@@ -107,30 +112,29 @@ class _Growing:
     size: int = 0
 
     @classmethod
-    def begun(cls, path: Path, execution: str, events: Sequence[Event], now: float, *, sync: bool) -> _Growing:
-        head = {"format": _NAME, "version": FORMAT, "execution": execution, "created_at": iso(now)}
-        body = json.dumps(head)[:-1].encode() + b', "events": [\n' + _lines(events)
+    def begun(cls, path: str, execution: str, events: Sequence[Event], now: float, *, sync: bool) -> _Growing:
+        head = f'"format": "{_NAME}", "version": {FORMAT}, "execution": "{execution}", "created_at": "{iso(now)}"'
+        body = f'{{{head}, "events": [\n'.encode() + _lines(events)
         growing = cls(path, len(events), hashlib.sha256(body), len(body))
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        draft = f"{path}.{os.getpid()}.tmp"
         descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(body + growing._ending(now))
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-                growing._look(file.fileno())
-            draft.replace(path)
+            try:
+                growing._finish(descriptor, body, now, sync=sync)
+            finally:
+                os.close(descriptor)
+            os.replace(draft, path)
         except BaseException:
-            draft.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
             raise
         if sync:
-            _sync_folder(path.parent)
+            _sync_folder(os.path.dirname(path))
         return growing
 
     def untouched(self) -> bool:
         try:
-            found = self.path.lstat()
+            found = os.lstat(self.path)
         except FileNotFoundError:
             return False
         return (found.st_ino, found.st_size) == (self.inode, self.size)
@@ -139,33 +143,37 @@ class _Growing:
         more = b",\n" + _lines(events)
         self.digest.update(more)
         self.seq += len(events)
-        with self.path.open("r+b", buffering=0) as file:
-            file.seek(self.end)
-            rest = memoryview(more + self._ending(now))
-            while rest:
-                rest = rest[file.write(rest) :]
-            if sync:
-                os.fsync(file.fileno())
-            self._look(file.fileno())
+        descriptor = os.open(self.path, os.O_WRONLY)
+        try:
+            os.lseek(descriptor, self.end, os.SEEK_SET)
+            self._finish(descriptor, more, now, sync=sync)
+        finally:
+            os.close(descriptor)
         self.end += len(more)
+
+    def _finish(self, descriptor: int, events: bytes, now: float, *, sync: bool) -> None:
+        """Write the events and the lines after them to the end of the file."""
+        rest = memoryview(events + self._ending(now))
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if sync:
+            os.fsync(descriptor)
+        found = os.fstat(descriptor)
+        self.inode, self.size = found.st_ino, found.st_size
 
     def _ending(self, now: float) -> bytes:
         """The lines after the last event. They never get shorter, so they always cover the ones before."""
-        ending = f'\n],\n"seq": {self.seq}, "saved_at": {json.dumps(iso(now))},\n'.encode()
+        ending = f'\n],\n"seq": {self.seq}, "saved_at": "{iso(now)}",\n'.encode()
         digest = self.digest.copy()
         digest.update(ending)
         return ending + f'{_LAST_LINE}{digest.hexdigest()}"}}\n'.encode()
 
-    def _look(self, descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        self.inode, self.size = found.st_ino, found.st_size
-
 
 def _lines(events: Sequence[Event]) -> bytes:
-    return b",\n".join(encode(event) for event in events)
+    return b",\n".join(map(encode, events))
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
