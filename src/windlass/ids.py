@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 
 __all__ = ["new_id"]
 
@@ -22,4 +21,5 @@ def new_id() -> str:
     random = int.from_bytes(os.urandom(8)) >> 2
     made = (millis << 80) | (0x7 << 76) | (fraction << 64) | (0b10 << 62) | random
     _last = made if made > _last else _last + 1
-    return str(uuid.UUID(int=_last))
+    text = f"{_last:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

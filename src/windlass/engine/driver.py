@@ -140,18 +140,20 @@ class Driver:
         for event in opening:
             self._record(event)
         self._place = self._attempt_runner.place(self.state.id, self.state.workdir, self.state.plan.limits.memory)
+        now = self._world.clock.now()
         try:
             while True:
-                await self._turn()
+                await self._turn(now)
                 if self.state.status is not _RUNNING:
                     return
                 if (left := self._leave()) is not None:
                     self._record(left)
+                    now = left.at
                     continue
                 await self._something()
                 if self._trouble is not None:
                     raise self._trouble
-                self._take_in()
+                now = self._take_in()
         finally:
             self._over = True
             if not self.acknowledged.done():
@@ -165,9 +167,9 @@ class Driver:
             return None  # an attempt is at work
         return pause_event(state, self._world.clock.now(), self._world.policy, hold=self._hold)
 
-    async def _turn(self) -> None:
+    async def _turn(self, now: float) -> None:
         """Decide, write down the events, and launch the attempts that start."""
-        self._decide()
+        self._decide(now)
         # Their events are in this batch; events during the commit go into the next.
         witnesses, self._witnesses = self._witnesses, []
         if self._batch:
@@ -185,8 +187,7 @@ class Driver:
         """
         waker, self._waker = self._waker, None
         try:
-            self._take_in()
-            await self._turn()
+            await self._turn(self._take_in())
         except Exception as error:
             self._trouble = error
         finally:
@@ -216,8 +217,8 @@ class Driver:
 
     # -- deciding and writing --------------------------------------------------------------------
 
-    def _decide(self) -> None:
-        now = self._decided_at = self._world.clock.now()
+    def _decide(self, now: float) -> None:
+        self._decided_at = now
         recorded = True
         while recorded:
             recorded = False
@@ -445,21 +446,24 @@ class Driver:
 
     # -- taking in -------------------------------------------------------------------------------
 
-    def _take_in(self) -> None:
+    def _take_in(self) -> float:
+        """Record everything that has happened; returns the time of that."""
+        now = self._world.clock.now()
         if self._heard:
             self._take_heard()
         if self._ended:
             ended, self._ended = self._ended, []
             for end in ended:
-                self._take_end(end)
+                self._take_end(end, now)
         if self._mail:
             mail, self._mail = self._mail, []
             for message in mail:
                 self._consumed.append(message.id)
                 if message.body.get("kind") == "say" and message.body.get("step") in self._deaf:
                     continue  # whoever sent it asks again, and finds the step settled
-                for event in to_events(self.state, message, self._world.clock.now()):
+                for event in to_events(self.state, message, now):
                     self._record(event)
+        return now
 
     def _take_heard(self) -> None:
         """Join neighbouring pieces of the same stream into one event; of a step's usage only the last report counts."""
@@ -476,14 +480,14 @@ class Driver:
                 for event in (first, *more):
                     self._record(event)
 
-    def _take_end(self, end: _Ended) -> None:
+    def _take_end(self, end: _Ended, now: float) -> None:
         self._tasks.pop(end.step, None)
         self._deaf.discard(end.step)
         stop = self._stopping.pop(end.step, None)
         step = self.state.steps[end.step]
         if step.attempts != end.attempt or step.id not in self.state.active:
             return  # it was left behind before; its late end changes nothing
-        now, outcome = self._world.clock.now(), end.outcome
+        outcome = end.outcome
         if outcome is None and stop is not None:
             self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason, end.used, queued=end.queued))
         elif outcome is None:

@@ -274,7 +274,7 @@ def _checked(tool: Tool, step: StepState, given: Mapping[str, Any]) -> tuple[Map
 def storable(value: Any, tool: str) -> Outcome:
     """The value as the journal will give it back, so that a run and its replay see the same."""
     if value is None or type(value) in (int, bool):
-        return Outcome.done(value)
+        return Outcome(value)
     try:
         encoded = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
