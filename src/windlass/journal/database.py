@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from windlass.errors import Conflict, JournalError, NotPermitted, Vanished
-from windlass.faults import fault_point
+from windlass.faults import ARMED, fault_point
 
 __all__ = ["Busy", "Database", "Pace", "is_damage", "meaning", "snapshot", "transaction", "translate"]
 
@@ -60,8 +60,7 @@ class Database:
         self._connect = connect
         self._prepare = prepare
         self._busy = busy
-        self._points = tuple(f"{faults}.{when}" for when in FAULTS)
-        self._pass = fault_point if faults else _no_fault_point
+        self._points = tuple(f"{faults}.{when}" for when in FAULTS) if ARMED and faults else ()
         self._connection: sqlite3.Connection | None = None
         self._file: _OpenFile
         self.cursor: sqlite3.Cursor
@@ -108,15 +107,17 @@ class Database:
 
         With `wait`, others that are writing are waited for that long, whatever `busy` is; with 0 `Busy` is raised.
         """
-        before_write, before_commit, after_commit = self._points
         self.committed = False
-        self._pass(before_write)
+        points = self._points
+        if points:
+            fault_point(points[0])
         try:
             db = self._connection or self.open()
             self._begin(wait)
             try:
                 result = work(db)
-                self._pass(before_commit)
+                if points:
+                    fault_point(points[1])
                 began = time.perf_counter() - time.thread_time()
                 self.cursor.execute("COMMIT")
                 self.committed = True
@@ -125,7 +126,8 @@ class Database:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
-            self._pass(after_commit)
+            if points:
+                fault_point(points[2])
             self._file.check()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise meaning(error, self._path) from error
@@ -183,10 +185,6 @@ class Database:
 
 def _is_locked(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and ("locked" in str(error) or "busy" in str(error))
-
-
-def _no_fault_point(_name: str) -> None:
-    """For files whose users have fault points of their own."""
 
 
 @contextmanager

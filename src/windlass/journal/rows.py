@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
@@ -18,11 +19,32 @@ from windlass.errors import Damaged
 from windlass.journal.database import is_damage
 from windlass.ports import Entry, Head, Message
 
-__all__ = ["HEAD_COLUMNS", "checksum", "decode_row", "read_all", "read_one", "to_head", "to_message"]
+__all__ = [
+    "HEAD_COLUMNS",
+    "EventRow",
+    "checksum",
+    "decode_row",
+    "read_all",
+    "read_one",
+    "to_head",
+    "to_message",
+    "to_rows",
+]
 
 HEAD_COLUMNS = "id, name, status, created_at, updated_at, driver, detail, expires_at"
 _END_OF_TIME = 253402300800.0
 """The year 10000, which no calendar of Python reaches."""
+
+
+EventRow = tuple[int, int, bytes, int]
+"""Key of the execution, sequence, event, checksum."""
+
+
+def to_rows(key: int, execution: str, after: int, bodies: Iterable[bytes]) -> list[EventRow]:
+    """Make the rows of encoded events that follow sequence `after`."""
+    crc32 = zlib.crc32
+    begun = crc32(f"{execution} ".encode())  # the part of `checksum` that they share
+    return [(key, seq, body, crc32(body, crc32(b"%d" % seq, begun))) for seq, body in enumerate(bodies, after + 1)]
 
 
 def checksum(execution: str, seq: int, body: bytes) -> int:

@@ -30,7 +30,7 @@ from windlass.journal.database import Busy, Database, Pace, meaning
 from windlass.journal.history import STEPS_SUMMED_AFTER, is_recorded, write_record
 from windlass.journal.presence import Presence
 from windlass.journal.questions import find_questions, forget_questions, update_index
-from windlass.journal.rows import HEAD_COLUMNS, checksum, read_all, read_one, to_head, to_message
+from windlass.journal.rows import HEAD_COLUMNS, EventRow, read_all, read_one, to_head, to_message, to_rows
 from windlass.journal.schema import open_database, reclaim_space
 from windlass.ports import AskedQuestion, Entry, Head, Message, Note
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["SqliteJournal"]
 
 _INSERT = "INSERT INTO events (execution, seq, body, checksum) VALUES (?, ?, ?, ?)"
-_Row = tuple[int, int, bytes, int]
 T = TypeVar("T")
 _Outcomes = list[tuple["asyncio.Future[None] | None", Exception | None]]
 
@@ -130,15 +129,16 @@ class SqliteJournal:
         record: ExecutionRecord | None = None,
         notes: Sequence[Note] = (),
     ) -> None:
-        bodies = [encode(event) for event in events]
+        bodies = list(map(encode, events))
         request = _Append(execution, after, bodies, head, consumed, questions, record, notes)
         # Where nobody else appended since, there is no company to share a commit with.
         if not (execution == self._last and not self._pending and self._write_now(request)):
             self._last = execution
-            request.done = self._running_loop().create_future()
+            loop = self._loop or self._running_loop()
+            request.done = loop.create_future()
             self._pending.append(request)
             if len(self._pending) == 1:
-                self._running_loop().call_soon(self._flush)
+                loop.call_soon(self._flush)
             await request.done
         if request.summing:
             self._sum_later()
@@ -387,7 +387,7 @@ class SqliteJournal:
     def _write_all(self, batch: list[_Append | _Job], db: sqlite3.Connection) -> None:
         """Write everything in the batch; the events of all appends go in with one statement."""
         self._notice_others()
-        rows: list[_Row] = []
+        rows: list[EventRow] = []
         for request in batch:
             if isinstance(request, _Append):
                 self._take(db, request, rows)
@@ -397,16 +397,14 @@ class SqliteJournal:
                 request.work(db)
         self._writer.cursor.executemany(_INSERT, rows)
 
-    def _take(self, db: sqlite3.Connection, request: _Append, rows: list[_Row]) -> None:
+    def _take(self, db: sqlite3.Connection, request: _Append, rows: list[EventRow]) -> None:
         """Check that an append follows what is there, and add its rows to those that will be written."""
         execution = request.execution
         key, seq = self._known.get(execution) or self._look_up(db, request)
         if seq != request.after:
             raise _stale(execution)
-        for body in request.bodies:
-            seq += 1
-            rows.append((key, seq, body, checksum(execution, seq, body)))
-        self._known[execution] = (key, seq)
+        rows += to_rows(key, execution, seq, request.bodies)
+        self._known[execution] = (key, seq + len(request.bodies))
         head = request.head
         if request.record is not None:
             time_to_sum = write_record(db, key, request.record, head.updated_at if head is not None else 0.0)
