@@ -163,6 +163,11 @@ def record_of(state: State) -> ExecutionRecord:
     if state.spent_before.usd or state.spent_before.unknown or state.spent_before.tokens_in:
         others.append(_replaced(state.spent_before))
         steps.append(others[-1])
+    waited, usd, unknown, tokens_in, tokens_out = 0.0, 0.0, 0, 0, 0
+    for other in others:
+        queued, waited, worked = queued + other.queued_s, waited + other.waited_s, worked + other.worked_s
+        usd, unknown, attempts = usd + other.known_usd, unknown + other.unknown, attempts + other.attempts
+        tokens_in, tokens_out = tokens_in + other.tokens_in, tokens_out + other.tokens_out
     took = max(0.0, state.worked_s - state.held_s)
     return ExecutionRecord(
         state.id,
@@ -175,14 +180,14 @@ def record_of(state: State) -> ExecutionRecord:
         ended,
         took,
         max(0.0, ended - state.started_at - took) if state.started_at is not None else 0.0,
-        queued + sum([step.queued_s for step in others]),
-        sum([step.waited_s for step in others]),
-        worked + sum([step.worked_s for step in others]),
-        sum([step.known_usd for step in others]),
-        sum([step.unknown for step in others]),
-        sum([step.tokens_in for step in others]),
-        sum([step.tokens_out for step in others]),
-        attempts + sum([step.attempts for step in others]),
+        queued,
+        waited,
+        worked,
+        usd,
+        unknown,
+        tokens_in,
+        tokens_out,
+        attempts,
         tuple(steps),
     )
 
