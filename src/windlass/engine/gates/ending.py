@@ -8,38 +8,69 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
-__all__ = ["await_or_abandon"]
+__all__ = ["UseTookTooLong", "await_or_abandon"]
 
 LEAVE_AFTER = 5.0
 """Seconds past the grace period: a function in a thread has that to itself."""
 
 
-async def await_or_abandon(use: Coroutine[Any, Any, Any], grace: float, abandoned: Callable[[], None]) -> Any:
-    """Await the use. Cancelled, it has the grace period to end, and a result by then is kept."""
+class UseTookTooLong(Exception):
+    """The use took longer than it may."""
+
+
+async def await_or_abandon(
+    use: Coroutine[Any, Any, Any], grace: float, abandoned: Callable[[], None], seconds: float | None = None
+) -> Any:
+    """Await the use, for `seconds` at most. Cancelled or out of time, it has the grace period to end.
+
+    A result by then is kept; else the cancellation goes on, or `UseTookTooLong` is raised.
+    """
     loop = asyncio.get_running_loop()
-    task, ended = loop.create_task(use), loop.create_future()
-    task.add_done_callback(partial(_tell, ended))  # as `shield` does, with one callback less
+    ended: asyncio.Future[None] = loop.create_future()
+    task = loop.create_task(_told(use, ended))
+    timer = loop.call_later(seconds, _tell, ended) if seconds is not None else None
     try:
         await ended
-        return task.result()
     except asyncio.CancelledError:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=grace + LEAVE_AFTER)
-        if task.done() and not task.cancelled():
+        if await _stopped(task, grace, abandoned):
             return task.result()
-        if not task.done():
-            _abandon(task)
-            abandoned()
         raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+    if task.done():
+        return task.result()
+    error = None
+    if await _stopped(task, grace, abandoned) and (error := task.exception()) is None:
+        return task.result()
+    raise UseTookTooLong from error
 
 
-def _tell(ended: asyncio.Future[None], _task: asyncio.Task[Any]) -> None:
+async def _told(use: Coroutine[Any, Any, Any], ended: asyncio.Future[None]) -> Any:
+    """The use, which says itself that it has ended: a callback of its task would come one turn of the loop later."""
+    try:
+        return await use
+    finally:
+        _tell(ended)
+
+
+def _tell(ended: asyncio.Future[None]) -> None:
     if not ended.done():
         ended.set_result(None)
+
+
+async def _stopped(task: asyncio.Task[Any], grace: float, abandoned: Callable[[], None]) -> bool:
+    """Cancel the task, and abandon it after the grace period. True if it came to an end of its own."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=grace + LEAVE_AFTER)
+    if not task.done():
+        _abandon(task)
+        abandoned()
+        return False
+    return not task.cancelled()
 
 
 def _abandon(task: asyncio.Task[Any]) -> None:

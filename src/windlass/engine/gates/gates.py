@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from windlass.clock import Clock, SystemClock
 from windlass.core.breaker import counts
 from windlass.engine.basis import basis_of, compare, definition
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
-from windlass.engine.gates.ending import await_or_abandon
+from windlass.engine.gates.ending import UseTookTooLong, await_or_abandon
 from windlass.engine.gates.memory import MemoryGateStore
 from windlass.engine.gates.outflow import OutputCap
 from windlass.engine.gates.places import Slots
@@ -125,8 +125,8 @@ class Gates:
             circuit.enter()
             call.meter.queued += self.clock.now() - began
             limited = terms.timeout is not None or limit is not None
-            use = _stoppable(tool, arguments, call) if limited else tool.execute(arguments, call)
-            value = await circuit.watch(_in_time(use, tool.name, terms.timeout), limit)
+            use = _stoppable(tool, arguments, call, terms.timeout) if limited else tool.execute(arguments, call)
+            value = await circuit.watch(use, limit)
         if key is not None and terms.cache is not None:
             self.book.learn(key, value, self.clock.now() + terms.cache)
         return value
@@ -164,28 +164,23 @@ def _foreseen(substitute: Tool, call: Call) -> bool:
     return call.approved is None or call.approved.get(f"substitute {substitute.name}") == definition(substitute)
 
 
-async def _in_time(use: Awaitable[Any], name: str, seconds: float | None) -> Any:
-    if seconds is None:
-        return await use
-    limit = asyncio.timeout(seconds)
+async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call, seconds: float | None) -> Any:
+    """A use that a limit can stop, even if it does not want to: the step's, or one of `seconds`."""
+
+    def abandoned() -> None:
+        _say(
+            call,
+            f"{tool.name} did not stop when cancelled: the engine no longer waits for it, and it may still be running",
+        )
+
     try:
-        async with limit:
-            return await use
-    except Exception as error:
-        if not limit.expired():
-            raise
+        return await await_or_abandon(tool.execute(arguments, call), call.grace, abandoned, seconds)
+    except UseTookTooLong as error:
         raise TookTooLong(
-            f"{name} took longer than {seconds:g} s and was stopped",
+            f"{tool.name} took longer than {seconds:g} s and was stopped",
             category=Category.TRANSIENT,
             advice=("raise tools.NAME.timeout in your settings, or give it less to do",),
         ) from error
-
-
-async def _stoppable(tool: Tool, arguments: Mapping[str, Any], call: Call) -> Any:
-    """A use that a limit can stop, even if it does not want to."""
-    use = tool.execute(arguments, call)
-    gone = f"{tool.name} did not stop when cancelled: the engine no longer waits for it, and it may still be running"
-    return await await_or_abandon(use, call.grace, lambda: _say(call, gone))
 
 
 def _say(call: Call, text: str) -> None:
