@@ -6,6 +6,7 @@ import type { components, paths } from "./schema";
 export type ExecutionLine = components["schemas"]["Head"];
 export type ExecutionPage = components["schemas"]["ExecutionPage"];
 export type Snapshot = components["schemas"]["Snapshot"];
+export type Summary = components["schemas"]["ExecutionSummary"];
 export type StepList = components["schemas"]["StepList"];
 export type StepRow = components["schemas"]["StepRow"];
 export type OneStep = components["schemas"]["OneStep"];
@@ -13,6 +14,10 @@ export type PlanList = components["schemas"]["PlanList"];
 export type CheckedPlan = components["schemas"]["CheckedPlan"];
 export type UsedPlan = components["schemas"]["UsedPlan"];
 export type Question = components["schemas"]["Question"];
+export type SaidMessage = components["schemas"]["SaidMessage"];
+export type TranscriptPage = components["schemas"]["TranscriptPage"];
+export type EventPage = components["schemas"]["EventPage"];
+export type ArtifactList = components["schemas"]["ArtifactList"];
 export type Problem = components["schemas"]["Problem"];
 
 export const api = createClient<paths>({ baseUrl: "", ...(saved && { fetch: savedAnswer }) });

@@ -13,11 +13,15 @@ const SIGNS: Record<string, string> = {
   damaged: "!",
 };
 
-export function Status({ status, reason }: { status: string; reason?: string | null }) {
+/** With `short`, only the sign is seen; a screen reader reads the word. */
+export function Status({ status, reason, short }: { status: string; reason?: string | null; short?: boolean }) {
   return (
-    <span className={`status ${status}`}>
-      <span aria-hidden="true">{SIGNS[status] ?? "?"}</span> {status}
-      {reason ? ` (${reason})` : ""}
+    <span className={`status ${status}`} title={short ? status : undefined}>
+      <span aria-hidden="true">{SIGNS[status] ?? "?"}</span>{" "}
+      <span className={short ? "unseen" : undefined}>
+        {status}
+        {reason ? ` (${reason})` : ""}
+      </span>
     </span>
   );
 }

@@ -1,0 +1,169 @@
+/** One execution, kept up to date by its stream: its rows of steps, its summary, and its events for those who listen. */
+import { keepPreviousData, type QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { api, given, type StepList, type Summary } from "../api/client";
+import { applyEvents } from "./rows";
+import { type Connection, listen, type StreamEvent } from "./stream";
+
+export type Listener = (events: StreamEvent[]) => void;
+
+export interface LiveExecution {
+  list: StepList | undefined;
+  /** The number of its last event. */
+  last: number;
+  summary: Summary | undefined;
+  /** When the summary came, in milliseconds: its forecast counts down from there. */
+  summaryAt: number;
+  error: Error | null;
+  connection: Connection;
+  /** Calls back with the events of a step, as they come. */
+  follow: (step: string, listener: Listener) => () => void;
+  /** Asks for everything again: after an action, say. */
+  refresh: () => void;
+}
+
+const SOONEST = 400; // milliseconds between two questions for the same
+
+export function useExecution(id: string, at: number | null): LiveExecution {
+  const queries = useQueryClient();
+  const since = useRef<StreamEvent[]>([]);
+  const now = useQuery({
+    queryKey: ["steps", id],
+    queryFn: async () => {
+      since.current = [];
+      const list = await given<StepList>(
+        api.GET("/api/executions/{execution}/steps", { params: { path: { execution: id } } }),
+      );
+      // Events that came while the answer was on its way are newer than it.
+      return applyEvents(list, since.current)[0];
+    },
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  const past = useQuery({
+    queryKey: ["steps", id, at],
+    queryFn: () =>
+      given<StepList>(
+        api.GET("/api/executions/{execution}/steps", { params: { path: { execution: id }, query: { at } } }),
+      ),
+    enabled: at !== null,
+    placeholderData: keepPreviousData,
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: 10_000,
+  });
+  const summary = useQuery({
+    queryKey: ["summary", id, at],
+    queryFn: () =>
+      given<Summary>(
+        api.GET("/api/executions/{execution}/summary", { params: { path: { execution: id }, query: { at } } }),
+      ),
+    placeholderData: keepPreviousData,
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: at === null ? 300_000 : 10_000,
+  });
+  const { connection, follow } = useStream(id, now.data, queries, since);
+  const refresh = useCallback(() => {
+    for (const kind of ["steps", "summary", "items", "step"]) {
+      void queries.invalidateQueries({ queryKey: [kind, id] });
+    }
+  }, [queries, id]);
+  return {
+    list: at === null ? now.data : past.data,
+    last: now.data?.seq ?? 1,
+    summary: summary.data,
+    summaryAt: summary.dataUpdatedAt,
+    error: now.error ?? (at === null ? null : past.error) ?? (now.data ? null : summary.error),
+    connection,
+    follow,
+    refresh,
+  };
+}
+
+function useStream(
+  id: string,
+  list: StepList | undefined,
+  queries: QueryClient,
+  since: { current: StreamEvent[] },
+): Pick<LiveExecution, "connection" | "follow"> {
+  const [connection, setConnection] = useState<Connection>("connecting");
+  const listeners = useRef(new Map<string, Set<Listener>>());
+  const first = useRef<number | null>(null);
+  first.current ??= list?.seq ?? null;
+  const ready = list !== undefined;
+  useEffect(() => {
+    if (!ready) return;
+    const rows = asksAtMost(() => queries.invalidateQueries({ queryKey: ["steps", id], exact: true }));
+    const items = asksAtMost(() => queries.invalidateQueries({ queryKey: ["items", id] }));
+    const summary = asksAtMost(() => queries.invalidateQueries({ queryKey: ["summary", id, null] }));
+    const end = listen({
+      path: `/api/executions/${id}/stream`,
+      after: first.current,
+      by: "seq",
+      connection: setConnection,
+      events: (batch) => {
+        since.current.push(...batch);
+        let again = false;
+        queries.setQueryData<StepList>(["steps", id], (old) => {
+          if (!old) return old;
+          const [applied, asks] = applyEvents(old, batch);
+          again = asks;
+          return applied;
+        });
+        first.current = batch.at(-1)?.seq ?? first.current;
+        if (again) rows.ask();
+        if (batch.some((event) => event.step?.includes("["))) items.ask();
+        if (batch.some((event) => event.type !== "output.written")) summary.ask();
+        hand(batch, listeners.current);
+      },
+    });
+    return () => {
+      end();
+      for (const one of [rows, items, summary]) one.end();
+    };
+  }, [id, ready, queries, since]);
+  const follow = useCallback((step: string, listener: Listener) => {
+    const found = listeners.current.get(step) ?? new Set();
+    listeners.current.set(step, found.add(listener));
+    return () => void found.delete(listener);
+  }, []);
+  return useMemo(() => ({ connection, follow }), [connection, follow]);
+}
+
+function hand(batch: StreamEvent[], listeners: Map<string, Set<Listener>>): void {
+  for (const [step, found] of listeners) {
+    if (found.size === 0) continue;
+    const events = batch.filter((event) => event.step === step);
+    if (events.length > 0) for (const listener of found) listener(events);
+  }
+}
+
+/** Asks soon, and again only when the last answer is here: the longer an answer takes, the rarer the question. */
+function asksAtMost(question: () => Promise<void>): { ask: () => void; end: () => void } {
+  let timer: number | undefined;
+  let over = false;
+  let busy = false;
+  let wanted = false;
+  let wait = SOONEST / 4;
+  const ask = () => {
+    wanted = true;
+    if (busy || timer !== undefined || over) return;
+    timer = window.setTimeout(() => void go(), wait);
+  };
+  const go = async () => {
+    timer = undefined;
+    busy = true;
+    wanted = false;
+    const began = performance.now();
+    try {
+      await question();
+    } finally {
+      busy = false;
+      wait = Math.max(SOONEST, 3 * (performance.now() - began));
+      if (wanted) ask();
+    }
+  };
+  const end = () => {
+    over = true;
+    window.clearTimeout(timer);
+  };
+  return { ask, end };
+}
