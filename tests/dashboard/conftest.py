@@ -32,8 +32,9 @@ async def browser() -> AsyncIterator[Browser]:
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("there is no Chromium here: apt-get install chromium")
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright, expect
 
+    expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         running = await playwright.chromium.launch(executable_path=found, args=arguments)

@@ -77,11 +77,16 @@ function Steps({ list, live, actions, address, change }: StepsProps) {
     const next = lines[Math.max(0, Math.min(lines.length - 1, place + by))];
     if (next) change({ step: next.step.id });
   };
+  const enter = () => {
+    const focused = document.activeElement;
+    if (focused instanceof HTMLElement && focused.matches("button, a, summary, [role=tab]")) focused.click();
+    else if (address.step) setPaneOpen(true);
+  };
   const past = address.at !== null;
   useKeys("This execution", [
     { keys: "j", does: "Next step", run: () => move(1) },
     { keys: "k", does: "Previous step", run: () => move(-1) },
-    { keys: "Enter", does: "Open the step", run: () => address.step && setPaneOpen(true) },
+    { keys: "Enter", does: "Open the step", run: enter },
     { keys: "Escape", does: "Close the step", run: () => setPaneOpen(false) },
     { keys: "/", does: "Search the steps", run: () => search.current?.focus() },
     { keys: "p", does: "Pause", run: () => !past && canPause(list) && actions.act({ kind: "pause" }) },

@@ -41,7 +41,9 @@ export function Scrubber({ list, last, at, go }: ScrubberProps) {
       ) : (
         <>
           <strong role="status">
-            You are looking at {clockTime(list.at)} (event {list.seq} of {last})
+            {list.seq === at
+              ? `You are looking at ${clockTime(list.at)} (event ${list.seq} of ${last})`
+              : "Going there …"}
           </strong>
           <button type="button" className="primary" onClick={() => go(null)}>
             Back to now

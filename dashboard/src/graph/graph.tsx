@@ -37,8 +37,8 @@ export function Graph({ list, lines, selected, choose }: GraphProps) {
   }, [place, corners, bring]);
   const far = view.scale < FAR;
   const nodes = useSeen(corners, seen);
-  const onClick = (step: string) => {
-    if (!drag.wasDrag()) choose(step);
+  const onClick = (step: string, clicks: number) => {
+    if (clicks === 0 || !drag.wasDrag()) choose(step); // a key makes a click of no clicks
   };
   return (
     <div className="graph">
@@ -147,7 +147,7 @@ interface FarProps {
   size: { width: number; height: number } | null;
   found: Set<string> | null;
   selected: number;
-  choose: (step: string) => void;
+  choose: (step: string, clicks: number) => void;
 }
 
 /** Nodes that are too small to be read: a rectangle each, one path for each status. */
@@ -176,7 +176,7 @@ const FarNodes = memo(function FarNodes({ placed, corners, nodes, rows, size, fo
         const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
         const node = within(corners, { left: x, right: x, top: y, bottom: y })[0];
         const name = node === undefined ? undefined : placed.shape.names[node];
-        if (name !== undefined) choose(name);
+        if (name !== undefined) choose(name, event.detail);
       }}
     >
       {[...byStatus].map(([status, same]) => (
@@ -193,7 +193,7 @@ interface NodeProps {
   y: number;
   selected: boolean;
   dimmed: boolean;
-  choose: (step: string) => void;
+  choose: (step: string, clicks: number) => void;
 }
 
 const Node = memo(
@@ -204,7 +204,7 @@ const Node = memo(
         className={`node ${step.status}${step.items ? " is-many" : ""}${selected ? " is-selected" : ""}${dimmed ? " is-dimmed" : ""}`}
         aria-pressed={selected}
         style={{ transform: `translate(${x}px, ${y}px)`, width: WIDTH, height: HEIGHT }}
-        onClick={() => choose(step.id)}
+        onClick={(event) => choose(step.id, event.detail)}
       >
         <span className="node-name">
           <Status status={step.status} short /> <Text className="name">{step.id}</Text>

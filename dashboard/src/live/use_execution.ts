@@ -67,7 +67,8 @@ export function useExecution(id: string, at: number | null): LiveExecution {
     }
   }, [queries, id]);
   return {
-    list: at === null ? now.data : past.data,
+    // While a moment is on its way, the page stays as it is.
+    list: at === null ? now.data : (past.data ?? now.data),
     last: now.data?.seq ?? 1,
     summary: summary.data,
     summaryAt: summary.dataUpdatedAt,
