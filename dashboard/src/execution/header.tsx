@@ -26,7 +26,7 @@ export function Header({ list, summary, summaryAt, connection, past, actions }: 
           <Text>{list.plan}</Text>
         </h1>
         <code className="soft run-id">{list.execution}</code>
-        {!past && <ConnectionWord connection={connection} />}
+        {(!past || connection === "saved") && <ConnectionWord connection={connection} />}
         {!past && <Controls list={list} summary={summary} actions={actions} />}
       </div>
       <dl className="facts">
@@ -54,6 +54,7 @@ const WORDS: Record<Connection, string> = {
   live: "live",
   lost: "reconnecting …",
   "logged out": "logged out: log in again",
+  saved: "saved copy",
 };
 
 function ConnectionWord({ connection }: { connection: Connection }) {

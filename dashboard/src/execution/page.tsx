@@ -27,7 +27,7 @@ export function ExecutionPage({ id }: { id: string }) {
   const actions = useActions(id, live.refresh);
   const { list, summary } = live;
   if (!list) return live.error ? <ProblemNotice error={live.error} /> : <p className="soft">Loading …</p>;
-  const past = address.at !== null;
+  const past = address.at !== null || live.connection === "saved";
   return (
     <section className="run" aria-labelledby="execution">
       <Header {...{ list, summary, past, actions }} summaryAt={live.summaryAt} connection={live.connection} />
@@ -36,8 +36,10 @@ export function ExecutionPage({ id }: { id: string }) {
       {summary && !past && (
         <Questions execution={list.execution} summary={summary} actions={actions} select={(step) => change({ step })} />
       )}
-      <Scrubber list={list} last={live.last} at={address.at} go={(at) => change({ at })} />
-      <Steps key={id} {...{ list, live, actions, address, change }} />
+      {live.connection !== "saved" && (
+        <Scrubber list={list} last={live.last} at={address.at} go={(at) => change({ at })} />
+      )}
+      <Steps key={id} {...{ list, live, actions, address, change, past }} />
       <Confirmation actions={actions} />
     </section>
   );
@@ -48,11 +50,13 @@ interface StepsProps {
   live: ReturnType<typeof useExecution>;
   actions: ReturnType<typeof useActions>;
   address: Address;
+  /** Nothing can be done: it is a moment of the past, or a saved copy. */
+  past: boolean;
   change: (change: Partial<Address>) => void;
 }
 
 /** The steps as a graph, a timeline or a list, with one selection, and the pane of the selected one. */
-function Steps({ list, live, actions, address, change }: StepsProps) {
+function Steps({ list, live, actions, address, change, past }: StepsProps) {
   const [filter, setFilter] = useState(NO_FILTER);
   const [open, setOpen] = useState<readonly string[]>([]);
   const [paneOpen, setPaneOpen] = useState(address.step !== null);
@@ -82,7 +86,6 @@ function Steps({ list, live, actions, address, change }: StepsProps) {
     if (focused instanceof HTMLElement && focused.matches("button, a, summary, [role=tab]")) focused.click();
     else if (address.step) setPaneOpen(true);
   };
-  const past = address.at !== null;
   useKeys("This execution", [
     { keys: "j", does: "Next step", run: () => move(1) },
     { keys: "k", does: "Previous step", run: () => move(-1) },
@@ -110,6 +113,7 @@ function Steps({ list, live, actions, address, change }: StepsProps) {
           list={list}
           step={address.step}
           at={address.at}
+          past={past}
           follow={live.follow}
           actions={actions}
           choose={choose}

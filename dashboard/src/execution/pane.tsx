@@ -25,6 +25,7 @@ interface PaneProps {
   list: StepList;
   step: string;
   at: number | null;
+  past: boolean;
   follow: LiveExecution["follow"];
   actions: ExecutionActions;
   choose: (step: string) => void;
@@ -45,7 +46,7 @@ export interface Detail extends OneStep {
 }
 
 /** Everything about one step. */
-export function Pane({ list, step, at, follow, actions, choose, close }: PaneProps) {
+export function Pane({ list, step, at, past, follow, actions, choose, close }: PaneProps) {
   const execution = list.execution;
   const { data, error } = useStep(execution, step, at, follow);
   return (
@@ -59,7 +60,7 @@ export function Pane({ list, step, at, follow, actions, choose, close }: PanePro
         </button>
       </header>
       {error && <ProblemNotice error={error} />}
-      {data && <Whole {...{ list, data, at, follow, actions, choose }} />}
+      {data && <Whole {...{ list, data, at, past, follow, actions, choose }} />}
     </aside>
   );
 }
@@ -92,10 +93,9 @@ function useStep(execution: string, step: string, at: number | null, follow: Liv
 
 type WholeProps = Omit<PaneProps, "step" | "close"> & { data: Detail };
 
-function Whole({ list, data, at, follow, actions, choose }: WholeProps) {
+function Whole({ list, data, at, past, follow, actions, choose }: WholeProps) {
   const { execution } = list;
   const events = useStepEvents(execution, data.id, at, follow);
-  const past = at !== null;
   const isAgent = Boolean(data.agent) || data.tool === "agent" || events.prompts.length > 0;
   const tabs = [
     ...(data.items ? [{ name: "Items", part: <Items {...{ execution, at, choose }} step={data.id} /> }] : []),

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "react";
 import type { StepRow } from "../api/client";
-import type { Layout } from "./layout";
+import { saved } from "../api/saved";
+import { type Layout, layOut } from "./layout";
 
 export interface Shape {
   names: string[];
@@ -41,6 +42,10 @@ export function useLayout(steps: readonly StepRow[]): Placed | null {
   const shape = useShape(steps);
   const [placed, setPlaced] = useState<Placed | null>(null);
   useEffect(() => {
+    if (saved) {
+      setPlaced({ shape, layout: layOut(shape.needs) }); // a file has no second one for a worker
+      return;
+    }
     const worker = new Worker(new URL("./layout.worker.ts", import.meta.url), { type: "module" });
     worker.onmessage = (message: MessageEvent<Layout>) => {
       setPlaced({ shape, layout: message.data });
