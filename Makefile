@@ -72,9 +72,10 @@ $(VENV)/.json-schema-suite: tests/json-schema-suite.txt | $(VENV)/.installed
 demo: install
 	@$(BIN)/windlass demo --open
 
+# Three on two cores: much of the time of a test goes by in waiting.
 test: dev
 	$(DASHBOARD) test
-	$(TESTS) -n 2 --dist worksteal tests
+	$(TESTS) -n 3 --dist worksteal tests
 
 # The rules and the engine, nearly all of it within the test's own process: a first answer in two minutes.
 FAST := $(addprefix tests/,core engine journals plan simulation typing test_jsonc.py test_prices.py test_redact.py test_schemas.py)

@@ -195,9 +195,10 @@ def test_a_plan_of_20000_steps_loads() -> None:
     assert len(load_text(big_plan(20_000)).plan.steps) == 20_000
 
 
-def test_a_plan_of_100000_steps_is_refused_by_the_stated_limit() -> None:
+@pytest.mark.parametrize("steps", [20_001, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_a_plan_of_too_many_steps_is_refused_by_the_stated_limit(steps: int) -> None:
     with pytest.raises(PlanInvalid) as caught:
-        load_text(big_plan(100_000))
+        load_text(big_plan(steps))
     [problem] = caught.value.problems
     assert problem.message == "a plan may have at most 20,000 steps"
     assert problem.line == 4 + 19_999 * 3 + 1

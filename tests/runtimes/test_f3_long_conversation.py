@@ -17,7 +17,6 @@ import pytest
 
 from windlass.testing import Received, Reply, ScriptedModel
 
-WINDOW = 32_000
 TASK = "Port the invoice service of repo acme/invoices to Python 3.13 without touching legacy/."
 
 CHILD = """
@@ -51,6 +50,7 @@ class LongScript:
     """Answers `turns` requests with tool calls, then says that it is done; kills its client at some of them."""
 
     turns: int
+    window: int
     kill_at: Sequence[int]
     """Numbers of requests, summaries included, whose client is killed instead of answered."""
     client: int = 0
@@ -69,9 +69,9 @@ class LongScript:
         tokens = int(len(json.dumps(received.body["messages"], ensure_ascii=False)) / 3.4)
         tokens += int(len(json.dumps([received.body.get("system"), received.body.get("tools")])) / 3.4)
         self.largest = max(self.largest, tokens)
-        if tokens > WINDOW:
+        if tokens > self.window:
             self.over.append(self.requests)
-            return Reply.error(400, f"prompt is too long: {tokens} tokens > {WINDOW} maximum")
+            return Reply.error(400, f"prompt is too long: {tokens} tokens > {self.window} maximum")
         if self.requests in self.kill_at:
             os.kill(self.client, signal.SIGKILL)
             return Reply.drop()
@@ -106,8 +106,8 @@ class LongScript:
         return Reply.use("shell", {"command": f"check step {number}"}, text=text, tokens_in=tokens, tokens_out=60)
 
 
-async def see_through(turns: int, kill_at: Sequence[int], scratch: Path) -> LongScript:
-    script = LongScript(turns, kill_at)
+async def see_through(turns: int, window: int, kill_at: Sequence[int], scratch: Path) -> LongScript:
+    script = LongScript(turns, window, kill_at)
     script.facts[TASK] = 0
     async with ScriptedModel(script) as model:
         output, kills = "", 0
@@ -121,7 +121,7 @@ async def see_through(turns: int, kill_at: Sequence[int], scratch: Path) -> Long
                 scratch=str(scratch),
                 prompt=prompt,
                 session=session,
-                window=WINDOW,
+                window=window,
             )
             child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
             script.client = child.pid
@@ -144,10 +144,16 @@ def check(script: LongScript) -> None:
     assert script.spent["summaries"] < 0.1 * (script.spent["work"] + script.spent["summaries"])
 
 
-async def test_f3_150_turns_stay_within_the_window_over_two_kills(tmp_path: Path) -> None:
-    script = await see_through(150, (40, 90), tmp_path)
+@pytest.mark.parametrize(
+    ("turns", "window", "kill_at"),
+    [(80, 16_000, (25, 55)), pytest.param(150, 32_000, (40, 90), marks=pytest.mark.soak)],
+)
+async def test_f3_a_long_conversation_stays_within_the_window_over_two_kills(
+    tmp_path: Path, turns: int, window: int, kill_at: Sequence[int]
+) -> None:
+    script = await see_through(turns, window, kill_at, tmp_path)
     check(script)
-    assert WINDOW * 0.7 < script.largest <= WINDOW * 0.85
+    assert window * 0.7 < script.largest <= window * 0.85
     lines = [json.loads(line) for line in (tmp_path / "scratch" / "conversation.jsonl").open()]
     chain = [line["about"] for line in lines if line.get("kind") == "summary"]
     assert len(chain) == script.summaries, "the chain of summaries is in the file"
@@ -159,6 +165,6 @@ async def test_f3_150_turns_stay_within_the_window_over_two_kills(tmp_path: Path
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 async def test_f3_2000_turns_stay_within_the_window_over_twenty_kills(tmp_path: Path) -> None:
-    script = await see_through(2000, tuple(range(60, 2060, 100)), tmp_path)
+    script = await see_through(2000, 32_000, tuple(range(60, 2060, 100)), tmp_path)
     check(script)
     assert len(script.facts) > 60

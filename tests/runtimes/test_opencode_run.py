@@ -57,6 +57,7 @@ async def test_a3_a_turn_and_its_continuation_from_another_folder(bench: Bench) 
     assert "the first words" in str(model.requests[2].messages)
 
 
+@pytest.mark.soak  # test_opencode_rules.py has the rules that it is given
 @needs_opencode
 async def test_a3_what_needs_a_question_is_refused_and_what_is_listed_is_not(bench: Bench) -> None:
     host = FakeHost(lambda asked: Answer(True))

@@ -162,7 +162,7 @@ async def test_a3_a_subagent_asks_as_its_agent_does(bench: Bench) -> None:
     assert [act.tool for act in host.acts] == ["task", "bash"]
 
 
-@pytest.mark.parametrize("contract", ["serve", "run"])
+@pytest.mark.parametrize("contract", ["serve", pytest.param("run", marks=pytest.mark.soak)])
 async def test_a3_no_call_passes_the_limit_of_turns(bench: Bench, contract: Contract) -> None:
     runner = bench.another_runner(contract=contract, retries=3)
     folder = bench.folder()

@@ -117,7 +117,7 @@ def document_of(running: Running) -> Any:
     return schema
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [5, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 def test_i3_no_request_that_fits_the_document_or_does_not_makes_a_server_error(
     running: Running, mode: GenerationMode, examples: int
@@ -140,7 +140,7 @@ def test_i3_no_request_that_fits_the_document_or_does_not_makes_a_server_error(
 
         with contextlib.suppress(Unsatisfiable):  # a route that takes nothing cannot be asked wrongly
             one()
-    assert len(answers) > 150
+    assert len(answers) > 100
     if mode is GenerationMode.POSITIVE:
         assert {("POST /api/executions", 201), ("POST /api/executions/{execution}/fork", 201)} <= set(answers)
 
