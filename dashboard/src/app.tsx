@@ -11,10 +11,19 @@ import { Text } from "./ui/text";
 import { ThemeSwitch } from "./ui/theme";
 
 const ApprovalsPage = lazy(() => import("./pages/approvals"));
+const BudgetPage = lazy(() => import("./pages/budget"));
+const HistoryPage = lazy(() => import("./pages/history"));
+const SettingsPage = lazy(() => import("./pages/settings"));
+const StartPage = lazy(() => import("./pages/start"));
+const ToolsPage = lazy(() => import("./pages/tools"));
 
 const PAGES = [
   { path: "/", name: "Executions", key: "e" },
   { path: "/approvals", name: "Approvals", key: "a" },
+  { path: "/history", name: "History", key: "h" },
+  { path: "/tools", name: "Tools", key: "t" },
+  { path: "/budget", name: "Budget", key: "b" },
+  { path: "/settings", name: "Settings", key: "s" },
 ] as const;
 
 export function App() {
@@ -32,6 +41,21 @@ export function App() {
               <ExecutionsPage />
             </Route>
             <Route path="/executions/:id">{(params) => <ExecutionPage id={params.id} />}</Route>
+            <Route path="/start">
+              <StartPage />
+            </Route>
+            <Route path="/history">
+              <HistoryPage />
+            </Route>
+            <Route path="/tools">
+              <ToolsPage />
+            </Route>
+            <Route path="/budget">
+              <BudgetPage />
+            </Route>
+            <Route path="/settings">
+              <SettingsPage />
+            </Route>
             <Route path="/approvals">
               <ApprovalsPage />
             </Route>

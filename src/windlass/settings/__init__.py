@@ -62,6 +62,7 @@ __all__ = [
     "TelemetrySettings",
     "ToolSettings",
     "load_settings",
+    "settings_sources",
 ]
 
 
@@ -152,6 +153,16 @@ def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mappi
         raise UsageError(f"invalid settings:\n{text}")
     assert settings is not None
     return settings
+
+
+def settings_sources(
+    home: Path, env: Mapping[str, str] = os.environ
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The settings as the user's file, the project's file and the environment give them, each by itself."""
+    problems: list[str] = []  # told when they were loaded
+    files = (user_folder(env) / "config.toml", home / "config.toml")
+    user, project = (_read(path, problems) for path in files)
+    return user, project, _from_environment(env)
 
 
 def _misfits(settings: Settings) -> Iterator[str]:

@@ -19,10 +19,12 @@ from windlass.engine.history_page import HistoryPage, SlowPage
 from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import JournalError, UsageError
+from windlass.ports import hooks_of
 from windlass.server.mcp.clean import clean
 from windlass.server.metrics import CONTENT_TYPE_LATEST
 from windlass.server.routes.shared import answer, problems
 from windlass.server.service import Service
+from windlass.settings.origins import settings_table
 from windlass.version import __version__
 
 __all__ = ["health_routes", "home_routes"]
@@ -67,6 +69,41 @@ def home_routes(service: Service) -> APIRouter:
         if "\0" in str(folder) or not folder.is_dir():
             raise UsageError(f"{str(folder)!r} is not a folder")
         return answer(await asyncio.to_thread(lambda: catalogue_data(Catalogue(folder))))
+
+    @router.get("/runtimes", responses=problems())
+    async def runtimes() -> Response:
+        """Runtimes of agents, as far as can be told without starting one, and every breaker that has failures."""
+
+        def told() -> list[dict[str, Any]]:
+            known = engine.agents.runners if engine.agents is not None else {}
+            found = {name: hooks_of(known[name]).installed() for name in known}
+            return [
+                {"name": name, "ok": health.ok, "detail": health.detail, "advice": health.advice}
+                for name, health in found.items()
+            ]
+
+        listed = await asyncio.to_thread(lambda: clean(told()))
+        return answer({"runtimes": listed, "breakers": clean(breakers(engine.attempt_runner.gates))})
+
+    @router.get("/settings", responses=problems())
+    async def settings() -> Response:
+        """Settings of this server, each value with its origin; secrets are not told."""
+        rows = await asyncio.to_thread(settings_table, engine.settings, engine.home)
+        return answer({"home": str(engine.home), "settings": clean(rows)})
+
+    @router.get("/history/forecasts", responses=problems())
+    async def forecasts(
+        plan: Annotated[str, Query(max_length=200, description="Only executions of this plan.")] = "",
+    ) -> Response:
+        """Scores of earlier forecasts of time and of cost: how many came true within their band."""
+        from windlass.core.forecast.calibration import BAND
+        from windlass.core.forecast.scores import cost_scores, scores
+
+        outcomes = await engine.forecast_outcomes(plan)
+        times = scores((one.forecast, one.took_s) for one in outcomes)
+        costs = cost_scores((one.forecast, one.usd) for one in outcomes)
+        rows = {"scores": [one.as_dict() for one in times], "cost_scores": [one.as_dict() for one in costs]}
+        return answer({"runs": len({one.execution for one in outcomes}), "band": BAND, **rows})
 
     @router.get("/history", responses=problems())
     async def history(

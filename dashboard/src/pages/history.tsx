@@ -1,0 +1,170 @@
+import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
+import { useSearchParams } from "wouter";
+import { type Figures, type History, type HistoryRow, look } from "../api/figures";
+import { duration, money } from "../ui/format";
+import { useTitle } from "../ui/home";
+import { ProblemNotice } from "../ui/problem";
+import { Table } from "../ui/table";
+import { Text } from "../ui/text";
+import { ForecastScores, SlowSteps } from "./performance";
+
+const Chart = lazy(() => import("./chart"));
+
+const SPANS: Record<string, string> = { "7d": "last 7 days", "30d": "last 30 days", "90d": "last 90 days" };
+const HEADINGS = ["step", "tool", "plan", "model", "role", "runtime", "category", "status"] as const;
+
+export default function HistoryPage() {
+  useTitle("History");
+  const [search, setSearch] = useSearchParams();
+  const since = (search.get("since") ?? "30d") in SPANS ? (search.get("since") ?? "30d") : "";
+  const by = HEADINGS.find((one) => one === search.get("by")) ?? "step";
+  const plan = search.get("plan") ?? "";
+  const set = (part: Record<string, string>) => {
+    const all = { since: search.get("since") ?? "30d", by, plan, ...part };
+    setSearch(Object.fromEntries(Object.entries(all).filter(([, value]) => value)), { replace: true });
+  };
+  const days = useHistory("day", since, plan);
+  const rows = useHistory(by, since, plan);
+  const plans = useHistory("plan", since, "");
+  const error = days.error ?? rows.error;
+  return (
+    <section className="page" aria-labelledby="history">
+      <div className="title">
+        <h1 id="history">History</h1>
+        <select aria-label="Plan" value={plan} onChange={(event) => set({ plan: event.target.value })}>
+          <option value="">all plans</option>
+          {[...new Set([plan, ...(plans.data?.rows.map((row) => String(row.plan)) ?? [])])]
+            .filter(Boolean)
+            .map((one) => (
+              <option key={one}>{one}</option>
+            ))}
+        </select>
+        <select aria-label="Time" value={since} onChange={(event) => set({ since: event.target.value || "all" })}>
+          {Object.entries(SPANS).map(([key, words]) => (
+            <option key={key} value={key}>
+              {words}
+            </option>
+          ))}
+          <option value="">all time</option>
+        </select>
+      </div>
+      {error && <ProblemNotice error={error} />}
+      {days.data && <Totals total={days.data.total} />}
+      {days.data && days.data.rows.length > 0 && <Days rows={days.data.rows} />}
+      <section className="card" aria-label="Time and failures">
+        <div className="row-of">
+          <label>
+            Time and failures by{" "}
+            <select value={by} onChange={(event) => set({ by: event.target.value })}>
+              {HEADINGS.map((one) => (
+                <option key={one}>{one}</option>
+              ))}
+            </select>
+          </label>
+        </div>
+        {rows.data && <Rows by={by} rows={rows.data.rows} />}
+      </section>
+      <SlowSteps since={since} plan={plan} />
+      <ForecastScores plan={plan} />
+    </section>
+  );
+}
+
+function useHistory(by: string, since: string, plan: string) {
+  return useQuery({
+    queryKey: ["history", by, since, plan],
+    queryFn: () => look<History>("/api/history", { by, since, plan }),
+    placeholderData: (before) => before,
+  });
+}
+
+function Totals({ total }: { total: Figures }) {
+  const figures: [string, string][] = [
+    ["Executions", total.runs.toLocaleString()],
+    ["Failed", share(total.failed, total.runs)],
+    ["Median time", total.p50_s === null ? "–" : duration(total.p50_s)],
+    ["Cost", money(total.usd) + (total.unknown_costs > 0 ? ` and ${total.unknown_costs} unknown` : "")],
+    ["Tokens", (total.tokens_in + total.tokens_out).toLocaleString()],
+    ["Waited for people", duration(total.person_s)],
+  ];
+  return (
+    <dl className="figures card">
+      {figures.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Days({ rows }: { rows: HistoryRow[] }) {
+  const sorted = [...rows].sort((a, b) => String(a.day).localeCompare(String(b.day)));
+  const days = sorted.map((row) => Date.parse(`${row.day}T12:00`) / 1000);
+  return (
+    <div className="columns wide">
+      <div className="card">
+        <Suspense fallback={<p className="soft">Loading …</p>}>
+          <Chart
+            label="Executions a day"
+            days={days}
+            show={(value) => (Number.isInteger(value) ? String(value) : "")}
+            series={[
+              { name: "all", colour: "--busy", values: sorted.map((row) => row.runs), bars: true },
+              { name: "failed", colour: "--bad", values: sorted.map((row) => row.failed), bars: true },
+            ]}
+          />
+          <Chart
+            label="Cost a day"
+            days={days}
+            show={money}
+            series={[{ name: "dollars", colour: "--good", values: sorted.map((row) => row.usd) }]}
+          />
+        </Suspense>
+      </div>
+      <div className="card days">
+        <Table
+          caption="By day"
+          rows={[...sorted].reverse()}
+          id={(row) => String(row.day)}
+          columns={[
+            { name: "Day", of: (row) => String(row.day) },
+            { name: "Executions", number: true, of: (row) => row.runs },
+            { name: "Failed", number: true, of: (row) => share(row.failed, row.runs) },
+            { name: "Median", number: true, of: (row) => (row.p50_s === null ? "–" : duration(row.p50_s)) },
+            { name: "Cost", number: true, of: (row) => money(row.usd) },
+          ]}
+        />
+      </div>
+    </div>
+  );
+}
+
+function Rows({ by, rows }: { by: string; rows: HistoryRow[] }) {
+  const name = (row: HistoryRow) => (by === "step" ? `${row.plan} › ${row.step}` : String(row[by]));
+  return (
+    <Table
+      caption={`By ${by}, the most used first`}
+      rows={rows}
+      id={name}
+      empty="Nothing of this kind ran in this time."
+      columns={[
+        { name: by, of: (row) => <Text>{name(row)}</Text> },
+        { name: "Runs", number: true, of: (row) => row.runs.toLocaleString() },
+        { name: "Failed", number: true, of: (row) => share(row.failed, row.runs) },
+        { name: "Median", number: true, of: (row) => (row.p50_s === null ? "–" : duration(row.p50_s)) },
+        { name: "P90", number: true, of: (row) => (row.p90_s === null ? "–" : duration(row.p90_s)) },
+        { name: "Worked", number: true, of: (row) => duration(row.worked_s) },
+        { name: "Queued", number: true, of: (row) => duration(row.queued_s) },
+        { name: "Waited", number: true, of: (row) => duration(row.waited_s + row.person_s) },
+        { name: "Cost", number: true, of: (row) => money(row.usd) },
+      ]}
+    />
+  );
+}
+
+function share(part: number, whole: number): string {
+  return part === 0 || whole === 0 ? "0" : `${part} (${Math.round((100 * part) / whole)} %)`;
+}

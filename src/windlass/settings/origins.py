@@ -1,0 +1,72 @@
+"""Settings with the origin of each value, for people to look at: a default, a file, the environment or the start.
+
+Values under names that hold secrets are not told, whoever asks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from windlass.homes import user_folder
+from windlass.settings import Settings, settings_sources
+
+__all__ = ["HIDDEN", "settings_table"]
+
+HIDDEN = "(hidden)"
+_SECRET = re.compile(r"token|secret|passw|credential|api_?key|auth|cookie|private", re.IGNORECASE)
+_NAMES_ONE = re.compile(r"(^|_)env(_|$)", re.IGNORECASE)
+"""Keys that hold the name of a variable, not the secret in it."""
+_WITH_PASSWORD = re.compile(r"//[^/@\s]*:[^/@\s]*@")
+
+
+def settings_table(settings: Settings, home: Path, env: Mapping[str, str] = os.environ) -> list[dict[str, Any]]:
+    """One row for each value: `key`, `value`, `origin`."""
+    user, project, environment = settings_sources(home, env)
+    files = {"user": str(user_folder(env) / "config.toml"), "project": str(home / "config.toml")}
+    defaults = dict(_leaves((), Settings().model_dump(mode="json")))
+    rows = []
+    for path, value in _leaves((), settings.model_dump(mode="json")):
+        if path[0] in environment:
+            origin = f"environment: WINDLASS_{path[0].upper()}"
+        else:
+            named = [files[name] for name, given in (("user", user), ("project", project)) if _has(given, path)]
+            said_at_start = not named and path in defaults and defaults[path] != value
+            origin = "given at the start" if said_at_start else " and ".join(named) or "default"
+        rows.append({"key": ".".join(path), "value": _told(path, value), "origin": origin})
+    return rows
+
+
+def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, dict) and value:
+        for name, part in value.items():
+            yield from _leaves((*path, str(name)), part)
+    else:
+        yield path, value
+
+
+def _has(given: Any, path: tuple[str, ...]) -> bool:
+    for name in path:
+        if not isinstance(given, Mapping) or name not in given:
+            return False
+        given = given[name]
+    return True
+
+
+def _told(path: tuple[str, ...], value: Any) -> Any:
+    secret = any(_SECRET.search(part) and not _NAMES_ONE.search(part) for part in path)
+    if secret and isinstance(value, str | list) and value and not any(_NAMES_ONE.search(part) for part in path):
+        return HIDDEN
+    if isinstance(value, str) and _WITH_PASSWORD.search(value):
+        return HIDDEN
+    if isinstance(value, list):
+        return [_told((), part) if isinstance(part, str) else _table(part) for part in value]
+    return value
+
+
+def _table(value: Any) -> Any:
+    """A table in a list, such as a rule of notifications."""
+    return {name: _told((name,), part) for name, part in value.items()} if isinstance(value, dict) else value
