@@ -9,6 +9,7 @@ import pytest
 
 from windlass.core import events as ev
 from windlass.core.agent import Cost
+from windlass.core.agent_events import token_change
 from windlass.core.decide import Policy
 from windlass.core.standing import standing_still
 from windlass.core.state import fold
@@ -120,6 +121,34 @@ def test_a_tool_that_is_used_is_what_one_sees_of_the_step() -> None:
     tell(run, ev.AgentActed(run.clock.now(), "a", 1, "Bash", "ls " + "x" * 900))
     assert run.state.steps["a"].last_output.startswith("Bash ls x")
     assert len(run.state.steps["a"].last_output) == 500
+
+
+def test_f3_the_first_reply_tells_what_a_runtimes_own_summary_left() -> None:
+    run = begun()
+    began(run, "open-code")
+    now, agent = run.clock.now(), run.state.steps["a"].agent
+    assert agent is not None
+    tell(run, ev.AgentSummarised(now, "a", 1, 1, "runtime", 150_000, None))
+    assert agent.summaries[0].tokens_after is None, "what nobody knows is not 0"
+    tell(run, ev.AgentSpoke(now, "a", 1, "text without usage"), ev.AgentSpoke(now, "a", 1, usage=USAGE))
+    tell(run, ev.AgentSpoke(now, "a", 1, usage=ev.Usage(900, 1)))
+    assert [made.tokens_after for made in agent.summaries] == [100]
+    assert token_change(150_000, None) == "150,000 → unknown tokens"
+    assert token_change(0, 100) == "unknown → 100 tokens", "journals of earlier versions have 0"
+
+
+def test_k7_each_runtime_keeps_its_own_conversation_and_its_summaries() -> None:
+    run = begun({"id": "a", "retry": 3})
+    began(run, "claude-code", session="mine")
+    now, agent = run.clock.now(), run.state.steps["a"].agent
+    assert agent is not None
+    tell(run, ev.AgentSummarised(now, "a", 1, 1, "runtime", 9, 3))
+    began(run, "open-code", session="theirs")
+    assert (agent.session, list(agent.left), agent.summaries) == ("theirs", ["claude-code"], [])
+    began(run, "claude-code", session="mine")
+    assert (agent.session, list(agent.left), len(agent.summaries)) == ("mine", ["open-code"], 1)
+    tell(run, ev.AgentSession(now, "a", 1, "claude-code", None))
+    assert (agent.session, list(agent.left)) == (None, ["open-code"])
 
 
 # -- quota and budget ----------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from hosts import Asked, FakeHost
 from opencode_fixtures import Bench, needs_opencode
 
 from windlass.ports import Answer, Permissions
-from windlass.runners.opencode.probe import Contract
 from windlass.testing import Reply
 
 pytestmark = [needs_opencode, pytest.mark.asyncio(loop_scope="session")]
@@ -160,41 +159,6 @@ async def test_a3_a_subagent_asks_as_its_agent_does(bench: Bench) -> None:
     assert result.output == host.said == "all done"
     assert result.usage.tokens_in == 1000
     assert [act.tool for act in host.acts] == ["task", "bash"]
-
-
-@pytest.mark.parametrize("contract", ["serve", pytest.param("run", marks=pytest.mark.soak)])
-async def test_a3_no_call_passes_the_limit_of_turns(bench: Bench, contract: Contract) -> None:
-    runner = bench.another_runner(contract=contract, retries=3)
-    folder = bench.folder()
-    busy = Reply.error(529, "busy", headers={"retry-after-ms": "1"})
-    script = (bash("echo 1 >> n"), busy, bash("echo 2 >> n"), bash("echo 3 >> n"), Reply.say("counted"))
-    async with bench.model(*script) as model:
-        stopped = await runner.run(bench.request("count", workdir=folder, max_turns=2), FakeHost())
-        assert len(model.requests) == 3, "the call that failed is no turn, and there is none after the second"
-        more = {"session": stopped.session, "workdir": folder, "max_turns": 2}
-        result = await runner.run(bench.request("go on", **more), FakeHost())
-        model.check()
-    await runner.close()
-    assert stopped.failure is not None
-    assert "not done after 2 turns" in stopped.failure.message
-    assert (stopped.usage.tokens_in, stopped.usage.tokens_out) == (20, 10)
-    assert result.output == "counted", result
-    assert (folder / "n").read_text() == "1\n2\n3\n"
-
-
-async def test_a3_the_users_own_plugins_take_part_beside_ours(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    seen = tmp_path / "seen"
-    source = f'import {{ writeFileSync }} from "fs"\nexport default async () => (writeFileSync("{seen}", ""), {{}})\n'
-    (tmp_path / "theirs.js").write_text(source)
-    bench.configure(plugin=[(tmp_path / "theirs.js").as_uri()])
-    try:
-        async with bench.model(bash("true"), bash("true")) as model:
-            await bench.runner.run(bench.request("go", max_turns=1), FakeHost())
-            assert len(model.requests) == 1
-    finally:
-        await bench.close()
-    assert seen.exists()
 
 
 async def test_k1_a_fork_goes_on_in_a_copy_of_the_session(bench: Bench) -> None:

@@ -50,9 +50,6 @@ UNTRUSTED = {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
 NEVER = frozenset({"OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME", "OPENCODE_PID", "OPENCODE"})
 """Of a server that the user or an OpenCode around us runs: not ours."""
 
-TURN_LIMIT = Path(__file__).with_name("turn_limit.js").as_uri()
-"""Our plugin, beside those of the user's own settings."""
-
 BASELINE = "**"
 """Matches every permission like `*`, but comes after all of the user's settings: an agent without rules of its own
 asks. A subagent inherits only the denials of its parent's session, so without this it would act unasked."""
@@ -73,10 +70,7 @@ def modern_environment(
         settings |= {"lsp": False, "formatter": False}
     # A question that was answered with no is not the end of the turn: the agent is told, and goes on.
     settings["experimental"] = {"continue_loop_on_deny": True}
-    own = _parsed(env.get("OPENCODE_CONFIG_CONTENT", ""))
-    plugins = own.get("plugin")
-    settings["plugin"] = [*(plugins if isinstance(plugins, list) else ()), TURN_LIMIT]
-    told = _merged(own, settings)
+    told = _merged(_parsed(env.get("OPENCODE_CONFIG_CONTENT", "")), settings)
     env["OPENCODE_CONFIG_CONTENT"] = json.dumps(_merged(told, config or {}))
     rules = _parsed(env.get("OPENCODE_PERMISSION", ""))
     env["OPENCODE_PERMISSION"] = json.dumps({**rules, **(permission or {BASELINE: "ask"})})

@@ -153,8 +153,7 @@ class OneShotTurn:
             (scratch / "opencode-system.md").write_text(self._request.brief.system)
             config["instructions"] = [str(scratch / "opencode-system.md")]
         trusted = self._request.trusted
-        env = modern_environment(self._engine_env, self._request.env, trusted=trusted, config=config)
-        return env | {"OPENCODE_WINDLASS_TURNS": str(self._request.max_turns or 0)}, auto
+        return modern_environment(self._engine_env, self._request.env, trusted=trusted, config=config), auto
 
     def _named(self, tool: str) -> str:
         return self._tools.name(tool, f"{SERVER}_") if self._tools is not None else tool

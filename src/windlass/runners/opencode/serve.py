@@ -78,6 +78,7 @@ class ServedTurn:
         """The id of our prompt, while the session has not got it, if it has messages of people in it."""
         self._told: list[str] = []
         self._reporting: asyncio.Task[None] | None = None
+        self._aborting: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._rested = asyncio.Event()
         """The session was idle before the prompt."""
@@ -210,9 +211,7 @@ class ServedTurn:
             return messages
         answer = await self._server.call("GET", f"/session/{self._session}/message", directory=self._directory)
         known = (
-            {str(message["info"].get("id"))[-MARK:] for message in answer.json()}
-            if answer.status_code == 200
-            else set()
+            {str(message["info"].get("id"))[-14:] for message in answer.json()} if answer.status_code == 200 else set()
         )
         last = max((place for place, told in enumerate(messages, 1) if _mark(told.id) in known), default=0)
         if last:
@@ -225,11 +224,9 @@ class ServedTurn:
         text = "\n\n".join(filter(None, texts)) or "Go on."
         files = [_file_part(attachment) for attachment in self._request.brief.attachments]
         body: dict[str, Any] = {"parts": [{"type": "text", "text": text}, *files]}
-        if messages or self._request.max_turns:
-            name = messages[-1].id if messages else self._request.id
-            body["messageID"] = _message_id(name, self._now(), self._request.max_turns)
         if messages:
-            self._sent, self._told = body["messageID"], [message.id for message in messages]
+            body["messageID"] = self._sent = _message_id(messages[-1].id, self._now())
+            self._told = [message.id for message in messages]
         if self._request.brief.system:
             body["system"] = self._request.brief.system
         if model is not None:
@@ -396,12 +393,16 @@ class ServedTurn:
         limit = self._request.max_turns
         if limit is not None and self._reading.turns >= limit and self._reading.finish == "tool-calls":
             self._stopped = failures.too_many_turns(limit)
+            # At once, before anything else is cleaned up: OpenCode asks the model again within milliseconds.
+            self._aborting = self._aborting or asyncio.create_task(self._abort())
             self._idle.set()
 
     # -- the end ---------------------------------------------------------------------------------
 
     async def _clean_up(self) -> None:
         """Leave nothing of this session running."""
+        if self._aborting is not None:
+            await self._aborting
         if self._tools is not None:
             await self._tools.close(answered=self._reading.has_answered)
         if self._prompted and not self._at_rest and self._server.alive:
@@ -449,28 +450,14 @@ class ServedTurn:
         return failures.of_finish(self._reading, f"finish {self._reading.finish or 'unknown'!r}")
 
 
-MARK = 6
-"""Characters at the end of a prompt's id that tell a person's message from others of its session."""
-
-
 def _mark(message: str) -> str:
     """The end of the id that a person's message has in the session, by which it is found again after a crash."""
-    return _base36(int.from_bytes(hashlib.sha256(f"windlass message {message}".encode()).digest()), MARK)
+    return hashlib.sha256(f"windlass message {message}".encode()).hexdigest()[:14]
 
 
-def _message_id(message: str, now: float, max_turns: int | None) -> str:
-    """An id as OpenCode makes them: it sorts messages by their time, in units of 1/4096 of a millisecond.
-
-    The rest, which is random in its own, has the limit of turns for our plugin (`turn_limit.js`).
-    """
-    return f"msg_{int(now * 1000) * 4096 % 2**48:012x}Windl{_base36(max_turns or 0, 3)}{_mark(message)}"
-
-
-def _base36(number: int, places: int) -> str:
-    """The last places of a number as JavaScript's `parseInt` reads it."""
-    return "".join(
-        "0123456789abcdefghijklmnopqrstuvwxyz"[number // 36**place % 36] for place in reversed(range(places))
-    )
+def _message_id(message: str, now: float) -> str:
+    """An id as OpenCode makes them: it sorts messages by their time, in units of 1/4096 of a millisecond."""
+    return f"msg_{int(now * 1000) * 4096 % 2**48:012x}{_mark(message)}"
 
 
 def _file_part(attachment: PromptAttachment) -> dict[str, str]:
