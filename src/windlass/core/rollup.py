@@ -92,16 +92,25 @@ class HistoryCell(msgspec.Struct):
 
     def add(self, other: HistoryCell, sign: int = 1) -> None:
         self.runs += sign * other.runs
-        self.items += sign * other.items
         self.attempts += sign * other.attempts
-        self.queued += sign * other.queued
-        self.waited += sign * other.waited
-        self.person += sign * other.person
         self.worked += sign * other.worked
-        self.usd += sign * other.usd
-        self.unknown += sign * other.unknown
-        self.tokens_in += sign * other.tokens_in
-        self.tokens_out += sign * other.tokens_out
+        # Nothing in nearly every step: to look costs a fraction of adding it.
+        if other.items:
+            self.items += sign * other.items
+        if other.queued:
+            self.queued += sign * other.queued
+        if other.waited:
+            self.waited += sign * other.waited
+        if other.person:
+            self.person += sign * other.person
+        if other.usd:
+            self.usd += sign * other.usd
+        if other.unknown:
+            self.unknown += sign * other.unknown
+        if other.tokens_in:
+            self.tokens_in += sign * other.tokens_in
+        if other.tokens_out:
+            self.tokens_out += sign * other.tokens_out
         times = self.times
         for bucket, count in other.times.items():
             left = times.get(bucket, 0) + sign * count
@@ -164,14 +173,14 @@ def _cell_of(record: ExecutionRecord | StepRecord, timed: float | None, runs: in
         runs,
         items,
         record.attempts,
-        _whole(record.queued_s, 1e6),
-        _whole(record.waited_s, 1e6),
-        _whole(record.person_s, 1e6),
+        _whole(record.queued_s, 1e6) if record.queued_s else 0,
+        _whole(record.waited_s, 1e6) if record.waited_s else 0,
+        _whole(record.person_s, 1e6) if record.person_s else 0,
         _whole(record.worked_s, 1e6),
-        _whole(record.known_usd, 1e9),
+        _whole(record.known_usd, 1e9) if record.known_usd else 0,
         record.unknown,
-        _whole(record.tokens_in, 1),
-        _whole(record.tokens_out, 1),
+        _whole(record.tokens_in, 1) if record.tokens_in else 0,
+        _whole(record.tokens_out, 1) if record.tokens_out else 0,
         {bucket_of(timed): 1} if timed is not None else {},
     )
 
