@@ -132,39 +132,54 @@ class HistoryTally:
     """Cells that records are added to and taken from."""
 
     def __init__(self, tz: tzinfo | None = None) -> None:
-        self.cells: dict[Place, HistoryCell] = {}
+        self._cells: dict[tuple[int, tuple[str, ...], str, str], HistoryCell] = {}
+        """By days alone, and by the fields of kinds: to make a kind takes longer than to add a step."""
         self._tz = tz
-        self._days: dict[int, tuple[int, int]] = {}
+        self._days: dict[int, int] = {}
+        self._months = {UNKNOWN_DAY: _UNKNOWN_MONTH}
+
+    @property
+    def cells(self) -> dict[Place, HistoryCell]:
+        """The cells of the days, and those of the months that they are in."""
+        cells: dict[Place, HistoryCell] = {}
+        for (day, fields, status, category), cell in self._cells.items():
+            kind = StepKind(*fields)
+            cells[day, kind, status, category] = cell
+            month = (self._months[day], kind, status, category)
+            if month not in cells:
+                cells[month] = HistoryCell()
+            cells[month].add(cell)
+        return cells
 
     def add(self, record: ExecutionRecord, sign: int = 1, *, steps: bool = True) -> None:
         """Add a record, or take it out with a minus; its steps too, unless only executions are asked for."""
         cell = _cell_of(record, record.took_s, 1, 0)
-        for kind in (StepKind(record.plan), ALL):
-            self._put(record.ended, kind, record.status, record.category, cell, sign)
+        for of_plan in (StepKind(record.plan), ALL):
+            self._put(record.ended, of_plan, record.status, record.category, cell, sign)
         for step in record.steps if steps else ():
             timed = step.worked_s if step.attempts else None
-            kind = StepKind(record.plan, step.step or REPLACED, step.tool, step.runtime, step.model, step.role)
+            kind = (record.plan, step.step or REPLACED, step.tool, step.runtime, step.model, step.role)
             at = step.ended if step.ended is not None else record.ended
             cell = _cell_of(step, timed, int(bool(step.step)), step.items)
             self._put(at, kind, step.status, step.category, cell, sign)
 
-    def _put(self, at: float, kind: StepKind, status: str, category: str, cell: HistoryCell, sign: int) -> None:
-        for span in self._spans(at):
-            place = (span, kind, status, category)
-            found = self.cells.get(place)
-            if found is None:
-                found = self.cells[place] = HistoryCell()
-            found.add(cell, sign)
+    def _put(self, at: float, kind: tuple[str, ...], status: str, category: str, cell: HistoryCell, sign: int) -> None:
+        place = (self._day(at), kind, status, category)
+        found = self._cells.get(place)
+        if found is None:
+            found = self._cells[place] = HistoryCell()
+        found.add(cell, sign)
 
-    def _spans(self, at: float) -> tuple[int, int]:
-        """The local day and month of a time."""
+    def _day(self, at: float) -> int:
+        """The local day of a time."""
         if not 0 <= at < 253402214400:
-            return UNKNOWN_DAY, _UNKNOWN_MONTH
+            return UNKNOWN_DAY
         quarter = int(at // _QUARTER)
         found = self._days.get(quarter)
         if found is None:
             day = datetime.fromtimestamp(quarter * _QUARTER, self._tz)
-            found = self._days[quarter] = (day.toordinal(), month_span(day))
+            found = self._days[quarter] = day.toordinal()
+            self._months[found] = month_span(day)
         return found
 
 
