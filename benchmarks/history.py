@@ -30,7 +30,7 @@ from windlass.core.rollup import FIELDS
 from windlass.core.state import fold
 from windlass.errors import Category, Failure
 from windlass.ids import new_id
-from windlass.journal.history import write_record
+from windlass.journal.history import is_recorded, write_record
 from windlass.journal.history_sums import sum_up
 from windlass.journal.rows import checksum
 from windlass.journal.schema import open_database
@@ -109,6 +109,7 @@ def fill_history(file: Path, count: int) -> int:
                 body = ev.encode(event)
                 rows.append((key, seq, body, checksum(name, seq, body)))
             write_record(db, key, record_of(state))
+            is_recorded(db, key)
         db.executemany("INSERT INTO events (execution, seq, body, checksum) VALUES (?, ?, ?, ?)", rows)
         total += len(rows)
         sum_up(db, 1000)

@@ -121,6 +121,31 @@ async def test_d7_many_executions_share_the_time_for_forecasts(
         await asyncio.gather(*(one.result() for one in every))
 
 
+async def test_d7_the_first_forecast_of_a_busy_engine_waits_until_it_is_a_small_part(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "FIRST", 0.02)
+    monkeypatch.setattr(service, "BUSY", -1.0)
+    monkeypatch.setattr(service, "SHARE", 1e-9)
+    async with windlass.open() as engine:
+        started = await engine.start(SLOW)
+        looked = asyncio.Event()
+        early = engine._forecasts._too_early
+
+        def look(steps: int) -> bool:
+            looked.set()
+            return early(steps)
+
+        monkeypatch.setattr(engine._forecasts, "_too_early", look)
+        await looked.wait()
+        await settled()
+        assert (await engine.forecasts(started.id), engine._forecasts.spent_s) == ({}, 0)
+        monkeypatch.setattr(service, "SHARE", 10.0)
+        await wait_until_async(partial(engine.forecasts, started.id))
+        (project.path / "go").touch()
+        await started.result()
+
+
 async def test_d7_a_question_comes_with_the_forecast_of_its_execution(project: Project) -> None:
     plan = Plan(name="asks", steps=[Step(id="a", run="true"), Step(id="b", run="true", needs=["a"], approve="always")])
     async with windlass.open() as engine:

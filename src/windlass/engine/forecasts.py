@@ -50,9 +50,9 @@ SHARE = 0.02
 """Part of the engine's computing that forecasting may take."""
 IDLE = 5.0
 """While the engine computes little, it rests for this many times as long: it takes 0.4 % of a processor."""
-BUSY, FIRST_COST = 0.5, 0.1
-"""While the engine computes for more than that part of the time, the first forecast, which has to import and to learn
-for so many seconds, comes when it is `SHARE` of what the engine has computed."""
+BUSY, FIRST_COST, STEP_COST = 100.0, 0.1, 1e-5
+"""While the engine writes more events than that a second, the first forecast comes when it is `SHARE` of what the
+engine has computed: it has to import and to learn for so many seconds, and some more for each step."""
 AGING = 0.02
 """A forecast is made anew after this part of the time that the execution has run."""
 RECORDS = 60
@@ -72,10 +72,11 @@ OWN_OUTCOMES = 60
 class _RunningForecast:
     """An execution that runs here."""
 
-    __slots__ = ("driver", "due", "estimates", "first", "known")
+    __slots__ = ("began", "driver", "due", "estimates", "first", "known")
 
     def __init__(self, driver: Driver, due: float) -> None:
         self.driver = driver
+        self.began = driver.state.seq
         self.due = due
         self.known: _Learned | None = None
         self.estimates: dict[str, tuple[float | None, float | None]] = {}
@@ -206,7 +207,7 @@ class Forecasts:
                 execution, watched = min(self._watched.items(), key=lambda item: item[1].due)
                 busy, idle = self._rested
                 wait = (watched.due if time.process_time() >= busy else max(watched.due, idle)) - loop.time()
-                if wait <= 0 and self._too_early():
+                if wait <= 0 and self._too_early(len(watched.driver.state.plan.steps)):
                     wait = FIRST
                 if wait > 0:
                     await asyncio.sleep(min(wait, FIRST))
@@ -219,13 +220,14 @@ class Forecasts:
         finally:
             self._worker = None
 
-    def _too_early(self) -> bool:
+    def _too_early(self, steps: int) -> bool:
         """Tell whether the first forecast of this process would take too much of a busy engine's computing."""
-        computed, passed = (
-            time.process_time() - self._attended[0],
-            asyncio.get_running_loop().time() - self._attended[1],
-        )
-        return not self.spent_s and computed < FIRST_COST / SHARE and computed > BUSY * passed
+        if self.spent_s:
+            return False
+        computed, began = self._attended
+        events = sum(watched.driver.state.seq - watched.began for watched in self._watched.values())
+        busy = events > BUSY * (asyncio.get_running_loop().time() - began)
+        return busy and (time.process_time() - computed) * SHARE < FIRST_COST + STEP_COST * steps
 
     async def _make(self, execution: str, watched: _RunningForecast) -> None:
         from windlass.core.forecast.outlook import Outlook

@@ -36,7 +36,10 @@ class History(Protocol):
         model: str | None = None,
         limit: int = 60,
     ) -> list[StepRecord]:
-        """Read the last steps that ran to their end, completed or failed: only those that match what is given."""
+        """Read the last steps that ran to their end, completed or failed: only those that match what is given.
+
+        Looks at the newest 500 executions, of the plan if one is given: older ones say little about today.
+        """
         ...
 
     async def answer(self, query: HistoryQuery, *, build: bool = True) -> HistoryAnswer:
