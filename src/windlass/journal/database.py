@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from windlass.errors import Conflict, JournalError, NotPermitted, Vanished
-from windlass.faults import ARMED, fault_point
+from windlass.faults import fault_point, is_armed
 
 __all__ = ["Busy", "Database", "Pace", "is_damage", "meaning", "snapshot", "transaction", "translate"]
 
@@ -60,7 +60,7 @@ class Database:
         self._connect = connect
         self._prepare = prepare
         self._busy = busy
-        self._points = tuple(f"{faults}.{when}" for when in FAULTS) if ARMED and faults else ()
+        self._points = tuple(f"{faults}.{when}" for when in FAULTS) if faults and is_armed() else ()
         self._connection: sqlite3.Connection | None = None
         self._file: _OpenFile
         self.cursor: sqlite3.Cursor
