@@ -5,6 +5,7 @@ import { KeysHelp } from "./keys/help";
 import { useKeys } from "./keys/keys";
 import { ExecutionPage } from "./pages/execution";
 import { ExecutionsPage } from "./pages/executions";
+import { PageBoundary } from "./ui/boundary";
 import { short, useHealth, useTitle } from "./ui/home";
 import { LoginNotice } from "./ui/login";
 import { Text } from "./ui/text";
@@ -27,6 +28,7 @@ const PAGES = [
 ] as const;
 
 export function App() {
+  const [location] = useLocation();
   return (
     <>
       <a className="skip" href="#content">
@@ -35,35 +37,37 @@ export function App() {
       <Top />
       <main id="content" tabIndex={-1}>
         <LoginNotice />
-        <Suspense fallback={<p className="soft">Loading …</p>}>
-          <Switch>
-            <Route path="/">
-              <ExecutionsPage />
-            </Route>
-            <Route path="/executions/:id">{(params) => <ExecutionPage id={params.id} />}</Route>
-            <Route path="/start">
-              <StartPage />
-            </Route>
-            <Route path="/history">
-              <HistoryPage />
-            </Route>
-            <Route path="/tools">
-              <ToolsPage />
-            </Route>
-            <Route path="/budget">
-              <BudgetPage />
-            </Route>
-            <Route path="/settings">
-              <SettingsPage />
-            </Route>
-            <Route path="/approvals">
-              <ApprovalsPage />
-            </Route>
-            <Route>
-              <NoPage />
-            </Route>
-          </Switch>
-        </Suspense>
+        <PageBoundary key={location}>
+          <Suspense fallback={<p className="soft">Loading …</p>}>
+            <Switch>
+              <Route path="/">
+                <ExecutionsPage />
+              </Route>
+              <Route path="/executions/:id">{(params) => <ExecutionPage id={params.id} />}</Route>
+              <Route path="/start">
+                <StartPage />
+              </Route>
+              <Route path="/history">
+                <HistoryPage />
+              </Route>
+              <Route path="/tools">
+                <ToolsPage />
+              </Route>
+              <Route path="/budget">
+                <BudgetPage />
+              </Route>
+              <Route path="/settings">
+                <SettingsPage />
+              </Route>
+              <Route path="/approvals">
+                <ApprovalsPage />
+              </Route>
+              <Route>
+                <NoPage />
+              </Route>
+            </Switch>
+          </Suspense>
+        </PageBoundary>
       </main>
     </>
   );

@@ -102,7 +102,9 @@ function Totals({ total }: { total: Figures }) {
 
 function Days({ rows }: { rows: HistoryRow[] }) {
   const sorted = [...rows].sort((a, b) => String(a.day).localeCompare(String(b.day)));
-  const days = sorted.map((row) => Date.parse(`${row.day}T12:00`) / 1000);
+  const days = everyDay(String(sorted[0]?.day));
+  const found = new Map(sorted.map((row) => [noon(String(row.day)), row]));
+  const values = (of: (row: HistoryRow) => number) => days.map((day) => of(found.get(day) ?? NOTHING));
   return (
     <div className="columns wide">
       <div className="card">
@@ -112,16 +114,18 @@ function Days({ rows }: { rows: HistoryRow[] }) {
             days={days}
             show={(value) => (Number.isInteger(value) ? String(value) : "")}
             series={[
-              { name: "all", colour: "--busy", values: sorted.map((row) => row.runs), bars: true },
-              { name: "failed", colour: "--bad", values: sorted.map((row) => row.failed), bars: true },
+              { name: "all", colour: "--busy", values: values((row) => row.runs), bars: true },
+              { name: "failed", colour: "--bad", values: values((row) => row.failed), bars: true },
             ]}
           />
-          <Chart
-            label="Cost a day"
-            days={days}
-            show={money}
-            series={[{ name: "dollars", colour: "--good", values: sorted.map((row) => row.usd) }]}
-          />
+          {sorted.some((row) => row.usd > 0) && (
+            <Chart
+              label="Cost a day"
+              days={days}
+              show={money}
+              series={[{ name: "dollars", colour: "--good", values: values((row) => row.usd) }]}
+            />
+          )}
         </Suspense>
       </div>
       <div className="card days">
@@ -142,11 +146,22 @@ function Days({ rows }: { rows: HistoryRow[] }) {
   );
 }
 
+const NOTHING = { runs: 0, failed: 0, usd: 0 } as HistoryRow;
+const LEAST_DAYS = 7;
+const noon = (day: string) => Date.parse(`${day}T12:00Z`) / 1000;
+
+/** Days from the first one to today, also those on which nothing ran: a gap in time is a gap in the chart. */
+function everyDay(first: string): number[] {
+  const today = noon(new Date().toISOString().slice(0, 10));
+  const from = Math.min(noon(first), today - (LEAST_DAYS - 1) * 86_400);
+  return Array.from({ length: Math.round((today - from) / 86_400) + 1 }, (_, day) => from + day * 86_400);
+}
+
 function Rows({ by, rows }: { by: string; rows: HistoryRow[] }) {
   const name = (row: HistoryRow) => (by === "step" ? `${row.plan} › ${row.step}` : String(row[by]));
   return (
     <Table
-      caption={`By ${by}, the most used first`}
+      caption={`By ${by}`}
       rows={rows}
       id={name}
       empty="Nothing of this kind ran in this time."

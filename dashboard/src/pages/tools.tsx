@@ -145,7 +145,7 @@ function ToolTable({ tools }: { tools: ToolRow[] }) {
         columns={[
           { name: "Name", of: (tool) => <Text>{tool.name}</Text> },
           { name: "Description", of: (tool) => <Text>{tool.description.split("\n")[0]}</Text> },
-          { name: "Kind", of: (tool) => tool.kind },
+          { name: "Kind", of: (tool) => <span className="status">{tool.kind}</span> },
           { name: "State", of: (tool) => (tool.breaker ? <Circuit breaker={tool.breaker} /> : "") },
           { name: "Terms", of: (tool) => <Text>{terms(tool)}</Text> },
         ]}
@@ -169,7 +169,7 @@ function terms({ terms: { timeout, rate, concurrent, sensitive }, effect }: Tool
 function Circuit({ breaker }: { breaker: Breaker }) {
   const closed = breaker.circuit === "closed";
   return (
-    <span className={closed ? "good" : "bad"}>
+    <span className={closed ? "good status" : "bad status"}>
       <span aria-hidden="true">{closed ? "✓" : "✗"}</span>{" "}
       {closed ? "working" : `circuit ${breaker.circuit}${breaker.probing ? ", being probed" : ""}`}
     </span>
