@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,3 +99,21 @@ async def test_c5_a_failed_agent_is_retried_on_another_runtime(serve: Serve, ope
             return [(event["runtime"], event["model"]) for event in events if event["type"] == "step.retried"]
 
         assert until(retried, "it is retried") == [("cli", "claude-sonnet-4-5")]
+
+
+async def test_i4_a_running_agent_is_told_something(serve: Serve, project: Project, open_page: Any) -> None:
+    wait = {"line": "while ! test -e go; do sleep 0.05; done"}
+    with ScriptedModel([Reply.use("shell", wait, text="I wait."), Reply.say("I heard you.")]) as model:
+        server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY=KEY)
+        execution = server.api.start(plan())["id"]
+        page = await open_page(server, f"/executions/{execution}?step=work")
+        pane = page.get_by_role("complementary", name="Step work")
+        talk = pane.get_by_role("list", name="Conversation")
+        await expect(talk).to_contain_text("I wait.")
+        await pane.get_by_label("Say something to the agent").fill("be quick")
+        await pane.get_by_role("button", name="Say", exact=True).click()
+        await expect(talk).to_contain_text("be quick")
+        (project.path / "go").touch()
+        await expect(pane.locator(".say").get_by_role("status")).to_contain_text(re.compile("Steered|Follows|Kept"))
+        await expect(talk).to_contain_text("given to the agent within its turn")
+        await expect(talk).to_contain_text("I heard you.")
