@@ -282,7 +282,7 @@ async def test_d7_a_forecast_counts_the_wait_for_a_quota(project: Project, monke
     plan = Plan(name="agents", steps=[Step(id=name, agent="developer", prompt=name) for name in "ab"])
     async with open_engine(runners=[ScriptedRunner([works], name="cli")]) as engine:
         assert (await (await engine.start(plan)).result())["status"] == "completed"
-    async with open_engine(runners=[ScriptedRunner([limit, limit, works], name="cli")]) as engine:
+    async with open_engine(runners=[ScriptedRunner([limit, works], name="cli")]) as engine:
         started = await engine.start(plan)
 
         async def waits() -> bool:
