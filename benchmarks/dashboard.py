@@ -41,11 +41,11 @@ ENGINE_S = 6
 MOVES = 60
 KEYS = 40
 FLAGS = ["--disable-gpu", "--disable-dev-shm-usage", "--js-flags=--expose-gc"]
-STEP = "[data-step]"
-"""Every element that shows a step has this attribute, in each view."""
+STEP = "[role='row'], .graph-all"
+"""Rows of the list and of the timeline; the graph."""
 NOTE_SHOWN = f"""
 new MutationObserver((_, observer) => {{
-  if (!document.querySelector({STEP!r})) return;
+  if (!document.querySelector({json.dumps(STEP)})) return;
   observer.disconnect();
   requestAnimationFrame(() => setTimeout(() => {{ window.shownAt = performance.now(); }}));
 }}).observe(document, {{ subtree: true, childList: true }});

@@ -27,6 +27,16 @@ export function Header({ list, summary, summaryAt, connection, past, actions }: 
         </h1>
         <code className="soft run-id">{list.execution}</code>
         {(!past || connection === "saved") && <ConnectionWord connection={connection} />}
+        {connection !== "saved" && (
+          <a
+            className="soft"
+            href={`/api/executions/${list.execution}/saved`}
+            download
+            title="One HTML file that opens anywhere, without a server"
+          >
+            Save as file
+          </a>
+        )}
         {!past && <Controls list={list} summary={summary} actions={actions} />}
       </div>
       <dl className="facts">
