@@ -23,6 +23,7 @@ export interface LiveExecution {
 }
 
 const SOONEST = 400; // milliseconds between two questions for the same
+const FORECASTS = 4_000; // milliseconds between two looks at the forecast
 
 export function useExecution(id: string, at: number | null): LiveExecution {
   const queries = useQueryClient();
@@ -59,6 +60,8 @@ export function useExecution(id: string, at: number | null): LiveExecution {
     placeholderData: keepPreviousData,
     staleTime: Number.POSITIVE_INFINITY,
     gcTime: at === null ? 300_000 : 10_000,
+    // A forecast changes without any event: while a long step runs, say.
+    refetchInterval: at === null && now.data?.status === "running" ? FORECASTS : false,
   });
   const { connection, follow } = useStream(id, now.data, queries, since);
   const refresh = useCallback(() => {
