@@ -1,9 +1,9 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect, useRef } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
+import { ExecutionPage } from "./execution/page";
 import { KeysHelp } from "./keys/help";
 import { useKeys } from "./keys/keys";
-import { ExecutionPage } from "./pages/execution";
 import { ExecutionsPage } from "./pages/executions";
 import { PageBoundary } from "./ui/boundary";
 import { short, useHealth, useTitle } from "./ui/home";

@@ -4,7 +4,7 @@ import { createRoot } from "react-dom/client";
 import { Router } from "wouter";
 import { memoryLocation } from "wouter/memory-location";
 import { saved } from "./api/saved";
-import { ExecutionPage } from "./pages/execution";
+import { ExecutionPage } from "./execution/page";
 import "./styles.css";
 
 const queries = new QueryClient({ defaultOptions: { queries: { staleTime: Number.POSITIVE_INFINITY, retry: false } } });

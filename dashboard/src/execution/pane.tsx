@@ -2,12 +2,12 @@ import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-quer
 import { useEffect, useState } from "react";
 import { api, given, type OneStep, type StepList } from "../api/client";
 import type { LiveExecution } from "../live/use_execution";
+import { Diff, looksLikeDiff } from "../ui/diff";
 import { duration, money } from "../ui/format";
 import { ProblemNotice } from "../ui/problem";
 import { Status } from "../ui/status";
 import { Text } from "../ui/text";
 import { Attempts } from "./attempts";
-import { Diff, looksLikeDiff } from "./diff";
 import { Failure } from "./failure";
 import { Files } from "./files";
 import { Items } from "./items";

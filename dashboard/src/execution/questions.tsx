@@ -1,9 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { useId, useState } from "react";
 import { api, given, type OneStep, type Summary } from "../api/client";
+import { Diff } from "../ui/diff";
 import { money } from "../ui/format";
 import { Text } from "../ui/text";
-import { Diff } from "./diff";
 import type { ExecutionActions } from "./use_actions";
 import { Value } from "./value";
 

@@ -1,19 +1,37 @@
+import "./diff.css";
+import { useMemo, useState } from "react";
 import { visible } from "./text";
 
-const KINDS: Record<string, string> = { "+": "added", "-": "removed", "@": "place" };
+const MOST = 400;
 
-/** A change in unified form; additions and removals keep their sign, for those who do not see their colour. */
+/** Tells a unified diff from other text. */
+export function looksLikeDiff(text: unknown): text is string {
+  return typeof text === "string" && /^--- .*\n\+\+\+ .*\n@@ /m.test(text.slice(0, 5000));
+}
+
+/** A unified diff, line by line. Signs stay: colours alone tell nothing to some. */
 export function Diff({ text }: { text: string }) {
+  const [most, setMost] = useState(MOST);
+  const lines = useMemo(() => text.split("\n"), [text]);
   return (
-    <pre className="diff" dir="auto">
-      {visible(text.trimEnd())
-        .split("\n")
-        .map((line, place) => (
-          <span key={place} className={KINDS[line[0] ?? ""]}>
-            {line}
-            {"\n"}
-          </span>
-        ))}
-    </pre>
+    <div className="diff" role="group" aria-label="Difference">
+      {lines.slice(0, most).map((line, place) => (
+        <pre key={place} className={kindOf(line)}>
+          {visible(line.slice(0, 2000)) || " "}
+        </pre>
+      ))}
+      {lines.length > most && (
+        <button type="button" className="link" onClick={() => setMost(most + 5000)}>
+          Show more ({lines.length.toLocaleString("en")} lines)
+        </button>
+      )}
+    </div>
   );
+}
+
+function kindOf(line: string): string {
+  if (line.startsWith("+++") || line.startsWith("---")) return "diff-file";
+  if (line.startsWith("+")) return "diff-new";
+  if (line.startsWith("-")) return "diff-old";
+  return line.startsWith("@@") ? "diff-place" : "";
 }

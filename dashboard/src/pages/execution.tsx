@@ -1,1 +1,0 @@
-export { ExecutionPage } from "../execution/page";
