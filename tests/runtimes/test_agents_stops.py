@@ -81,7 +81,7 @@ def test_c4_pause_now_stops_in_the_middle_of_an_answer_and_a_resume_goes_on_in_t
     [
         pytest.param(CLAUDE, "in an answer", marks=pytest.mark.soak),
         (CLAUDE, "in a command"),
-        pytest.param(OPEN, "in a command", marks=[needs_opencode, pytest.mark.soak]),
+        pytest.param(OPEN, "in a command", marks=needs_opencode),
     ],
 )
 def test_a8_kill_9_of_windlass_leaves_nothing_and_a_resume_goes_on_in_the_same_conversation(
