@@ -52,8 +52,8 @@ async def test_c6_a_change_to_a_file_is_shown_as_a_diff(server: Server, open_pag
     step = {"id": "write", "tool": "files.write", "with": {"path": "notes.md", "content": "new line\nkept\n"}}
     server.api.start({"name": "notes", "steps": [{**step, "approve": "always"}]}, workdir=str(project.path))
     page = await open_page(server, "/approvals")
-    await expect(page.locator(".diff .removed", has_text="-old line")).to_be_visible()
-    await expect(page.locator(".diff .added", has_text="+new line")).to_be_visible()
+    await expect(page.locator(".diff .diff-old", has_text="-old line")).to_be_visible()
+    await expect(page.locator(".diff .diff-new", has_text="+new line")).to_be_visible()
 
 
 @pytest.mark.asyncio(loop_scope="session")
