@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import windlass
-from benchmarks.ours import increment, layers
 from benchmarks.server import EVENTS_PER_S, _at_once, _chain, _paced
+from windlass import Plan, Step
 from windlass.tools.browser.chromium import NAMES
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ window.slowest = 0;
 new PerformanceObserver((list) => {{
   for (const entry of list.getEntries()) window.slowest = Math.max(window.slowest, entry.duration);
 }}).observe({{ type: "event", durationThreshold: 16, buffered: true }});
+"""
+WAIT_SHOWN = """
+() => new Promise((done) => {
+  const look = () => (window.shownAt ? done(window.shownAt) : requestAnimationFrame(look));
+  look();
+})
 """
 
 
@@ -104,14 +110,13 @@ async def _page(context: Any, server: Served, steps: int) -> PageFigures:
     for _ in range(3):
         page = await context.new_page()
         await page.goto(f"{server.address}/executions/{execution}")
-        await page.wait_for_function("window.shownAt")
-        shown.append(float(await page.evaluate("window.shownAt")))
+        shown.append(float(await page.evaluate(WAIT_SHOWN)))  # the page's policy forbids `wait_for_function`
         await page.close()
     page = await context.new_page()
     fps = []
     for view in ("list", "timeline", "graph"):
         await page.goto(f"{server.address}/executions/{execution}?view={view}")
-        await page.wait_for_selector(STEP)
+        await page.wait_for_selector(STEP, state="attached")
         fps.append(await _frames(page, zoom=view == "graph"))
     memory = await _memory(context.browser, page)
     await page.close()
@@ -120,7 +125,7 @@ async def _page(context: Any, server: Served, steps: int) -> PageFigures:
 
 async def _frames(page: Page, *, zoom: bool) -> float:
     """Frames a second while the wheel is turned: scrolling, or zooming and panning."""
-    box = await page.locator(STEP).first.bounding_box()
+    box = await page.locator(".graph-box" if zoom else ".steps-box").bounding_box()
     assert box is not None
     await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     await page.evaluate(
@@ -156,7 +161,7 @@ async def _watch(context: Any, server: Served) -> WatchFigures:
     execution = await server.ask(f"watch {WATCHED_S}")
     page = await context.new_page()
     await page.goto(f"{server.address}/executions/{execution}?view=list")
-    await page.wait_for_selector(STEP)
+    await page.wait_for_selector(STEP, state="attached")
     for number in range(KEYS):
         await page.keyboard.press("k" if number % 5 == 4 else "j")
     slowest = float(await page.evaluate("window.slowest"))
@@ -168,7 +173,7 @@ async def _watch(context: Any, server: Served) -> WatchFigures:
     execution = await server.ask(f"watch {ENGINE_S * 6}")
     for one in pages:
         await one.goto(f"{server.address}/executions/{execution}")
-        await one.wait_for_selector(STEP)
+        await one.wait_for_selector(STEP, state="attached")
     beside = await server.ask(f"steps {ENGINE_S}")
     for one in pages:
         await one.close()
@@ -214,7 +219,7 @@ async def serve(folder: Path) -> None:
     from windlass.server.service import Service
 
     async with AsyncExitStack() as stack:
-        tools = [increment, _paced(), _at_once()]
+        tools = [_paced(), _at_once()]
         engine = windlass.open(folder / "shown", tools=tools)
         other = await stack.enter_async_context(windlass.open(folder / "other", tools=tools))
         service = Service(engine)
@@ -227,7 +232,7 @@ async def serve(folder: Path) -> None:
         while asked := (await asyncio.to_thread(sys.stdin.readline)).split():
             match asked:
                 case ["run", steps]:
-                    execution = await engine.start(layers(int(steps), LAYER))
+                    execution = await engine.start(_graph(int(steps)))
                     await execution.wait()
                     answer: Any = execution.id
                 case ["watch", seconds]:
@@ -239,6 +244,15 @@ async def serve(folder: Path) -> None:
             print(json.dumps(answer), flush=True)
         server.should_exit = True
         await serving
+
+
+def _graph(steps: int) -> Plan:
+    """Layers; each step waits for two of the layer before."""
+    needs = [[f"s{n - LAYER}", f"s{n - LAYER + (1 if n % LAYER < LAYER - 1 else -1)}"] for n in range(steps)]
+    return Plan(
+        name=f"{steps:,} steps",
+        steps=[Step(id=f"s{n}", tool="at_once", needs=needs[n] if n >= LAYER else []) for n in range(steps)],
+    )
 
 
 async def _steps(engine: windlass.Engine, seconds: float) -> float:

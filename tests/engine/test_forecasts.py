@@ -121,6 +121,31 @@ async def test_d7_many_executions_share_the_time_for_forecasts(
         await asyncio.gather(*(one.result() for one in every))
 
 
+async def test_d7_however_many_look_a_forecast_of_a_running_execution_is_made_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windlass.core.forecast import outlook
+
+    made: list[str] = []
+
+    class Counted(outlook.Outlook):
+        def __init__(self, state: Any, *rest: Any) -> None:
+            made.append(state.id)
+            super().__init__(state, *rest)
+
+    monkeypatch.setattr(outlook, "Outlook", Counted)
+    monkeypatch.setattr(service, "FIRST", 3600.0)  # none is made by itself
+    monkeypatch.setattr(service, "SHARE", 1e-9)
+    async with windlass.open() as engine:
+        started = await engine.start(SLOW)
+        state = await started.state()
+        views = await asyncio.gather(*(engine.forecast_view(state) for _ in range(20)))
+        assert made == [started.id]
+        assert None not in views
+        (project.path / "go").touch()
+        await started.result()
+
+
 async def test_d7_the_first_forecast_of_a_busy_engine_waits_until_it_is_a_small_part(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

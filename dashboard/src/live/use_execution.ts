@@ -23,6 +23,13 @@ export interface LiveExecution {
 }
 
 const SOONEST = 400; // milliseconds between two questions for the same
+const LATER = 2_000; // the same for figures that change with each step: the stream itself has status and percent
+const OF_EACH_STEP = new Set([
+  "attempt.started",
+  "attempt.finished",
+  "step.completed",
+  "output.written",
+]);
 const FORECASTS = 4_000; // milliseconds between two looks at the forecast
 
 export function useExecution(id: string, at: number | null): LiveExecution {
@@ -97,7 +104,9 @@ function useStream(
     if (!ready) return;
     const rows = asksAtMost(() => queries.invalidateQueries({ queryKey: ["steps", id], exact: true }));
     const items = asksAtMost(() => queries.invalidateQueries({ queryKey: ["items", id] }));
-    const summary = asksAtMost(() => queries.invalidateQueries({ queryKey: ["summary", id, null] }));
+    const ask = () => queries.invalidateQueries({ queryKey: ["summary", id, null] });
+    const summary = asksAtMost(ask);
+    const figures = asksAtMost(ask, LATER);
     const end = listen({
       path: `/api/executions/${id}/stream`,
       after: first.current,
@@ -115,13 +124,14 @@ function useStream(
         first.current = batch.at(-1)?.seq ?? first.current;
         if (again) rows.ask();
         if (batch.some((event) => event.step?.includes("["))) items.ask();
-        if (batch.some((event) => event.type !== "output.written")) summary.ask();
+        if (batch.some((event) => !OF_EACH_STEP.has(event.type))) summary.ask();
+        else if (batch.some((event) => event.type !== "output.written")) figures.ask();
         hand(batch, listeners.current);
       },
     });
     return () => {
       end();
-      for (const one of [rows, items, summary]) one.end();
+      for (const one of [rows, items, summary, figures]) one.end();
     };
   }, [id, ready, queries, since]);
   const follow = useCallback((step: string, listener: Listener) => {
@@ -141,7 +151,7 @@ function hand(batch: StreamEvent[], listeners: Map<string, Set<Listener>>): void
 }
 
 /** Asks soon, and again only when the last answer is here: the longer an answer takes, the rarer the question. */
-function asksAtMost(question: () => Promise<void>): { ask: () => void; end: () => void } {
+function asksAtMost(question: () => Promise<void>, soonest = SOONEST): { ask: () => void; end: () => void } {
   let timer: number | undefined;
   let over = false;
   let busy = false;
@@ -161,7 +171,7 @@ function asksAtMost(question: () => Promise<void>): { ask: () => void; end: () =
       await question();
     } finally {
       busy = false;
-      wait = Math.max(SOONEST, 3 * (performance.now() - began));
+      wait = Math.max(soonest, 3 * (performance.now() - began));
       if (wanted) ask();
     }
   };

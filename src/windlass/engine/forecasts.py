@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.core import events as ev
 from windlass.core.state import State, StepState, fold
+from windlass.core.transitions import ExecutionStatus
 from windlass.errors import WindlassError
 from windlass.plan.model import Plan
 
@@ -63,6 +64,8 @@ OTHERS = 30
 """Runs of other plans that are learned from, where a step has not run yet."""
 LEARN_AGAIN = 60.0
 """Seconds for which executions of a plan share what was learned of it."""
+MOST_ASKED = 64
+"""Executions whose forecasts are kept for the next one who asks."""
 MOST_FRESH = 10
 """Executions without a recorded forecast that get one for a list."""
 OWN_OUTCOMES = 60
@@ -104,6 +107,9 @@ class Forecasts:
         self._latest: dict[str, Forecast] = {}
         self._learned: dict[str, tuple[float, _Learned]] = {}
         """By the plan's digest, with the time at which it was learned."""
+        self._asked: dict[str, tuple[float, int, Forecast]] = {}
+        """Forecasts that somebody asked for: until when they are used again, and after which event they were made."""
+        self._asking = asyncio.Lock()
         self._scored: tuple[float, dict[str, list[BucketScore]]] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._worker: asyncio.Task[None] | None = None
@@ -151,7 +157,7 @@ class Forecasts:
         try:
             if self._observer.driven(state) and (found := await self.latest(state.id)):
                 return found[state.id]
-            return await self._fresh(state, self._attempt_runner.tools)
+            return await self._recent(state)
         except Exception:  # a status without a forecast is better than none
             _log.debug("%s cannot be forecast", state.id, exc_info=True)
             return None
@@ -250,15 +256,36 @@ class Forecasts:
             return
         watched.first = watched.first or found
         found = found.compared_with(watched.first)
-        self._latest[execution] = found
         await self._journal.forecasts.add(execution, state.plan.name, found)
+        if execution in self._watched:  # what is shown is recorded
+            self._latest[execution] = found
+
+    async def _recent(self, state: State) -> Forecast:
+        """A forecast of this moment. Of an execution that runs it may be older, so that making it has its share only.
+
+        However many look, nothing is made twice.
+        """
+        async with self._asking:
+            loop = asyncio.get_running_loop()
+            kept = self._asked.get(state.id)
+            same = kept is not None and (kept[1] == state.seq or state.status is ExecutionStatus.RUNNING)
+            if kept is not None and same and loop.time() < kept[0]:
+                return kept[2]
+            before, seq = self.spent_s, state.seq
+            found = await self._fresh(state, self._attempt_runner.tools)
+            self._asked = dict(list(self._asked.items())[1 - MOST_ASKED :])
+            self._asked[state.id] = (loop.time() + (self.spent_s - before) / SHARE, seq, found)
+            return found
 
     async def _fresh(self, state: State, tools: Toolbox) -> Forecast:
         from windlass.core.forecast.outlook import Outlook
 
         known = await self._knowledge(state)
         around = self._surroundings(state, tools, known, {})
-        return Outlook(state, self._clock.now(), known[0], around).forecast()
+        outlook, took = _timed(partial(Outlook, state, self._clock.now(), known[0], around))
+        found, more = await asyncio.to_thread(_timed, outlook.forecast)
+        self.spent_s += took + more
+        return found
 
     async def _shared_knowledge(self, state: State) -> _Learned:
         """The same for all executions of a plan that start within a minute."""
