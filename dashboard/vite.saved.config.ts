@@ -5,7 +5,6 @@ import { defineConfig } from "vite";
 export default defineConfig({
   plugins: [react()],
   publicDir: false,
-  define: { "import.meta.env.VITE_SAVED": "true" },
   build: {
     outDir: "dist/saved",
     assetsInlineLimit: 0,

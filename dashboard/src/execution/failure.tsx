@@ -1,3 +1,4 @@
+import { Advice } from "../ui/advice";
 import { Text } from "../ui/text";
 import { LongText } from "./value";
 
@@ -29,15 +30,7 @@ export function Failure({ step, error, choose }: { step: string; error: Failed; 
           </>
         )}
       </p>
-      {advice.length > 0 && (
-        <ul>
-          {advice.map((line) => (
-            <li key={line}>
-              <Text>{line}</Text>
-            </li>
-          ))}
-        </ul>
-      )}
+      <Advice lines={advice} />
     </div>
   );
 }

@@ -24,12 +24,7 @@ export interface LiveExecution {
 
 const SOONEST = 400; // milliseconds between two questions for the same
 const LATER = 2_000; // the same for figures that change with each step: the stream itself has status and percent
-const OF_EACH_STEP = new Set([
-  "attempt.started",
-  "attempt.finished",
-  "step.completed",
-  "output.written",
-]);
+const OF_EACH_STEP = new Set(["attempt.started", "attempt.finished", "step.completed", "output.written"]);
 const FORECASTS = 4_000; // milliseconds between two looks at the forecast
 
 export function useExecution(id: string, at: number | null): LiveExecution {

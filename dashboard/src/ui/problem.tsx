@@ -1,4 +1,5 @@
 import { ApiError } from "../api/client";
+import { Advice } from "./advice";
 import { Notice } from "./notice";
 import { Text } from "./text";
 
@@ -11,15 +12,7 @@ export function ProblemNotice({ error }: { error: Error }) {
       <p>
         <Text>{error.message}</Text>
       </p>
-      {advice.length > 0 && (
-        <ul>
-          {advice.map((line) => (
-            <li key={line}>
-              <Text>{line}</Text>
-            </li>
-          ))}
-        </ul>
-      )}
+      <Advice lines={advice} />
     </Notice>
   );
 }

@@ -71,14 +71,17 @@ async def _gather(app: FastAPI, execution: str) -> SavedExecution:
 
     base = f"/api/executions/{execution}"
     answers: dict[str, msgspec.Raw] = {}
+    kept = size = 0
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://saved") as client:
 
         async def keep(path: str, **query: str | int) -> Any:
+            nonlocal size
             given = await client.get(quote(f"{base}{path}"), params=query)
             if given.status_code != 200:
                 return None
             named = query.get("items") or query.get("step") or ""
             answers[f"{base}{path}\n{named}"] = msgspec.Raw(given.content)
+            size += len(given.content)
             return given.json()
 
         await keep("/summary")
@@ -86,7 +89,6 @@ async def _gather(app: FastAPI, execution: str) -> SavedExecution:
         for row in [row for row in rows if row.get("items")]:
             rows += (await keep("/steps", items=row["id"]))["steps"]
         rows.sort(key=lambda row: (row["status"] in _LEFT_OUT, row["tool"] != "agent"))
-        size = kept = 0
         for row in rows[:MOST_STEPS]:
             step = row["id"]
             await keep(f"/steps/{step}")
@@ -95,7 +97,6 @@ async def _gather(app: FastAPI, execution: str) -> SavedExecution:
             if row["tool"] == "agent":
                 await keep("/transcript", step=step, limit=10_000, whole="true")
             kept += 1
-            size = sum(map(len, answers.values()))
             if size > MOST_BYTES:
                 break
     return SavedExecution(execution, time.time(), len(rows) - kept, answers)
