@@ -12,7 +12,7 @@ TESTS := PATH="$$PATH:$(abspath $(BIN))" $(BIN)/python -m pytest
 # Without bytecode on disk, every process of the tests compiles everything it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dashboard dev demo test test-fast check format bench check-instructions soak mutants trust lock clean
+.PHONY: install dashboard dev demo cluster-demo test test-fast check format bench check-instructions soak mutants trust lock clean
 
 install: $(VENV)/.installed $(QUICKJS) dashboard
 
@@ -71,6 +71,10 @@ $(VENV)/.json-schema-suite: tests/json-schema-suite.txt | $(VENV)/.installed
 
 demo: install
 	@$(BIN)/windlass demo --open
+
+# PostgreSQL, Temporal and three workers on this machine; one is killed, and the plan ends.
+cluster-demo: dev
+	@$(BIN)/python scripts/cluster_demo.py
 
 # Three on two cores: much of the time of a test goes by in waiting.
 test: dev

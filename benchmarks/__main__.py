@@ -20,6 +20,7 @@ from benchmarks.approvals import COUNT as QUESTIONS
 from benchmarks.approvals import approval_costs
 from benchmarks.bare import bare_rate
 from benchmarks.browser import compare as compare_browsers
+from benchmarks.dashboard import PAGES, page_figures
 from benchmarks.forecasts import forecast_cost, forecast_quality, forecast_share
 from benchmarks.gates import gate_costs
 from benchmarks.history import EXECUTIONS, answer_times, fill_history
@@ -28,6 +29,7 @@ from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
 from benchmarks.peers.environment import prepare
 from benchmarks.peers.run import PEERS, run_peer
+from benchmarks.postgres import postgres_ratios
 from benchmarks.prompt import prompt_cost
 from benchmarks.sandbox import ENGINES, Figure, containment, figures
 from benchmarks.sandbox_engine import calls_through_the_engine
@@ -37,7 +39,8 @@ from benchmarks.sizes import run_size, version_ratio
 from benchmarks.slowdisk import slow_disk
 from benchmarks.traces import scrape_cost, trace_cost
 from benchmarks.turns import turn_overheads
-from benchmarks.turns_long import RESULT, TURNS, long_turns
+from benchmarks.turns_long import RESULTS, TURNS, long_turns
+from benchmarks.workspaces import FILES, snapshot_cost
 from windlass import ToolError
 
 FOLDER = Path(".bench")
@@ -54,12 +57,25 @@ class Row(NamedTuple):
 
 
 def core() -> Iterator[Row]:
-    floors = {"sequential": 0.5, "concurrent": 1.5, "graph": 1.5}
+    floors = {"sequential": 0.5, "looking": 1.5, "concurrent": 1.5, "graph": 1.5}
     for name, (scenario, text) in SCENARIOS.items():
         ratio, rate = measure(scenario, FOLDER / name)
         floor = floors.get(name)
         wanted = f"≥ {floor}× bare" if floor else ""
         yield Row(text, f"{ratio:.2f}× bare ({rate:,.0f}/s)", wanted, ratio >= floor if floor else None)
+
+
+def postgres() -> Iterator[Row]:
+    for text, ratio, rate in postgres_ratios(FOLDER / "postgres"):
+        measured = f"{ratio:.2f}× bare PostgreSQL ({rate:,.0f}/s)"
+        yield Row(f"PostgreSQL: {text}", measured, "≥ 0.5× bare", ratio >= 0.5)
+
+
+def temporal() -> Iterator[Row]:
+    from benchmarks.temporal import cluster_figures  # it takes a while to import
+
+    for figure in cluster_figures():
+        yield Row(*figure)
 
 
 def instructions() -> Iterator[Row]:
@@ -142,12 +158,22 @@ def turns() -> Iterator[Row]:
         text = f"{found.added * 1000:.0f} ms, {found.ratio:.0%} of {found.direct * 1000:.0f} ms"
         met = found.added < 0.05 or found.ratio < 0.1
         yield Row(f"added to a turn of {found.runtime}", text, "< 10 % or 50 ms", met)
-    grown = long_turns(FOLDER / "long")
-    text = f"{grown.late / grown.early:.2f}× ({grown.late * 1000:.0f} ms, {grown.summaries} summaries)"
-    what = f"CPU time of turn {TURNS:,} over turn 10, results of {RESULT // 1000} KB"
-    yield Row(what, text, "≤ 1.2×", grown.late <= 1.2 * grown.early)
-    size = grown.written / (RESULT * TURNS)
+    for result in RESULTS:
+        grown = long_turns(FOLDER / f"long-{result}", result)
+        text = f"{grown.late / grown.early:.2f}× ({grown.late * 1000:.0f} ms, {grown.summaries} summaries)"
+        what = f"CPU time of turn {TURNS:,} over turn 10, results of {result // 1000} KB"
+        yield Row(what, text, "≤ 1.2×", grown.late <= 1.2 * grown.early)
+    size = grown.written / (result * TURNS)
     yield Row("  bytes of its conversation's file, over those of the results", f"{size:.2f}×", "≤ 1.5×", size <= 1.5)
+
+
+def workspaces() -> Iterator[Row]:
+    found = snapshot_cost(FOLDER / "workspaces")
+    text = f"{found.warm * 1000:.0f} ms (the first {found.first:.1f} s)"
+    yield Row(f"record of {FILES:,} files before and after a step, warm", text, "< 1 s", found.warm < 1)
+    ratio = found.warm / found.status
+    text = f"{ratio:.2f}× ({found.status * 1000:.0f} ms)"
+    yield Row("  over git status", text, "≤ 1.2×", ratio <= 1.2)
 
 
 def stream() -> Iterator[Row]:
@@ -208,6 +234,31 @@ def browser() -> Iterator[Row]:
         return
     text = f"{found['ratio']:.2f}× ({found['ours']:.0f} ms, playwright {found['playwright']:.0f} ms, load {_load()})"
     yield Row("a browser step over playwright alone", text, "< 1.3×", found["ratio"] < 1.3)
+
+
+def dashboard() -> Iterator[Row]:
+    try:
+        found = asyncio.run(page_figures([1_000, 10_000]))
+    except ToolError as error:
+        yield Row("pages of the dashboard", f"not measured: {error}", "", None)
+        return
+    for page, most in zip(found.pages, (1.5, 2.5), strict=True):
+        seconds, slowest = page.shown_ms / 1000, min(page.list_fps, page.timeline_fps, page.graph_fps)
+        what = f"page of {page.steps:,} steps"
+        yield Row(f"{what}: first steps shown", f"{seconds:.2f} s", f"< {most} s", seconds < most)
+        text = f"{page.list_fps:.0f}, {page.timeline_fps:.0f}, {page.graph_fps:.0f} a second"
+        yield Row("  frames: list, timeline, graph", text, "≥ 30", slowest >= 30)
+        yield Row("  memory of its tab", f"{page.memory_mb:.0f} MB", "< 250 MB", page.memory_mb < 250)
+    key, grown, beside = found.watched.slowest_key_ms, found.grown, found.engine
+    yield Row("slowest key at 200 events/s, to its frame", f"{key:.0f} ms", "< 200 ms", key < 200)
+    more = grown.heap_after_mb - grown.heap_mb
+    text = f"{more:.1f} MB more than at a tenth ({grown.heap_mb:.1f} MB)"
+    yield Row(f"page left open, heap after {grown.events:,} events", text, "< 5 MB", more < 5)
+    text = f"{beside.steps_beside:.2f}× ({beside.work_beside:.2f}× per CPU second, load {_load()})"
+    yield Row(f"the engine's steps beside {PAGES} pages", text, "≥ 0.9×", beside.steps_beside >= 0.9)
+    same = all(count <= beside.asked_by_client.get(kind, 0) + 2 for kind, count in beside.asked_by_page.items())
+    text = ", ".join(f"{kind} {count:.0f}" for kind, count in sorted(beside.asked_by_page.items()))
+    yield Row("  requests of a real page are no more than theirs", text, "", same)
 
 
 def sandbox(engines: Sequence[str] = ENGINES) -> Iterator[Row]:
@@ -290,15 +341,19 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "slow": slow,
     "prompts": prompts,
     "turns": turns,
+    "workspaces": workspaces,
     "opencode": opencode,
     "stream": stream,
     "list": lists,
     "history": history,
     "approvals": approvals,
+    "postgres": postgres,
+    "temporal": temporal,
     "gates": gates,
     "forecasts": forecasts,
     "traces": traces,
     "browser": browser,
+    "dashboard": dashboard,
     "sandbox": sandbox,
     "peers": peers,
     "hostile": hostile,

@@ -26,7 +26,7 @@ from windlass.core import events as ev
 from windlass.core.approval import digest_of
 from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import fold
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.ids import new_id
 from windlass.server.app import create_app
 from windlass.server.service import Service

@@ -3,8 +3,13 @@
 python -m benchmarks.dashboard [STEPS …]
 
 The server runs in a process of its own, with executions of 1,000 and 10,000 steps that it has run. A page watches one
-that grows by 200 events a second; and a second engine in the server's process runs as fast as it can, beside that
-stream and beside 20 pages that show it. Pages take the machine's time too, so its steps are counted per CPU second.
+that grows by 200 events a second.
+
+Then a second engine in the server's process runs as fast as it can, beside that stream, without and with 20 pages that
+show it. Twenty tabs of Chromium need more processors than most machines have, and a server that waits for one of them
+says nothing about the server. So these are `page_clients`: the stream and the requests of a page at its rate, without
+drawing. The server has one processor for itself, they have another. That their requests are those of a page is seen
+beside one real page on their processor: it must not ask for anything else, nor more often.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,18 +32,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import windlass
 from benchmarks.server import EVENTS_PER_S, _at_once, _chain, _paced
-from windlass import Plan, Step
+from windlass import Call, Plan, Step, ToolError, tool
 from windlass.tools.browser.chromium import NAMES
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-__all__ = ["PAGES", "PageFigures", "WatchFigures", "page_figures"]
+__all__ = ["PAGES", "DashboardFigures", "EngineFigures", "GrowthFigures", "PageFigures", "WatchFigures", "page_figures"]
 
 LAYER = 50
 PAGES = 20
 WATCHED_S = 20
 ENGINE_S = 6
+ROUNDS = 3
+TALKED = 50_000
+"""Events of a page that is left open."""
+SAME_S = 20
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+SERVER_CORE, OTHERS_CORE = (CORES[0], CORES[-1]) if CORES else (0, 0)
 MOVES = 60
 KEYS = 40
 FLAGS = ["--disable-gpu", "--disable-dev-shm-usage", "--js-flags=--expose-gc"]
@@ -77,8 +89,31 @@ class WatchFigures(NamedTuple):
     events: int
     slowest_key_ms: float
     """From a key to the frame that shows what it did, at 200 events a second: the slowest."""
+
+
+class EngineFigures(NamedTuple):
     steps_beside: float
-    """Steps for each CPU second of the engine's process beside 20 pages, over those without a page."""
+    """Steps a second beside 20 pages, over those without a page; the median of pairs, one after the other."""
+    work_beside: float
+    """The same for each CPU second of the server's process: what others do on the machine is left out."""
+    asked_by_page: dict[str, float]
+    asked_by_client: dict[str, float]
+    """Requests of one real page and of one of the twenty in the same time."""
+
+
+class GrowthFigures(NamedTuple):
+    events: int
+    heap_mb: float
+    """JavaScript's heap after a collection, when a tenth of the events had come."""
+    heap_after_mb: float
+    """The same after all of them."""
+
+
+class DashboardFigures(NamedTuple):
+    pages: list[PageFigures]
+    watched: WatchFigures
+    grown: GrowthFigures
+    engine: EngineFigures
 
 
 class Served(NamedTuple):
@@ -93,15 +128,30 @@ class Served(NamedTuple):
         return json.loads(await self.process.stdout.readline())
 
 
-async def page_figures(sizes: list[int]) -> tuple[list[PageFigures], WatchFigures]:
-    async with _served() as server, _browser() as browser:
+async def page_figures(sizes: list[int]) -> DashboardFigures:
+    async with _browser() as browser, _served() as server:
         context = await browser.new_context(viewport={"width": 1280, "height": 800})
         await context.add_init_script(NOTE_SHOWN)
         first = await context.new_page()
         await first.goto(server.login)
         await first.wait_for_url(f"{server.address}/")
         await first.close()
-        return [await _page(context, server, steps) for steps in sizes], await _watch(context, server)
+        pages = [await _page(context, server, steps) for steps in sizes]
+        watched, grown = await _watch(context, server), await _growth(context, server)
+        if CORES:
+            for pid in (server.process.pid, *await _browser_processes(browser)):
+                _pin(pid, SERVER_CORE if pid == server.process.pid else OTHERS_CORE)
+        return DashboardFigures(pages, watched, grown, await _beside(context, server))
+
+
+def _pin(pid: int, core: int) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
+async def _browser_processes(browser: Browser) -> list[int]:
+    session = await browser.new_browser_cdp_session()
+    return [process["id"] for process in (await session.send("SystemInfo.getProcessInfo"))["processInfo"]]
 
 
 async def _page(context: Any, server: Served, steps: int) -> PageFigures:
@@ -167,24 +217,88 @@ async def _watch(context: Any, server: Served) -> WatchFigures:
     slowest = float(await page.evaluate("window.slowest"))
     await page.get_by_text("completed").first.wait_for(timeout=120_000)
     await page.close()
-    await server.ask(f"watch {ENGINE_S * 2}")
-    alone = await server.ask(f"steps {ENGINE_S}")
-    pages = [await context.new_page() for _ in range(PAGES)]
-    execution = await server.ask(f"watch {ENGINE_S * 6}")
-    for one in pages:
-        await one.goto(f"{server.address}/executions/{execution}")
-        await one.wait_for_selector(STEP, state="attached")
-    beside = await server.ask(f"steps {ENGINE_S}")
-    for one in pages:
-        await one.close()
-    return WatchFigures(WATCHED_S * EVENTS_PER_S, slowest, beside / alone)
+    return WatchFigures(WATCHED_S * EVENTS_PER_S, slowest)
+
+
+async def _beside(context: Any, server: Served) -> EngineFigures:
+    cookie = "; ".join(f"{one['name']}={one['value']}" for one in await context.cookies(server.address))
+    rounds = []
+    for _ in range(ROUNDS):
+        execution = await server.ask(f"watch {ENGINE_S * 10}")
+        alone = await server.ask(f"steps {ENGINE_S}")
+        async with _clients(server, cookie, execution):
+            beside = await server.ask(f"steps {ENGINE_S}")
+        await _end(server, execution)
+        rounds.append((beside[0] / alone[0], beside[1] / alone[1]))
+    execution = await server.ask(f"watch {SAME_S * 4}")
+    page = await context.new_page()
+    asked: Counter[str] = Counter()
+    await page.goto(f"{server.address}/executions/{execution}")
+    await page.wait_for_selector(STEP, state="attached")
+    async with _clients(server, cookie, execution) as clients:
+        page.on("request", lambda request: asked.update([_kind(request.url)]))
+        await asyncio.sleep(SAME_S)
+        real = Counter(asked)
+    await _end(server, execution)
+    await page.close()
+    simulated = Counter({kind: count / PAGES for kind, count in clients.items()})
+    by_second = statistics.median(one[0] for one in rounds)
+    return EngineFigures(by_second, statistics.median(one[1] for one in rounds), dict(real), dict(simulated))
+
+
+async def _end(server: Served, execution: str) -> None:
+    """End what was watched. If it has ended before, pages had nothing to show, and the figures would say nothing."""
+    if (status := await server.ask(f"end {execution}")) != "running":
+        raise ToolError(f"the machine is too busy: what the pages watch was {status} before the measurement was over")
+
+
+def _kind(address: str) -> str:
+    return address.partition("?")[0].rpartition("/")[2]
+
+
+async def _growth(context: Any, server: Served) -> GrowthFigures:
+    """A page over many events of one execution, as one that is left open for a day sees them."""
+    execution = await server.ask(f"talk {TALKED}")
+    page = await context.new_page()
+    await page.goto(f"{server.address}/executions/{execution}?view=list")
+    await page.wait_for_selector(STEP, state="attached")
+    session = await context.new_cdp_session(page)
+    sizes = []
+    for part in (0.1, 1.0):
+        await page.get_by_text(f"line {int(TALKED * part) - 1:,}", exact=False).first.wait_for(timeout=300_000)
+        await session.send("HeapProfiler.collectGarbage")
+        sizes.append((await session.send("Runtime.getHeapUsage"))["usedSize"] / 2**20)
+        await server.ask("go on")
+    await page.close()
+    return GrowthFigures(TALKED, *sizes)
+
+
+@asynccontextmanager
+async def _clients(server: Served, cookie: str, execution: str) -> AsyncIterator[Counter[str]]:
+    """Twenty pages without a browser; after it, how often they asked for what, all together."""
+    asked: Counter[str] = Counter()
+    arguments = [server.address, cookie, execution, str(PAGES), *([str(OTHERS_CORE)] if CORES else [])]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.page_clients", *arguments, stdin=PIPE, stdout=PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    yield asked
+    process.stdin.close()
+    for path, count in json.loads(await process.stdout.readline()).items():
+        asked[_kind(path)] += count
+    await process.wait()
 
 
 @asynccontextmanager
 async def _browser() -> AsyncIterator[Browser]:
-    from playwright.async_api import async_playwright
-
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    try:
+        from playwright.async_api import async_playwright
+    except ImportError:
+        raise ToolError("no playwright here (make dev)") from None
+    if (found := next((path for name in NAMES if (path := shutil.which(name))), None)) is None:
+        raise ToolError(f"no Chromium here: one of {', '.join(NAMES)}")
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=found, args=flags)
@@ -219,12 +333,15 @@ async def serve(folder: Path) -> None:
     from windlass.server.service import Service
 
     async with AsyncExitStack() as stack:
-        tools = [_paced(), _at_once()]
+        goes_on = asyncio.Event()
+        tools = [_paced(), _at_once(), _talks(goes_on)]
         engine = windlass.open(folder / "shown", tools=tools)
         other = await stack.enter_async_context(windlass.open(folder / "other", tools=tools))
         service = Service(engine)
         listening = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(create_app(service), ws=StreamProtocol, log_level="error", lifespan="on")
+        config = uvicorn.Config(
+            create_app(service), ws=StreamProtocol, ws_per_message_deflate=False, log_level="error", lifespan="on"
+        )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -237,6 +354,18 @@ async def serve(folder: Path) -> None:
                     answer: Any = execution.id
                 case ["watch", seconds]:
                     answer = (await engine.start(_chain("paced", int(seconds) * EVENTS_PER_S // 2))).id
+                case ["talk", events]:
+                    goes_on.clear()
+                    answer = (
+                        await engine.start(Plan(steps=[Step(id="s", tool="talks", with_={"events": int(events)})]))
+                    ).id
+                case ["end", execution_id]:
+                    answer = str((await engine.state(execution_id)).status)
+                    if answer == "running":
+                        await engine.cancel(execution_id)
+                case ["go", "on"]:
+                    goes_on.set()
+                    answer = True
                 case ["steps", seconds]:
                     answer = await _steps(other, float(seconds))
                 case _:
@@ -244,6 +373,19 @@ async def serve(folder: Path) -> None:
             print(json.dumps(answer), flush=True)
         server.should_exit = True
         await serving
+
+
+def _talks(goes_on: asyncio.Event) -> Any:
+    @tool
+    async def talks(call: Call, events: int) -> None:
+        """Write so many lines, each as an event of its own; wait to be asked on after a tenth of them."""
+        for number in range(events):
+            call.output("stdout", f"line {number:,}\n")
+            await asyncio.sleep(0.001)
+            if number == events // 10 - 1:
+                await goes_on.wait()
+
+    return talks
 
 
 def _graph(steps: int) -> Plan:
@@ -255,19 +397,19 @@ def _graph(steps: int) -> Plan:
     )
 
 
-async def _steps(engine: windlass.Engine, seconds: float) -> float:
-    """Steps for each CPU second of this process."""
+async def _steps(engine: windlass.Engine, seconds: float) -> tuple[float, float]:
+    """Steps a second, and for each CPU second of this process."""
     plan, done = _chain("at_once", 500), 0
     began, worked = time.perf_counter(), time.process_time()
     while time.perf_counter() - began < seconds:
         await (await engine.start(plan)).wait()
         done += 500
-    return done / (time.process_time() - worked)
+    return done / (time.perf_counter() - began), done / (time.process_time() - worked)
 
 
 def main() -> None:
-    pages, watched = asyncio.run(page_figures([int(word) for word in sys.argv[1:]] or [1_000, 10_000]))
-    for figures in (*pages, watched):
+    pages, *others = asyncio.run(page_figures([int(word) for word in sys.argv[1:]] or [1_000, 10_000]))
+    for figures in (*pages, *others):
         print(figures)
 
 

@@ -5,7 +5,7 @@
 Each kind runs twice under valgrind, once with more rounds; the difference over the steps between is a step's cost.
 `--check` compares with `instructions.json` and exits with 1 if a figure grew by more than 10 %; `--record` writes it.
 Valgrind makes everything some fifty times slower, so what is done by the clock (looking for messages, checkpoint
-files, judging the disk, forecasts) would count many times too often: it is left out of both runs.
+files, judging the disk, forecasts, a task's turn) would count many times too often: it is left out of both runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 import windlass
 from benchmarks.ours import chain, increment, layers
 from windlass import Engine, Plan
-from windlass.engine import checkpoints, drivers, forecasts
+from windlass.engine import checkpoints, driver, drivers, forecasts
 from windlass.engine.gates import intake
 from windlass.journal.database import Pace
 
@@ -92,7 +92,7 @@ def _total(kind: str, rounds: int) -> int:
 
 
 async def _run(kind: str, rounds: int, home: Path) -> None:
-    drivers.POLL = checkpoints.INTERVAL = intake.FRESH = forecasts.FIRST = NEVER
+    drivers.POLL = checkpoints.INTERVAL = intake.FRESH = forecasts.FIRST = driver.SHORT_ATTEMPT = NEVER
     Pace.fast = property(lambda self: True)  # type: ignore[assignment,method-assign]
     async with windlass.open(home, tools=[increment]) as engine:
         await _once(engine, chain(10))

@@ -6,7 +6,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import windlass
@@ -24,6 +24,11 @@ class Ratio(float):
 
 @tool
 async def increment(x: int) -> int:
+    return x + 1
+
+
+@tool(name="increment_without_effect", effect="none")
+async def increment_without_effect(x: int) -> int:
     return x + 1
 
 
@@ -75,6 +80,11 @@ async def sequential_in_threads(engine: Engine) -> int:
     return 1000
 
 
+async def sequential_without_effect(engine: Engine) -> int:
+    await _once(engine, chain(1000, "increment_without_effect"), 1000)
+    return 1000
+
+
 async def concurrent(engine: Engine) -> int:
     plan = chain(10)
     gate = asyncio.Semaphore(50)
@@ -95,29 +105,42 @@ async def graph(engine: Engine) -> int:
 Scenario = Callable[[Engine], Awaitable[int]]
 SCENARIOS: dict[str, tuple[Scenario, str]] = {
     "sequential": (sequential, "1,000 steps in sequence"),
+    "looking": (sequential_without_effect, "1,000 steps in sequence, tool without effect"),
     "concurrent": (concurrent, "200 executions × 10 steps, 50 at a time"),
     "graph": (graph, "graph of 1,000 in layers of 50"),
     "threads": (sequential_in_threads, "1,000 steps in sequence, sync tool (in a thread)"),
 }
 
 
-def measure(scenario: Scenario, folder: Path) -> tuple[Ratio, float]:
-    """The median ratio of several rounds, and the steps per second of the round it came from."""
+def measure(
+    scenario: Scenario,
+    folder: Path,
+    *,
+    bare: Callable[[], float] | None = None,
+    rounds: int = ROUNDS,
+    journal: str | None = None,
+) -> tuple[Ratio, float]:
+    """The median ratio of several rounds, and the steps per second of the round it came from.
 
-    async def rounds() -> list[tuple[float, float]]:
+    The unit is bare SQLite, and the journal the home's own file, unless they are given.
+    """
+    unit_now = bare or partial(bare_rate, folder / "bare")
+    tools = [increment, increment_without_effect, increment_in_a_thread]
+
+    async def run() -> list[tuple[float, float]]:
         found = []
-        async with windlass.open(folder / "home", tools=[increment, increment_in_a_thread]) as engine:
+        async with windlass.open(folder / "home", tools=tools, settings={"journal": journal}) as engine:
             await scenario(engine)  # the first round warms caches up, as a long-lived engine has them
-            for _ in range(ROUNDS):
-                before = bare_rate(folder / "bare")
+            for _ in range(rounds):
+                before = unit_now()
                 began = time.perf_counter()
                 steps = await scenario(engine)
                 rate = steps / (time.perf_counter() - began)
-                unit = (before + bare_rate(folder / "bare")) / 2
+                unit = (before + unit_now()) / 2
                 found.append((rate / unit, rate))
         return found
 
-    results = sorted(asyncio.run(rounds()))
+    results = sorted(asyncio.run(run()))
     ratio, rate = results[len(results) // 2]
     assert ratio == statistics.median(r for r, _ in results)
     return Ratio(ratio), rate

@@ -11,11 +11,15 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import windlass
 from windlass.testing import Reply, ScriptedModel
+
+if TYPE_CHECKING:
+    from pydantic_ai import Agent
 
 __all__ = ["Overhead", "turn_overheads"]
 
@@ -106,8 +110,13 @@ _PRESET: Any = {"type": "preset", "preset": "claude_code"}
 
 
 async def _api_directly(_work: Path) -> str:
+    async with _agent().run_stream("Say that you are done.") as stream:
+        return await stream.get_output()
+
+
+@cache
+def _agent() -> Agent:
+    """Made once: each one reads the certificates to trust, which takes as long as the rest of the turn."""
     from pydantic_ai import Agent
 
-    agent = Agent(f"anthropic:{MODEL}")
-    async with agent.run_stream("Say that you are done.") as stream:
-        return await stream.get_output()
+    return Agent(f"anthropic:{MODEL}")

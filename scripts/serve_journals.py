@@ -25,7 +25,7 @@ import windlass
 from windlass.core import events as ev
 from windlass.core.history import record_of
 from windlass.core.state import fold
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.ids import new_id
 from windlass.ports import Journal
 

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forks import PROGRAM, Forked, Zygote, shared_zygote
@@ -31,6 +31,9 @@ from waiting import PATIENCE, wait_until, wait_until_async
 from windlass.core.events import Event, decode
 from windlass.core.state import State, fold
 from windlass.homes import HOME_FILE, mark_home_as_ours
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 # A suite that is started in the background, as CI may do it, ignores Ctrl-C, and so would every process it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,6 +54,23 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     (shared / "cache").mkdir(mode=0o700, exist_ok=True)
     (shared / "cache" / "windlass").mkdir(mode=0o700, exist_ok=True)  # where it exists, `doctor` keeps what it compiles
     os.environ["XDG_CACHE_HOME"] = str(shared / "cache")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A real PostgreSQL, started by the first test that needs it."""
+    from postgres_server import PostgresServer  # few tests need it, and it takes a moment to import
+
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a database of its own."""
+    with postgres_server.database() as address:
+        yield address
 
 
 @pytest.fixture(scope="session", autouse=True)

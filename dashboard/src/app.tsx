@@ -73,6 +73,8 @@ export function App() {
   );
 }
 
+const MARGIN = 16;
+
 function Top() {
   const [location, navigate] = useLocation();
   const health = useHealth();
@@ -81,10 +83,16 @@ function Top() {
     "Everywhere",
     PAGES.map((page) => ({ keys: `g ${page.key}`, does: `Go to ${page.name}`, run: () => navigate(page.path) })),
   );
+  const pages = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // On a phone the links scroll: the one of this page is to be seen.
+    const link = pages.current?.querySelector<HTMLElement>("[aria-current]");
+    if (link && pages.current) pages.current.scrollLeft = link.offsetLeft - pages.current.offsetLeft - MARGIN;
+  }, [location]);
   return (
     <header className="top">
       <strong className="brand">Windlass</strong>
-      <nav aria-label="Pages">
+      <nav ref={pages} aria-label="Pages">
         {PAGES.map((page) => (
           <Link key={page.path} href={page.path} aria-current={isAt(page.path, location) ? "page" : undefined}>
             {page.name}

@@ -7,16 +7,16 @@ Plans, settings, HTTP, MCP, the command line, prompts and the engine take their 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
 
 __all__ = ["CLAUDE_CODE", "CLI", "OPEN_CODE", "RUNTIMES", "ModelClass", "Runtime", "RuntimeName", "runtime_names"]
 
 ModelClass: TypeAlias = Literal["small", "standard", "large"]
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(msgspec.Struct, frozen=True):
     name: str
     """As users type it and journals hold it."""
     family: str
@@ -25,15 +25,15 @@ class Runtime:
     """`MODULE:CLASS` of its `Runner`, made with a `RunnerDeps`."""
     install: str
     """How to install what it needs."""
-    tools: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Its tools by what they do (the keys of `agents/roles.py`): those that do this and nothing more."""
-    also_does: Mapping[str, str] = field(default_factory=dict)
+    also_does: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Its tools that can do this among other things: denied with it, never offered for it."""
     reads_rules: bool = False
     """Reads the project's AGENTS.md by itself."""
     any_model: bool = False
     """Takes the model that a role for another runtime names."""
-    models: Mapping[ModelClass, str] = field(default_factory=dict)
+    models: Mapping[ModelClass, str] = msgspec.field(default_factory=dict)
     """Its names for a model of a class, where it has names that do not go out of date."""
     client_names: tuple[str, ...] = ()
     """The names it gives itself as an MCP client, in lower case."""

@@ -14,7 +14,7 @@ from windlass.agents.roles import Role
 from windlass.errors import UsageError
 from windlass.ports import Permissions
 
-BUILT_IN = ["architect", "developer", "ops", "product", "reviewer", "senior"]
+BUILT_IN = ["architect", "developer", "ops", "planner", "product", "reviewer", "senior"]
 
 
 def one(tree: Any, head: str, folder: str = ".claude/agents") -> Role:

@@ -51,7 +51,7 @@ def test_the_same_as_json_for_programs(full: Any, windlass: Any) -> None:
 
 def test_without_anything_of_ones_own_there_are_the_built_in_roles(project: Any, windlass: Any) -> None:
     out = windlass("agents").out
-    assert out.count("from built-in") == 6
+    assert out.count("from built-in") == 7
     assert "Skills: none found" in out
     assert "problem" not in out
 

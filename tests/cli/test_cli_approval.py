@@ -34,6 +34,7 @@ def test_c6_without_a_terminal_it_stops_with_3_and_can_be_approved_and_resumed(
     assert asked["input"] == {"line": "echo push to 'the moon' | tee -a ran"}
     assert asked["expires_at"].endswith("Z")
     assert len(asked["digest"]) == 64
+    assert [head["waiting"] for head in windlass("list", "--json").json] == ["approval"]
     assert "echo push to" in windlass("approvals").out
     told = windlass("approve", execution[:18], "push", "--note", "looked at it")
     assert "push is approved" in told.err

@@ -163,6 +163,35 @@ def test_d3_ctrl_c_in_the_terminal_interrupts_and_twice_leaves_at_once(
     assert windlass("cancel", execution, "--json").json["status"] == "cancelled"
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_d3_ctrl_c_is_heeded_before_the_first_step_is_shown(
+    project: Project, windlass: Windlass, tmp_path: Path, times: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f"""
+import asyncio, os, signal
+from pathlib import Path
+from windlass.engine.run_request import RunRequest
+
+start = RunRequest.start
+
+async def interrupted(self, engine, loaded):
+    begun = await start(self, engine, loaded)
+    while not Path("pids").exists():
+        await asyncio.sleep(0)
+    for _ in range({times}):
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0)
+    return begun
+
+RunRequest.start = interrupted
+"""
+    )
+    ran = windlass("run", project.plan(STEPS), code=130, PYTHONPATH=str(tmp_path), WINDLASS_GRACE="0.5")
+    assert "press Ctrl-C again to quit now" in ran.err
+    assert ("slow  paused (interrupt)" in ran.err) == (times == 1)
+
+
 def test_d3_a_tool_that_never_returns_does_not_keep_the_process(
     project: Project, windlass: Windlass, until: Any
 ) -> None:

@@ -12,12 +12,17 @@ import pytest
 from windlass.core.breaker import Breaker
 from windlass.engine.gates.memory import MemoryGateStore
 from windlass.journal.gatebook import SqliteGateStore
+from windlass.journal.stores import HomeStores
 from windlass.ports import GateStore, Rate
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GateStore]:
-    made = MemoryGateStore() if request.param == "memory" else SqliteGateStore(tmp_path / "gates.db")
+    made: GateStore
+    if request.param == "postgres":
+        made = HomeStores(tmp_path, request.getfixturevalue("postgres")).gates()
+    else:
+        made = MemoryGateStore() if request.param == "memory" else SqliteGateStore(tmp_path / "gates.db")
     yield made
     made.close()
 

@@ -20,12 +20,14 @@ import pytest
 
 from windlass.core import events as ev
 from windlass.core.history import ExecutionRecord, StepRecord, record_of
+from windlass.core.resources import Resources
 from windlass.core.rollup import FIELDS, HistoryAnswer, HistoryQuery
 from windlass.core.state import fold
-from windlass.engine.driver import head_of
-from windlass.journal import history_sums
+from windlass.engine.commit_writer import head_of
+from windlass.journal import history_sums, postgres_schema
 from windlass.journal.database import transaction
 from windlass.journal.sqlite import SqliteJournal
+from windlass.journal.stores import HomeStores
 from windlass.plan.model import Plan
 from windlass.ports import Head, Journal
 from windlass.testing import MemoryJournal
@@ -38,9 +40,12 @@ OPENERS: dict[str, Callable[[Path], Journal]] = {
 }
 
 
-@pytest.fixture(params=OPENERS)
+@pytest.fixture(params=[*OPENERS, "postgres"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
-    journal = OPENERS[request.param](tmp_path)
+    if request.param == "postgres":
+        journal: Journal = HomeStores(tmp_path, request.getfixturevalue("postgres")).journal()
+    else:
+        journal = OPENERS[request.param](tmp_path)
     yield journal
     await journal.close()
 
@@ -115,7 +120,7 @@ async def test_d7_an_empty_history_has_no_rows_and_no_made_up_number(journal: Jo
 
 async def test_d7_steps_are_summed_up_by_each_of_their_fields(journal: Journal) -> None:
     steps = (
-        step_record("a", worked_s=2.0, queued_s=0.5),
+        step_record("a", worked_s=2.0, queued_s=0.5, cpu_s=1.25, memory=48_000_000),
         step_record("b", tool="agent", runtime="cli", model="m", role="coder", known_usd=0.25, tokens_in=7),
         step_record(
             "c", tool="agent", runtime="cli", model="n", role="coder", unknown=1, status="failed", category="logic"
@@ -135,6 +140,10 @@ async def test_d7_steps_are_summed_up_by_each_of_their_fields(journal: Journal) 
     (shell,) = (row for row in found["tool"] if row["tool"] == "shell")
     assert (shell["worked_s"], shell["queued_s"], shell["statuses"]) == (2.0, 0.5, {"completed": 1, "skipped": 1})
     assert shell["p50_s"] == pytest.approx(2.0, rel=0.045), "a step that did not run has no time"
+    assert shell["cpu_s"] == 1.25
+    assert shell["memory_bytes"] == pytest.approx(48e6, rel=0.045)
+    (agents,) = (row for row in found["tool"] if row["tool"] == "agent")
+    assert (agents["cpu_s"], agents["memory_bytes"]) == (None, None), "what is not known is never 0"
     failures = rows(await journal.history.answer(HistoryQuery("category", failed=True)), "category")
     assert [(row["category"], row["runs"]) for row in failures] == [("logic", 1)]
     assert [(row["status"], row["runs"]) for row in found["status"]] == [("failed", 1)]
@@ -183,7 +192,12 @@ def made_up(name: str, chance: random.Random) -> ExecutionRecord:
         agent = {"tool": "agent", "runtime": "cli", "model": chance.choice("mn"), "role": "r"} if number % 2 else {}
         cost = {"known_usd": chance.random(), "unknown": chance.randrange(2), "tokens_in": chance.randrange(99)}
         at = 1.7e9 + chance.random() * 1e7
-        return step_record(f"s{number}", status=status, worked_s=chance.expovariate(1), ended=at, **agent, **cost)
+        used = {
+            "cpu_s": chance.choice([None, chance.random()]),
+            "memory": chance.choice([None, chance.randrange(10**9)]),
+        }
+        made = agent | cost | used
+        return step_record(f"s{number}", status=status, worked_s=chance.expovariate(1), ended=at, **made)
 
     steps = [step(number) for number in range(chance.randrange(5))]
     status = chance.choice(["completed", "failed", "paused"])
@@ -194,6 +208,7 @@ def made_up(name: str, chance: random.Random) -> ExecutionRecord:
 async def test_d7_whatever_happens_to_executions_the_sums_are_those_of_their_records(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("windlass.journal.history.LOOKED_AT_AFTER", 3)
     monkeypatch.setattr("windlass.journal.history.SUMMED_AFTER", 3)
     chance = random.Random(seed)
     disk, memory = SqliteJournal(tmp_path / "windlass.db"), MemoryJournal()
@@ -311,6 +326,34 @@ async def test_d7_tables_that_are_missing_or_of_another_format_are_made_again(tm
     assert await everything(again) == wanted
     await again.close()
     await kept.close()
+
+
+async def test_j2_a_postgres_history_without_computing_and_memory_is_built_anew(postgres: str, tmp_path: Path) -> None:
+    import psycopg
+
+    journal = HomeStores(tmp_path, postgres).journal()
+    events: list[ev.Event] = [
+        ev.ExecutionStarted(1.0, "d"),
+        ev.AttemptStarted(1.0, "a", 1, "shell", {}, "none"),
+        ev.AttemptFinished(2.0, "a", 1, "ok", Resources(0.5, 9_000_000)),
+        ev.ExecutionFinished(2.0, "completed"),
+    ]
+    state = fold([created("x"), *events], PLAN)
+    await begin(journal, "x")
+    await journal.append("x", 1, events, head=head_of(state), record=record_of(state))
+    wanted = await everything(journal)
+    assert (wanted["step"][0]["cpu_s"], wanted["day"][0]["cpu_s"]) == (0.5, 0.5)
+    await journal.close()
+    with psycopg.connect(postgres) as db:
+        db.execute("ALTER TABLE history_sums DROP COLUMN cpu, DROP COLUMN measured, DROP COLUMN peaks")
+        db.execute("UPDATE history_records SET record = ''::bytea")
+        db.execute("UPDATE history_format SET format = 3")
+        db.execute("DROP TABLE workers, cluster")
+        for statement in postgres_schema._VERSION_2:  # the tables of later versions are there already
+            db.execute(statement.encode())
+    again = HomeStores(tmp_path, postgres).journal()
+    assert await everything(again) == wanted
+    await again.close()
 
 
 async def test_d7_what_an_older_release_does_meanwhile_is_noticed(on_disk: SqliteJournal, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ledger_model import Model
 
 from windlass.core.budget import Amount, ReservationRefused, Scope
 from windlass.errors import UsageError
+from windlass.homes.journal_url import PostgresUrl
 from windlass.journal.ledger import HEADINGS, SqliteLedger
 from windlass.journal.memory import MemoryLedger
 from windlass.ports import Charge, Ledger, Spending, Usage
@@ -36,9 +37,15 @@ NOON = 1794826800.0
 TEN = Scope("day", Amount(usd=10.0))
 
 
-@pytest.fixture(params=OPENERS)
+@pytest.fixture(params=[*OPENERS, "postgres"])
 async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AnyLedger]:
-    ledger = OPENERS[request.param](tmp_path)
+    if request.param == "postgres":
+        from windlass.journal.postgres_database import PostgresDatabase
+
+        database = PostgresDatabase(PostgresUrl(request.getfixturevalue("postgres")), alone=3)
+        ledger: AnyLedger = SqliteLedger(database, tz=BERLIN)
+    else:
+        ledger = OPENERS[request.param](tmp_path)
     yield ledger
     await ledger.close()
 

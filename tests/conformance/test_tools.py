@@ -59,7 +59,7 @@ GOOD = {
     "shell": Good({"argv": ["cat", "a.txt"]}, {"line": "sleep 600"}),
     "word_count": Good({"path": "a.txt"}),
 }
-NEEDS_AN_EXECUTION = {"agent", "code", "code.search", "twice"}
+NEEDS_AN_EXECUTION = {"agent", "code", "code.search", "merge", "twice"}
 """They work only for an execution: what they do is tried in tests/engine."""
 NEEDS_A_NETWORK = ("http.", "search", "message.", "mcp.", "browser.")
 """What they do is tried in tests/tools and tests/workflows."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.context import TokenRate, estimate_tokens
+from windlass.context.tokens import TokenRate, estimate_tokens
 
 SAMPLES = Path(__file__).parent / "samples"
 TRUE = json.loads((SAMPLES / "counts.json").read_text())["tokens"]

@@ -6,19 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.context import (
-    ContextMessage,
-    ContextUse,
-    Pin,
-    PinList,
-    cut_point,
-    estimate_tokens,
-    key_points,
-    problem_of,
-    replacement,
-    shorten_middle,
-    summary_prompt,
-)
+from windlass.context.messages import ContextMessage, ContextUse, cut_point, shorten_middle
+from windlass.context.pins import Pin, PinList
+from windlass.context.summary import key_points, problem_of, replacement, summary_prompt
+from windlass.context.tokens import estimate_tokens
 
 TASK = "Port the invoice service to Python 3.13."
 

@@ -12,7 +12,7 @@ from core_plans import chain, plan_of
 from windlass.cli.forecast_text import estimate_lines, score_lines
 from windlass.core import events as ev
 from windlass.core.decide import Policy
-from windlass.core.forecast.calibration import Band
+from windlass.core.forecast.calibration import Band, Calibration, ScoredForecast
 from windlass.core.forecast.knowledge import Knowledge, learn
 from windlass.core.forecast.outlook import Outlook, Surroundings, elapsed_of
 from windlass.core.forecast.scores import cost_scores, scored_costs, scored_times, scores
@@ -434,3 +434,38 @@ def test_d7_scores_count_what_was_shown() -> None:
     assert scored_costs([(made, None)]) == []
     unknown = forecast(state_of(plan), knowledge(plan))
     assert scores([(unknown, 60.0)]) == []
+
+
+def test_c7_the_steps_that_are_left_have_their_own_times() -> None:
+    several = {"id": "several", "foreach": "{{ steps.a.output }}", "needs": ["a"]}
+    plan = plan_of({"id": "a"}, {"id": "b", "needs": ["a"]}, {"id": "c", "needs": ["b"]}, several)
+    known = knowledge(plan, *runs(20, seen("a", 10.0), seen("b", 20.0), seen("c", 40.0)))
+    state = state_of(plan, began("a"), ended("a", NOW + 10), began("b", NOW + 10))
+    outlook = Outlook(state, NOW + 15, known, Surroundings())
+    found, whole = outlook.by_step(), outlook.forecast()
+    assert whole.uncounted == ("several",)
+    assert set(found) == {"b", "c"}, "those that have ended, and those that are not known, have no times"
+    assert found["b"].begins == 0
+    assert found["b"].ends == pytest.approx(15, rel=0.2)
+    assert found["c"].begins == pytest.approx(found["b"].ends, rel=0.01)
+    assert found["c"].ends - found["c"].begins == pytest.approx(40, rel=0.2)
+    assert all(one.begins <= one.ends <= one.late for one in found.values())
+
+
+def test_c7_the_last_step_ends_with_the_calibrated_forecast() -> None:
+    plan = chain("a", "b")
+    known = knowledge(plan, *runs(20, seen("a", 10.0), seen("b", 20.0)))
+    longer = Calibration([ScoredForecast(0, Band(25.0, 30.0, 36.0), 60.0)] * 50)
+    outlook = Outlook(state_of(plan), NOW, known, Surroundings(times=longer))
+    left = outlook.forecast().left
+    assert left is not None
+    assert left.middle > 30.4
+    last = outlook.by_step()["b"]
+    assert (last.ends, last.late) == pytest.approx((left.middle, left.high), rel=0.05)
+
+
+def test_c7_without_a_history_no_step_has_times() -> None:
+    plan = chain("a", "b")
+    assert Outlook(state_of(plan), NOW, knowledge(plan), Surroundings()).by_step() == {}
+    done = state_of(plan, began("a"), ended("a", NOW + 1), began("b"), ended("b", NOW + 2))
+    assert Outlook(done, NOW + 3, knowledge(plan), Surroundings()).by_step() == {}

@@ -9,7 +9,7 @@ import pytest
 
 from windlass.core.forecast.calibration import BUCKETS, Band, Calibration, ScoredForecast, bucket_of
 from windlass.core.forecast.learning import Difficulty, Experience, Observation, Prediction, normal_quantile, quantile
-from windlass.core.forecast.simulation import Gate, Task, Work, band_of, simulate_work
+from windlass.core.forecast.simulation import Gate, Task, Work, band_of, simulate_tasks, simulate_work
 from windlass.rate import Rate
 
 SURE = 1e-9
@@ -239,3 +239,45 @@ def test_a_calibrated_band_is_in_order_and_not_negative() -> None:
         outcomes = [ScoredForecast(chance.randrange(BUCKETS), raw, chance.choice((0.0, 1.0, 1e12))) for raw in raws]
         low, middle, high = Calibration(outcomes).apply(raws[0], chance.randrange(BUCKETS))
         assert 0 <= low <= middle <= high < math.inf
+
+
+def spans(
+    tasks: list[Task], parallel: int = 4, gates: dict[str, Gate] | None = None
+) -> list[tuple[float, float] | None]:
+    """When each task begins and ends; the whole ends as without a look at the tasks."""
+    work = Work(tasks, parallel, [0.0], Difficulty(0, 0), 0.0, gates or {}, traced=True)
+    samples, found = simulate_tasks(work, 1)
+    assert samples.times == pytest.approx([length(tasks, parallel, gates)] * len(samples.times))
+    return [one if one is None else (round(one.begins, 3), round(one.ends, 3)) for one in found]
+
+
+def test_c7_each_task_has_the_times_that_the_scheduler_gives_it() -> None:
+    chain = [task(2, feeds=[1]), task(3, needs=1, feeds=[2]), task(5, needs=1)]
+    assert spans(chain) == [(0, 2), (2, 5), (5, 10)]
+    assert spans([task(2), task(3), task(4)], parallel=1) == [(0, 2), (2, 5), (5, 9)]
+    assert spans([task(3, items=4)], parallel=2) == [(0, 6)]
+    assert spans([task(2, due=30.0)]) == [(30, 32)]
+    assert spans([task(10, items=0, running=(4.0,), feeds=[1]), task(1, needs=1)]) == [(0, 6), (6, 7)]
+
+
+def test_c7_a_task_begins_when_its_tool_has_a_place() -> None:
+    one_place = {"t": Gate(places=1)}
+    assert spans([task(2, gate="t"), task(3, gate="t")], gates=one_place) == [(0, 2), (2, 5)]
+
+
+def test_c7_a_task_that_is_skipped_has_no_times() -> None:
+    assert spans([task(2, skipped=1.0, feeds=[1]), task(3, needs=1), task(1)]) == [None, None, (0, 1)]
+    assert spans([task(3, items=0, feeds=[1]), task(1, needs=1)]) == [None, (0, 1)]
+
+
+def test_c7_a_repeated_task_ends_with_its_last_attempt() -> None:
+    flaky = task(10, fails=0.5, retries=3, delay=4.0, feeds=[1])
+    work = Work([flaky, task(1, needs=1)], 1, [0.0], Difficulty(0, 0), 0.0, traced=True)
+    plain = simulate_work(Work([flaky, task(1, needs=1)], 1, [0.0], Difficulty(0, 0), 0.0), 1)
+    samples, (first, second) = simulate_tasks(work, 1)
+    assert first is not None
+    assert second is not None
+    assert (first.begins, second.ends - second.begins) == pytest.approx((0, 1))
+    assert first.ends <= first.late
+    failed = sum(time > 12 for time in samples.times) / len(samples.times)
+    assert failed == pytest.approx(sum(time > 12 for time in plain.times) / len(plain.times), abs=0.15)

@@ -9,6 +9,7 @@ import pytest
 
 from windlass.core import events as ev
 from windlass.core.history import ExecutionRecord, StepRecord, record_of
+from windlass.core.resources import Resources
 from windlass.core.state import State, fold
 from windlass.errors import Category, Failure
 from windlass.plan.model import Plan
@@ -59,6 +60,33 @@ def test_d7_work_queue_and_the_times_of_an_execution() -> None:
     assert waits(record) == (1.0, 0.0, 0.0, 5.0)
     assert [step.after for step in record.steps] == ["", "a"]
     assert record.steps[0].input_bytes == len('{"line":"true"}')
+
+
+def test_d7_computing_and_memory_are_those_that_are_known() -> None:
+    state = begun(A, B, {"id": "many", "run": "true", "foreach": [1, 2]}, {"id": "c", "run": "true"})
+    state.apply(ev.AttemptStarted(11.0, "a", 1, "shell", {}, "repeatable"))
+    state.apply(ev.AttemptFailed(12.0, "a", 1, Failure(Category.TRANSIENT, "no", "a"), used=Resources(0.5, 3_000)))
+    state.apply(ev.StepWaiting(12.0, "a", "retry", 13.0))
+    state.apply(ev.AttemptStarted(13.0, "a", 2, "shell", {}, "repeatable"))
+    state.apply(ev.AttemptFinished(14.0, "a", 2, "ok", Resources(0.25, 2_000)))
+    ran(state, "b", 15.0, 17.0)
+    state.apply(ev.StepExpanded(15.0, "many", [1, 2]))
+    for item, memory in ((0, 5_000), (1, None)):
+        state.apply(ev.AttemptStarted(15.0, f"many[{item}]", 1, "shell", {}, "repeatable"))
+        state.apply(ev.AttemptFinished(16.0, f"many[{item}]", 1, "ok", Resources(1.0, memory)))
+    state.apply(ev.AttemptStarted(16.0, "c", 1, "shell", {}, "repeatable"))
+    state.apply(ev.AttemptFinished(17.0, "c", 1, "ok", Resources(received=7)))
+    record = finished(state, 18.0)
+    assert {step.step: (step.cpu_s, step.memory) for step in record.steps} == {
+        "a": (0.75, 3_000),
+        "b": (None, None),
+        "many": (2.0, 5_000),
+        "c": (None, None),
+    }
+    assert (record.cpu_s, record.memory) == (2.75, 5_000)
+    state = begun(A)
+    ran(state, "a", 11.0, 12.0)
+    assert ((empty := finished(state, 13.0)).cpu_s, empty.memory) == (None, None)
 
 
 def test_d7_a_wait_for_a_retry_is_no_wait_for_a_person() -> None:

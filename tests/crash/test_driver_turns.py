@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from crash_engine import engine_on
 import windlass
 from windlass.clock import SystemClock
 from windlass.core import events as ev
-from windlass.errors import WindlassError
+from windlass.engine import commit_writer, driver
+from windlass.errors import JournalError, WindlassError
 from windlass.plan.model import Plan
 from windlass.testing import FakeClock, MemoryJournal
 
@@ -79,8 +82,8 @@ async def test_c8_a_driver_whose_time_is_up_does_not_spin_while_its_attempts_end
     plan = Plan.model_validate({"name": "p", "limits": {"timeout": "20ms"}, "steps": steps})
     async with engine_on(MemoryJournal(), tmp_path, [stubborn], clock) as engine:
         execution = await engine.start(plan)
-        driver = engine._drivers[execution.id]
-        await eventually(lambda: driver._stopping, "the limit is noticed")
+        driving = engine._drivers[execution.id]
+        await eventually(lambda: driving._stopping, "the limit is noticed")
         before = clock.looks
         await some_turns()
         assert clock.looks - before < 20
@@ -186,3 +189,156 @@ async def test_c2_an_attempt_that_a_critical_failure_of_the_same_turn_forbids_ne
         state = await (await engine.start(plan)).wait()
     assert state.status == "failed"
     assert ran == []
+
+
+class CountingMemory(MemoryJournal):
+    """Counts the commits, and refuses those after the `last`."""
+
+    commits = 0
+    last = 1_000_000
+
+    async def append(self, execution: str, after: int, events: Sequence[ev.Event], **rest: Any) -> None:
+        self.commits += 1
+        if self.commits > self.last:
+            raise JournalError("the disk is full")
+        await super().append(execution, after, events, **rest)
+
+
+@windlass.tool(effect="none")
+async def look(x: int) -> int:
+    return x + 1
+
+
+def looking(count: int, *more: dict[str, Any]) -> Plan:
+    """Steps without effect in a row, and others after the last of them."""
+    steps = [{"id": f"s{i}", "tool": "look", "with": {"x": f"{{{{ steps.s{i - 1}.output }}}}"}} for i in range(count)]
+    steps[0]["with"] = {"x": 0}
+    return Plan.model_validate({"name": "p", "steps": [*steps, *more]})
+
+
+async def test_j1_commits_of_steps_without_effect_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_writer, "OVERLAP_FOR", 60.0)  # on a slow machine too, only the number of events counts
+    journal = CountingMemory()
+    async with engine_on(journal, tmp_path, [look]) as engine:
+        execution = await engine.start(looking(300))
+        state = await execution.wait()
+    assert state.steps["s299"].output == 300
+    assert journal.commits <= 2 + 600 / commit_writer.OVERLAP_MOST, "steps shared a commit"
+    events = [entry.event for entry in await journal.read(execution.id)]
+    ends = [event.step for event in events if isinstance(event, ev.AttemptFinished)]
+    assert ends == [f"s{i}" for i in range(300)]
+
+
+async def test_d2_a_step_with_an_effect_finds_everything_before_it_on_disk(tmp_path: Path) -> None:
+    journal = CountingMemory()
+    found: list[str] = []
+
+    @windlass.tool
+    async def change(call: windlass.Call) -> None:
+        for entry in await journal.read(call.execution):
+            if isinstance(entry.event, ev.AttemptStarted | ev.AttemptFinished):
+                found.append(f"{type(entry.event).__name__} {entry.event.step}")
+
+    async with engine_on(journal, tmp_path, [look, change]) as engine:
+        plan = looking(20, {"id": "change", "tool": "change", "needs": ["s19"]})
+        await (await engine.start(plan)).wait()
+    assert found[-3:] == ["AttemptStarted s19", "AttemptFinished s19", "AttemptStarted change"]
+    assert len(found) == 2 * 20 + 1
+
+
+@pytest.mark.parametrize("last", [1, 2, 3])
+async def test_d6_a_commit_that_fails_beside_the_steps_ends_the_driver(tmp_path: Path, last: int) -> None:
+    journal = CountingMemory()
+    journal.last = last
+    ran: list[str] = []
+
+    @windlass.tool
+    async def change(call: windlass.Call) -> None:
+        ran.append(call.step)
+
+    async with engine_on(journal, tmp_path, [look, change]) as engine:
+        execution = await engine.start(looking(2_000, {"id": "change", "tool": "change", "needs": ["s1999"]}))
+        with pytest.raises(JournalError, match="the disk is full"):
+            await execution.wait()
+    assert ran == [], "what has an effect waits for the journal"
+    events = [entry.event for entry in await journal.read(execution.id)]
+    assert len(events) < 2 * 2_000
+
+
+async def test_c1_a_plan_that_calls_a_step_harmless_does_not_make_it_overlap(tmp_path: Path) -> None:
+    """The tool's own word counts: the step may cost money."""
+    journal = CountingMemory()
+
+    @windlass.tool
+    async def change() -> None:
+        pass
+
+    steps = [{"id": f"s{i}", "tool": "change", "effect": "none", "needs": [f"s{i - 1}"] * (i > 0)} for i in range(20)]
+    async with engine_on(journal, tmp_path, [change]) as engine:
+        await (await engine.start(Plan.model_validate({"name": "p", "steps": steps}))).wait()
+    assert journal.commits >= 20
+
+
+def in_a_row(tool: str, count: int) -> Plan:
+    steps = [{"id": f"s{i}", "tool": tool, "needs": [f"s{i - 1}"] * (i > 0)} for i in range(count)]
+    return Plan.model_validate({"name": "p", "steps": steps})
+
+
+async def test_c1_a_step_of_a_chain_finds_nothing_that_the_one_before_it_left_in_its_context(tmp_path: Path) -> None:
+    mark: ContextVar[str] = ContextVar("mark", default="")
+    found: list[str] = []
+
+    @windlass.tool
+    async def leave(call: windlass.Call) -> None:
+        found.append(mark.get())
+        mark.set(call.step)
+
+    async with engine_on(MemoryJournal(), tmp_path, [leave]) as engine:
+        await (await engine.start(in_a_row("leave", 6))).wait()
+    assert found == [""] * 6
+
+
+async def test_c3_a_chain_lets_others_have_their_turn_on_the_loop(tmp_path: Path) -> None:
+    ran: list[str] = []
+    seen: list[int] = []
+
+    @windlass.tool
+    async def step(call: windlass.Call) -> None:
+        ran.append(call.step)
+
+    async def look_on() -> None:
+        while len(ran) < 40:
+            seen.append(len(ran))
+            await asyncio.sleep(0)
+
+    async with engine_on(MemoryJournal(), tmp_path, [step]) as engine:
+        looking_on = asyncio.create_task(look_on())
+        await (await engine.start(in_a_row("step", 40))).wait()
+        await looking_on
+    assert max(after - before for before, after in pairwise(seen)) <= driver.MOST_IN_A_ROW
+
+
+async def test_c5_a_step_that_ignored_its_stop_does_not_stop_the_next(tmp_path: Path) -> None:
+    began, stopped = asyncio.Event(), list[str]()
+
+    @windlass.tool
+    async def stubborn() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stopped.append("ignored")
+
+    @windlass.tool
+    async def broken() -> None:
+        raise ValueError("as it is")
+
+    steps = [{"id": "a", "tool": "stubborn"}, {"id": "b", "tool": "broken", "needs": ["a"]}]
+    async with engine_on(MemoryJournal(), tmp_path, [stubborn, broken]) as engine:
+        execution = await engine.start(Plan.model_validate({"name": "p", "steps": steps}))
+        await began.wait()
+        await engine.skip(execution.id, "a")
+        state = await execution.wait()
+    assert stopped == ["ignored"]
+    assert state.steps["b"].error is not None
+    assert "as it is" in state.steps["b"].error.message

@@ -35,9 +35,14 @@ async def test_i4_a_conversation_is_shown_with_calls_folded(serve: Serve, projec
     script = [Reply.use("files__read", {"path": "notes.txt"}, text="I read it."), Reply.say("It is read.")]
     with ScriptedModel(script) as model:
         server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY=KEY)
-        execution = server.api.start(plan(), wait=120)["id"]
+        checked = plan()
+        checked["steps"][0]["check"] = "grep says notes.txt"
+        execution = server.api.start(checked, wait=120)["id"]
         page = await open_page(server, f"/executions/{execution}?step=work")
         pane = page.get_by_role("complementary", name="Step work")
+        verdict = pane.get_by_role("region", name="Verdict")
+        await expect(verdict).to_contain_text("Verified")
+        await expect(verdict).to_contain_text("passed: grep says notes.txt")
         await pane.get_by_role("tab", name="Conversation").click()
         talk = pane.get_by_role("list", name="Conversation")
         await expect(talk).to_contain_text("I read it.")
@@ -47,6 +52,33 @@ async def test_i4_a_conversation_is_shown_with_calls_folded(serve: Serve, projec
         await expect(talk.get_by_role("group", name="Result")).to_contain_text("what the file says")
         await pane.get_by_role("tab", name="Input").click()
         await expect(pane.get_by_role("group", name="Prompt", exact=True)).to_contain_text("do it")
+
+
+async def test_k5_changes_of_an_agent_are_shown_by_file_and_commented(
+    serve: Serve, project: Project, open_page: Any
+) -> None:
+    project.file("notes.txt", "one\ntwo\n")
+    edits = [
+        Reply.use("files__write", {"path": "notes.txt", "content": "one\n<b>three</b>\n"}),
+        Reply.use("files__write", {"path": "new.txt", "content": "more\n"}),
+    ]
+    with ScriptedModel([*edits, Reply.say("It is done."), Reply.say("I changed it.")]) as model:
+        server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY=KEY)
+        execution = server.api.start(plan(), wait=120)["id"]
+        page = await open_page(server, f"/executions/{execution}?step=work")
+        pane = page.get_by_role("complementary", name="Step work")
+        await pane.get_by_role("tab", name="Changes").click()
+        notes = pane.locator("details", has_text="notes.txt")
+        await expect(notes.get_by_role("group", name="Difference")).to_contain_text("+<b>three</b>")
+        await expect(notes.locator("summary")).to_contain_text("changed, +1 −1")
+        await expect(pane.locator("details", has_text="new.txt").locator("summary")).to_contain_text("added, +1 −0")
+        await pane.get_by_label("Comment on notes.txt").fill("say four")
+        await notes.get_by_role("button", name="Comment").click()
+        await notes.get_by_role("link", name="It goes on in a new execution").click()
+        talk = page.get_by_role("list", name="Conversation")
+        await page.get_by_role("tab", name="Conversation").click()
+        await expect(talk).to_contain_text("About your change to notes.txt: say four")
+        await expect(talk).to_contain_text("I changed it.")
 
 
 async def test_i4_a_word_to_an_agent_that_is_done_goes_on_in_a_new_execution(serve: Serve, open_page: Any) -> None:

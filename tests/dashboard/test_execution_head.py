@@ -76,7 +76,7 @@ async def test_c6_an_approval_is_answered_at_the_head(
     question = page.get_by_role("region", name="Waits for you")
     await expect(question).to_contain_text("write asks to use files.write")
     await expect(question.get_by_role("group", name="Difference")).to_contain_text("+new")
-    await expect(state(page)).to_contain_text("it waits for you")
+    await expect(state(page)).to_contain_text("waiting for you")
     await question.get_by_label("Note to the agent").fill("because")
     await question.get_by_role("button", name="Allow" if allow else "Deny").click()
     await expect(question).to_have_count(0)

@@ -113,6 +113,20 @@ async def test_c5_a_step_and_all_after_it_run_again_in_a_new_execution(server: S
     assert server.api.get(f"/api/executions/{fork}").json["inputs"] == {"greeting": "good day"}
 
 
+async def test_c5_a_step_runs_again_with_other_arguments_of_its_own(server: Server, open_page: Any) -> None:
+    execution = server.api.start({"name": "p", "steps": [{"id": "one", "run": "echo before"}]}, wait=60)["id"]
+    page = await open_page(server, f"/executions/{execution}?step=one")
+    await pane(page, "one").get_by_role("button", name="Run again from here").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("The step in the plan").fill('{"id": "one", "run": "echo after"}')
+    await dialog.get_by_role("button", name="Run again", exact=True).click()
+    await expect(page).not_to_have_url(re.compile(execution))
+    fork = page.url.rpartition("/")[2].partition("?")[0]
+    await expect(page.locator(".fact-state")).to_contain_text("completed")
+    (step,) = server.api.get(f"/api/executions/{fork}").json["steps"]
+    assert step["output"]["stdout"] == "after\n"
+
+
 async def test_i4_a_refused_action_says_why(server: Server, open_page: Any) -> None:
     execution = server.api.start(NEEDS_FILE, wait=60)["id"]
     page = await open_page(server, f"/executions/{execution}?step=reads", allow=("422", "409", "400"))

@@ -112,7 +112,7 @@ async def test_i4_the_timeline_tells_queue_work_waits_and_retries_apart(
     ]
     execution = server.api.start({"name": "kinds", "steps": steps})["id"]
     page = await open_page(server, f"/executions/{execution}?view=timeline")
-    await expect(page.get_by_role("list", name="Legend").get_by_role("listitem")).to_have_count(8)
+    await expect(page.get_by_role("list", name="Legend").get_by_role("listitem")).to_have_count(9)
     flaky, ask = (page.get_by_role("row").filter(has_text=name) for name in ("flaky", "ask"))
     await expect(flaky.locator(".bar-failed")).to_have_count(1)
     await expect(flaky.locator(".bar-wait")).to_have_count(1)
@@ -160,3 +160,30 @@ async def test_i4_the_scrubber_moves_the_whole_page(server: Server, open_page: A
     await page.get_by_role("button", name="Back to now").click()
     await expect(head).to_contain_text("failed")
     await expect(pane).to_contain_text("from b")
+
+
+async def test_i4_steps_that_are_left_are_outlined_where_the_forecast_expects_them(
+    server: Server, project: Project, open_page: Any
+) -> None:
+    hold = {"id": "hold", "run": "while ! test -e go; do sleep 0.05; done"}
+    steps = [{"id": "early", "run": "true"}, hold, {"id": "later", "needs": ["hold"], "run": "sleep 0.2"}]
+    plan = {"name": "outlined", "steps": steps}
+    (project.path / "go").touch()
+    server.api.start(plan, wait=60)
+    (project.path / "go").unlink()
+    execution = server.api.start(plan)["id"]
+    page = await open_page(server, f"/executions/{execution}?view=timeline")
+    row = page.get_by_role("row").filter(has_text="later")
+    await expect(
+        row.get_by_title(re.compile("^forecast: .*ends in about .*, in nine of ten runs within"))
+    ).to_have_count(2)
+    early = page.get_by_role("row").filter(has_text="early")
+    await expect(early.locator(".bar-work")).to_have_count(1)
+    await expect(early.locator(".bar-ahead")).to_have_count(0)
+    places = """() => [".now-line", ".bars .bar-ahead", ".bars .bar-late"].map(
+        (name) => [...document.querySelectorAll(name)].at(-1).getBoundingClientRect().left)"""
+    now, ahead, late = await page.evaluate(places)
+    assert now - 2 <= ahead <= late
+    (project.path / "go").touch()
+    await expect(row.locator(".bar-work")).to_have_count(1)
+    await expect(page.locator(".bars .bar-ahead")).to_have_count(0)

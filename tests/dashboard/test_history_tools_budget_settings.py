@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,11 @@ async def test_i4_history_shows_times_and_failures_by_step_tool_and_day(server: 
     await expect(page.locator("canvas").first).to_be_visible()
     await expect(page.get_by_role("table", name="By step")).to_contain_text(f"{SHOWN} › one")
     await page.get_by_label("Time and failures by").select_option("tool")
-    await expect(page.get_by_role("table", name="By tool")).to_contain_text("shell")
+    tools = page.get_by_role("table", name="By tool")
+    await expect(tools.get_by_role("columnheader")).to_contain_text(["Waited", "CPU", "Memory", "Cost"])
+    shell = tools.get_by_role("row", name="shell").get_by_role("cell")
+    await expect(shell.nth(7)).to_have_text(re.compile(r"^[\d.]+ m?s$"))
+    await expect(shell.nth(8)).to_have_text(re.compile(r"^[\d.]+ [kM]B$"))
     await expect(page).to_have_url(f"{server.address}/history?since=30d&by=tool")
     await expect(page.get_by_role("table", name="Steps by their share")).to_contain_text("100 %")
     await expect(page.get_by_text("No step takes longer or fails more often than before.")).to_be_visible()

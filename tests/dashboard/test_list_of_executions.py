@@ -100,3 +100,22 @@ async def test_i4_a_long_list_loads_page_by_page_and_is_walked_by_keys(server: S
         await page.mouse.wheel(0, 2000)
         await page.wait_for_function("new Promise((done) => requestAnimationFrame(() => done(true)))")
     await expect(last).to_be_visible()
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_i4_an_execution_that_asks_reads_waiting_and_is_found_so(server: Server, open_page: Any) -> None:
+    asks = {"name": "asks", "steps": [{"id": "one", "run": "true", "approve": "always"}]}
+    execution = server.api.start(asks)["id"]
+    server.api.start(plan("done"), wait=60)
+    page = await open_page(server)
+    line = page.get_by_role("link", name="asks")
+    await expect(line).to_contain_text("waiting (approval)")
+    await page.get_by_role("button", name="waiting").click()
+    await expect(page.get_by_role("link", name="done")).to_have_count(0)
+    await expect(line).to_contain_text("waiting (approval)")
+    (head,) = server.api.get("/api/executions?waiting=approval").json["executions"]
+    assert (head["id"], head["status"], head["waiting"]) == (execution, "running", "approval")
+    server.api.post(f"/api/approvals/{execution}/one", {"allow": True})
+    await expect(line).to_have_count(0)
+    await page.get_by_role("button", name="Clear filters").click()
+    await expect(line).to_contain_text("completed")

@@ -19,12 +19,20 @@ PLAN = {"name": "two steps", "steps": [{"id": "one", "run": "echo first"}, {"id"
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_i4_an_execution_is_listed_and_opened(server: Server, open_page: Any) -> None:
-    execution = server.api.start(PLAN)["id"]
+    execution = server.api.start(PLAN, wait=60)["id"]
     page = await open_page(server)
     await page.get_by_role("link", name="two steps").click()
     await expect(page).to_have_url(f"{server.address}/executions/{execution}")
     await expect(page.get_by_role("heading", name="two steps")).to_be_visible()
     await expect(page.get_by_text("completed").first).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await page.reload()
+    await expect(page.get_by_role("heading", name="two steps")).to_be_visible()
+    steps = [url for url in asked if url.endswith("/steps")]
+    script = next(url for url in asked if url.endswith(".js"))
+    assert len(steps) == 1, "its steps are asked for once"
+    assert asked.index(steps[0]) < asked.index(script), "before the script that shows them is there"
 
 
 def test_i4_nobody_sees_a_page_without_a_login(server: Server) -> None:
@@ -46,6 +54,14 @@ def test_i4_every_file_is_sent_as_it_was_built_and_no_other_is(server: Server) -
         assert "unsafe" not in sent.headers["content-security-policy"]
     for path in ("/assets/../../version.py", "/assets/%2e%2e/%2e%2e/version.py", "/index.html", "/assets/", "/nothing"):
         assert server.api.get(path).status == 404
+
+
+def test_i4_a_page_asks_early_for_the_steps_of_an_execution_and_of_nothing_else(server: Server) -> None:
+    execution = server.api.start(PLAN)["id"]
+    link = server.api.get(f"/executions/{execution}").headers["link"]
+    assert link == f"</api/executions/{execution}/steps>; rel=preload; as=fetch; crossorigin=anonymous"
+    for path in ("/", "/tools", "/executions/x", "/executions/%3E%3B%20rel=preload,%3Cabcdef"):
+        assert "link" not in server.api.get(path).headers
 
 
 def test_i4_the_first_load_is_small(tmp_path: Path) -> None:

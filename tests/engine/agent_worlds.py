@@ -14,8 +14,8 @@ from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import Clock, SystemClock
 from windlass.core import events as ev
 from windlass.core.state import State, fold
-from windlass.engine.agents.tool import AgentTool
-from windlass.engine.driver import head_of
+from windlass.engine.agents.tool import AgentTool, MergeTool
+from windlass.engine.commit_writer import head_of
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.engine import Engine
 from windlass.engine.housekeeping import release_dead_reservations
@@ -93,7 +93,7 @@ class AgentWorld:
             trusted=trust.has,
             release_dead=partial(release_dead_reservations, drivers, self.ledger),
         )
-        registry = Registry([Shell(), *file_tools(), agents, *self.tools])
+        registry = Registry([Shell(), *file_tools(), agents, MergeTool(agents), *self.tools])
         attempt_runner = AttemptRunner(registry, supervisor, child_environment(known), home / "executions", known.grace)
         return Engine(
             drivers,

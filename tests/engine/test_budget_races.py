@@ -17,7 +17,7 @@ from windlass.core.budget import ReservationRefused
 from windlass.core.state import State
 from windlass.core.view import snapshot
 from windlass.engine.agents import reservation
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.errors import Category, Failure
 from windlass.journal.ledger import SqliteLedger
 from windlass.journal.memory import MemoryLedger
@@ -192,6 +192,23 @@ async def test_e1_an_attempt_that_waits_for_room_says_so_and_goes_on(project: Pr
     assert {s["waiting_for"] for s in snapshot(state)["steps"]} == {None}
     told = [event.message for event in await world.events(state.id) if isinstance(event, ev.BudgetWaited)]
     assert told == [waited.message, ""]
+
+
+async def test_e1_agents_whose_calls_turn_out_dearer_do_not_keep_the_room_from_each_other(project: Project) -> None:
+    class Dearer(ScriptedRunner):
+        """The prompt of the first call, with the tools in it, is longer than was known when the attempt began."""
+
+        def call_cost(self, model: str | None, prompt: int) -> Amount:
+            return Amount(0.4 if prompt > 1_000_000 else CALL)
+
+        async def run(self, request: AgentRequest, host: Host) -> AgentResult:
+            await begun.wait()
+            assert await host.afford(1_000_001)
+            return AgentResult("done", usage=Usage(10, usd=0.1, source="runtime"))
+
+    begun = asyncio.Barrier(3)
+    state = await AgentWorld(project, Dearer(name="cli"), budget={"execution": 0.95}).run(crowd(3))
+    assert state.status == "completed"
 
 
 class Counting(MemoryLedger):

@@ -19,7 +19,7 @@ import windlass
 from windlass.core import events as ev
 from windlass.core.program import CallRecord
 from windlass.core.state import State, fold
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.ports import Sandbox, Tool
 from windlass.testing import MemoryJournal
 

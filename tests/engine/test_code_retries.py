@@ -11,7 +11,7 @@ import windlass
 from windlass import ToolError
 from windlass.core import events as ev
 from windlass.core.state import State, fold
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.ports import Sandbox, Tool
 from windlass.testing import MemoryJournal
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -303,20 +304,20 @@ async def test_d6_an_execution_without_a_living_driver_is_found_and_can_be_gone_
 
 
 SCRIPT = """
-import asyncio, os, sys, windlass
+import asyncio, sys, windlass
 
 async def main():
     await windlass.open().start(windlass.Plan.model_validate_json(sys.argv[1]))
-    os._exit(9)
 
 asyncio.run(main())
 """
 
 
 def leave_behind(plan: Plan) -> None:
-    """A process that starts the plan and is gone, as by kill -9, once the start is on disk."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, plan.encoded.decode()], check=False)
-    assert done.returncode == 9
+    """A process that starts the plan and is killed once the start is on disk, before the first step."""
+    env = {**os.environ, "WINDLASS_FAULT": "journal.after_commit:1"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT, plan.encoded.decode()], check=False, env=env)
+    assert done.returncode == -9
 
 
 async def test_d6_pausing_or_cancelling_what_was_left_behind_works_without_running_it(project: Project) -> None:

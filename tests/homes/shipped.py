@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.core import events as ev
 from windlass.core.state import fold
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.ids import new_id
 from windlass.journal.sqlite import SqliteJournal
 from windlass.plan.model import Plan

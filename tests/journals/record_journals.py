@@ -27,6 +27,7 @@ from windlass.core import events as ev
 from windlass.core.events import decode
 from windlass.core.state import fold
 from windlass.core.view import snapshot
+from windlass.engine.commit_writer import head_of
 from windlass.ports import ComposedTool
 from windlass.testing import ScriptedRunner, Turn
 from windlass.tools.composed import FolderComposedStore
@@ -314,6 +315,85 @@ async def play_talk(home: Path, workdir: Path) -> None:
         await (await engine.start(windlass.Plan.model_validate(plan), workdir=workdir)).wait()
 
 
+async def play_checks(home: Path, workdir: Path) -> None:
+    """An agent whose work is checked, sent back, and passes."""
+    step = {"id": "fix", "agent": "developer", "prompt": "Make it 42.", "runtime": "cli"}
+    step |= {"check": "grep -qx 42 answer", "tries": 2}
+
+    def turn(request: AgentRequest) -> Turn:
+        answer = workdir / "answer"
+        answer.write_text("42\n" if answer.exists() else "41\n")
+        return Turn(session="conversation-2").say("It is done.")
+
+    async with windlass.open(home, runners=[ScriptedRunner(turn, name="cli")]) as engine:
+        plan = windlass.Plan.model_validate({"name": "checked", "steps": [step]})
+        await (await engine.start(plan, workdir=workdir)).wait()
+
+
+async def play_files(home: Path, workdir: Path) -> None:
+    """An agent whose changes of files are recorded, and undone."""
+    step = {"id": "fix", "agent": "developer", "prompt": "Make it 42.", "runtime": "cli"}
+
+    def turn(request: AgentRequest) -> Turn:
+        (workdir / "changed").write_text("42\n")
+        return Turn().say("It is done.")
+
+    async with windlass.open(home, runners=[ScriptedRunner(turn, name="cli")]) as engine:
+        plan = windlass.Plan.model_validate({"name": "files", "steps": [step]})
+        state = await (await engine.start(plan, workdir=workdir)).wait()
+        await engine.undo(state.id, "fix", by="ann")
+
+
+async def play_placed(home: Path, workdir: Path) -> None:
+    """Two workers share an execution; one is lost with a step that may happen only once."""
+    steps = [
+        {"id": "look", "run": "echo looked"},
+        {"id": "pay", "needs": ["look"], "run": "sleep 60", "effect": "once"},
+    ]
+    async with windlass.open(home) as engine:
+        one, two = (engine.shared("temporal", worker) for worker in ("one-1", "two-2"))
+        id = await engine.create(windlass.Plan.model_validate({"name": "placed", "steps": steps}), workdir=workdir)
+        begun = fold([(await engine.journal.read(id))[0].event])
+        begun.apply(started := ev.ExecutionStarted(time.time(), "temporal"))
+        await engine.journal.append(id, 1, [started], head=head_of(begun))
+        await one.turn(id, hold=False)
+        await one.attempt(id, "look", 1)
+        await two.turn(id, hold=False)
+        lost = asyncio.create_task(one.attempt(id, "pay", 1))
+        async for entry in engine.follow(id):
+            if isinstance(entry.event, ev.AttemptPlaced) and entry.event.step == "pay":
+                break
+        lost.cancel()
+        await asyncio.wait({lost})
+        await two.attempt(id, "pay", 1)
+        await two.turn(id, hold=False)
+
+
+async def play_worktree(home: Path, workdir: Path) -> None:
+    """An agent in a worktree, which is removed after its work is merged."""
+    repository = workdir / "repository"
+    repository.mkdir()
+    names = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *arguments], cwd=repository, env={**os.environ, **names}, check=True)
+
+    git("init", "-q", "-b", "main")
+    git("commit", "-qm", "first", "--allow-empty")
+    step = {"id": "fix", "prompt": "Make it 42.", "runtime": "cli", "workspace": "worktree"}
+
+    def turn(request: AgentRequest) -> Turn:
+        (request.workdir / "answer").write_text("42\n")
+        return Turn().say("It is done.")
+
+    os.environ["XDG_DATA_HOME"] = str(workdir / "data")
+    async with windlass.open(home, runners=[ScriptedRunner(turn, name="cli")]) as engine:
+        plan = windlass.Plan.model_validate({"name": "worktree", "steps": [step]})
+        state = await (await engine.start(plan, workdir=repository)).wait()
+        git("merge", "-q", f"windlass/{state.id}/fix")
+        await engine.workspaces(state.id, clean=True, by="ann")
+
+
 class Recorder:
     """A project of its own, in which the real command line is run."""
 
@@ -427,6 +507,14 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     yield "agents-waited"
     asyncio.run(play_talk(recorder.folder / ".windlass", recorder.folder))
     yield "conversation"
+    asyncio.run(play_checks(recorder.folder / ".windlass", recorder.folder))
+    yield "checked"
+    asyncio.run(play_files(recorder.folder / ".windlass", recorder.folder))
+    yield "workspace"
+    asyncio.run(play_placed(recorder.folder / ".windlass", recorder.folder))
+    yield "placed"
+    asyncio.run(play_worktree(recorder.folder / ".windlass", recorder.folder))
+    yield "worktree"
 
 
 def guarded(recorder: Recorder) -> Iterator[str]:

@@ -16,7 +16,7 @@ from windlass.core import events as ev
 from windlass.core.decide import decide
 from windlass.core.state import fold
 from windlass.core.view import snapshot
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.journal.sqlite import SqliteJournal
 
 JOURNALS = sorted(Path(__file__).parent.glob("v*-*.jsonl"))

@@ -126,8 +126,8 @@ BAD = {
     "an id with a space": ("steps:\n  - id: a b #!\n    run: x\n", "'a b' is not a valid name"),
     "an empty id": ("steps:\n  - id: '' #!\n    run: x\n", "`id` is empty"),
     "an unknown step key": (
-        "steps:\n  - id: a\n    run: x\n    retires: 3 #!\n",
-        "step a: unknown key `retires`",
+        "steps:\n  - id: a\n    run: x\n    retrys: 3 #!\n",
+        "step a: unknown key `retrys`",
         "`retry`",
     ),
     "a step key by another name": (
@@ -135,10 +135,13 @@ BAD = {
         "unknown key `depends_on`",
         "`needs`",
     ),
-    "nothing to do": ("steps:\n  - id: a #!\n", "step a: a step has exactly one of `run`, `tool`, `agent` and `code`"),
+    "nothing to do": (
+        "steps:\n  - id: a #!\n",
+        "step a: a step has exactly one of `run`, `tool`, `agent`, `code` and `merge`",
+    ),
     "two things to do": (
         "steps:\n  - id: a #!\n    run: x\n    tool: shell\n",
-        "exactly one of `run`, `tool`, `agent` and `code`",
+        "exactly one of `run`, `tool`, `agent`, `code` and `merge`",
     ),
     "an empty run": ("steps:\n  - id: a\n    run: '' #!\n", "`run` is empty"),
     "a number to run": ("steps:\n  - id: a\n    run: 5 #!\n", "`run`: expected text or a list, found the number 5"),
@@ -189,7 +192,7 @@ BAD = {
     ),
     "a prompt beside a command": (
         "steps:\n  - id: a #!\n    run: x\n    prompt: hi\n",
-        "exactly one of `run`, `tool`, `agent` and `code`",
+        "exactly one of `run`, `tool`, `agent`, `code` and `merge`",
     ),
     "a runtime without an agent": (
         "steps:\n  - id: a\n    run: x\n    runtime: cli #!\n",

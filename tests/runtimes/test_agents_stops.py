@@ -114,6 +114,33 @@ def test_a8_kill_9_of_windlass_leaves_nothing_and_a_resume_goes_on_in_the_same_c
     assert ran.json["cost"]["known"] is False, "and what it used at its end nobody knows"
 
 
+@pytest.mark.soak
+def test_k1_kill_9_of_windlass_costs_the_cli_runtime_no_call_no_line_and_no_token_twice(
+    project: Project, windlass: Windlass, until: Any
+) -> None:
+    """The runtime is the killed process itself, in the middle of an answer after a command."""
+    plan = "steps: [{id: work, agent: developer, runtime: cli, prompt: begin the work}]"
+    begun = Reply.use("shell", {"line": "echo once >> ran"}, text="I begin.", tokens_in=100, tokens_out=7)
+    script = [begun, Reply.hang(after="half"), Reply.say("Done after all.", tokens_in=200, tokens_out=9)]
+    with serving(project, script) as model:
+        run = windlass.background("run", project.plan(plan), "--yes")
+        wait_for(model, 2, run)
+        until(lambda: told(project, ev.UsageReported) and told(project, ev.AgentReturned))
+        (execution,) = project.ids()
+        run.signal(signal.SIGKILL)
+        assert run.ended().code == -signal.SIGKILL
+        gone_soon(project)
+        ran = windlass("resume", execution, "--json", "--yes")
+    model.check()
+    step, _ = agent(ran)
+    assert step["output"] == "Done after all."
+    assert project.lines("ran") == ["once"]
+    goes_on = model.requests[2].text
+    assert [goes_on.count(said) for said in ("begin the work", "I begin.")] == [1, 1]
+    assert (ran.json["cost"]["tokens_in"], ran.json["cost"]["tokens_out"]) == (300, 16)
+    assert ran.json["cost"]["known"] is False, "what the broken answer took nobody knows"
+
+
 @CLAUDE_AND_SOAK
 def test_c3_kill_9_of_the_runtime_is_a_failure_of_the_attempt_and_the_retry_goes_on_in_the_same_conversation(
     project: Project, windlass: Windlass, until: Any, runtime: str

@@ -14,7 +14,8 @@ import pytest
 from hosts import FakeHost, Used
 from model_api_world import PROTOCOLS, SHELL, World, scripted
 
-from windlass.context import ContextRule, estimate_tokens
+from windlass.context.limits import ContextRule
+from windlass.context.tokens import estimate_tokens
 from windlass.ports import ToolReturn
 from windlass.runners.model_api.conversation import Conversation
 from windlass.testing import Received, Reply

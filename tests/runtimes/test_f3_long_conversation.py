@@ -25,7 +25,7 @@ CHILD = """
     from pathlib import Path
     from hosts import FakeHost
     from model_api_world import SHELL, World
-    from windlass.context import ContextRule
+    from windlass.context.limits import ContextRule
     from windlass.ports import ToolReturn
 
     def tool(used):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hosts import FakeHost, Used
@@ -19,6 +21,7 @@ from model_api_world import (
     openai_stream,
     scripted,
 )
+from pydantic_ai.messages import ModelMessage
 
 from windlass.core.budget import Amount
 from windlass.core.events import Usage
@@ -26,6 +29,7 @@ from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
 from windlass.ports import ToolReturn, ToolSpec
 from windlass.prices import Prices
+from windlass.runners.model_api.encoded import EncodedMessages
 from windlass.runners.model_api.loop import BAD_CALLS
 from windlass.runners.toolbox import RESULT_LIMIT
 from windlass.testing import Reply
@@ -76,10 +80,50 @@ async def test_a4_the_model_uses_two_tools_and_then_answers(protocol: str, tmp_p
     ]
     assert [(act.tool, act.summary) for act in host.acts] == [("files.read", "a.txt"), ("shell", "make")]
     assert [r.tools for r in model.requests] == [("files__read", "shell")] * 3
+    assert all(asked.system == model.requests[0].system for asked in model.requests)
+    assert model.requests[0].system.startswith("You are careful.")
     assert '"tool": "files.read"' in model.requests[1].tool_results[0]
     assert '"command": "make"' in model.requests[2].tool_results[0]
     assert len({used.use_id for used in host.uses}) == 2
     model.check()
+
+
+@both
+async def test_k1_messages_that_were_sent_before_are_not_encoded_again_and_the_requests_are_the_same(
+    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [Reply.use("files__read", {"path": f"{number} ü.txt"}, text="I “look”.") for number in range(3)]
+    script = [*looks, Reply.error(529), looks[0].and_use("shell", {}), Reply.say("Done.")]
+    shortened = EncodedMessages.rest_of
+    counts: list[int] = []
+
+    def rest_of(encoded: EncodedMessages, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        found = shortened(encoded, messages)
+        counts.append(len(found))
+        return found
+
+    async def bodies(folder: Path, rest: Callable[..., list[ModelMessage]]) -> list[dict[str, Any]]:
+        monkeypatch.setattr(EncodedMessages, "rest_of", rest)
+        async with scripted(protocol, folder, script) as (world, model):
+            host = tools_host()
+            failed = await world.run(host)
+            assert failed.failure is not None
+            host.tell("also the other")
+            assert (await world.run(host, session=failed.session)).output == "Done."
+        return [asked.body for asked in model.requests]
+
+    assert await bodies(tmp_path / "a", rest_of) == await bodies(tmp_path / "b", lambda _, messages: list(messages))
+    assert counts == [1, 3, 3, 3, 8, 3]  # with the placeholder; all of them after the failure
+
+
+async def test_a4_a_server_that_sends_the_requests_elsewhere_is_followed(tmp_path: Path) -> None:
+    script = [Reply.use("shell", {}), Reply.use("shell", {}), Reply.say("ok")]
+    async with scripted("anthropic", tmp_path, script) as (world, model):
+        elsewhere = f"307 Temporary Redirect\r\nlocation: {model.url}/v1/messages\r\ncontent-length: 0"
+        async with RawModel(["", "", ""], status=elsewhere).serve("anthropic", tmp_path) as moved:
+            world.url = moved.url
+            assert (await world.run(tools_host())).output == "ok"
+    assert [len(asked.messages) for asked in model.requests] == [1, 3, 5]
 
 
 @both

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from mcp.client import Client
@@ -89,6 +89,37 @@ async def test_f3_the_context_of_an_agent_over_http_and_mcp(serve: Serve) -> Non
         assert server.api.get(f"{path}/context?step=no").status == 404
         ended = server.api.post(f"{path}/steps/work/summarise", {})
         assert (ended.status, "makes no further call" in ended.json["detail"]) == (409, True)
+
+
+async def test_k5_changed_files_over_http_mcp_and_the_client(serve: Serve, project: Project) -> None:
+    write = Reply.use("files__write", {"path": "new.txt", "content": f"new {SECRET}\n"})
+    with ScriptedModel([write, Reply.say("It is done.")]) as model:
+        server = serve(ANTHROPIC_BASE_URL=model.url, ANTHROPIC_API_KEY=SECRET)
+        execution = server.api.start(PLAN, wait=120)["id"]
+        answer = server.api.get(f"/api/executions/{execution}/diff?step=work").json
+        (work,) = answer["changes"]
+        (file,) = (file for file in work["files"] if file["path"] == "new.txt")
+        assert (file["change"], file["added"], file["removed"]) == ("added", 1, 0)
+        assert "+new [ANTHROPIC_API_KEY]" in file["patch"]
+        assert server.api.get(f"/api/executions/{execution}/diff?step=no").status == 404
+        assert server.api.get(f"/api/executions/{execution}/diff?step=before").status == 409
+        headers = {"Authorization": f"Bearer {server.token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
+            HttpClient(server.address, server.token) as client,
+        ):
+            assert await client.diff(execution, "work") == answer
+            asked = {"execution": execution, "step": "work"}
+            view: Any = shown(await mcp.call_tool("engine_diff", {**asked, "patches": False}))
+            assert {"path": "new.txt", "change": "added", "added": 1, "removed": 0, "patch": ""} in view["changes"][0][
+                "files"
+            ]
+            undone = await client.undo(execution, "work")
+            assert {"path": "new.txt", "undone": "removed"} in undone["changes"]
+            assert not (project.path / "new.txt").exists()
+            again = await mcp.call_tool("engine_undo", asked)
+            assert "already undone" in str(again)
 
 
 async def test_k1_a_message_over_http_mcp_and_the_client(serve: Serve, project: Project) -> None:

@@ -140,3 +140,36 @@ def test_i4_artifacts_are_listed_and_only_pictures_are_shown(server: Server, pro
         assert server.api.get(f"/api/executions/{execution}/artifacts/{path}").status == 404
     assert server.api.get(f"/api/executions/{execution}/artifacts?step=nothing").status == 404
     assert server.api.get(f"/api/executions/{execution}/artifacts?step=many").json["artifacts"] == []
+
+
+def test_i4_watchers_share_a_summary_unless_they_have_seen_more_than_it_has(server: Server, until: Any) -> None:
+    execution = server.api.start({"steps": [{"id": "a", "run": "true", "approve": "always"}]})["id"]
+    path = f"/api/executions/{execution}/summary"
+    until(lambda: server.api.get(path).json["questions"], "it asks")
+    seq = server.api.get(path).json["seq"]
+    assert server.api.get(f"{path}?seen=0").json["seq"] <= seq
+    assert server.api.get(f"{path}?seen={seq}").json["seq"] == seq
+    server.api.post(f"/api/executions/{execution}/cancel", {})
+    ended = until(lambda: (told := server.api.get(path).json)["status"] == "cancelled" and told, "it is cancelled")
+    assert ended["seq"] > seq
+    assert server.api.get(f"{path}?seen={ended['seq']}").json["seq"] == ended["seq"]
+
+
+def test_c7_the_forecast_by_step_is_simulated_when_it_is_asked_for(server: Server, project: Project) -> None:
+    hold = {"id": "hold", "run": "while ! test -e go; do sleep 0.05; done"}
+    plan = {"name": "ahead", "steps": [hold, {"id": "then", "needs": ["hold"], "run": "true"}]}
+    (project.path / "go").touch()
+    first = server.api.start(plan, wait=60)["id"]
+    over = server.api.get(f"/api/executions/{first}/forecast").json
+    assert (over["execution"], over["steps"]) == (first, [])
+    (project.path / "go").unlink()
+    execution = server.api.start(plan)["id"]
+    told = server.api.get(f"/api/executions/{execution}/forecast").json
+    holding, then = told["steps"]
+    assert [holding["id"], then["id"]] == ["hold", "then"]
+    assert 0 <= holding["begins_s"] <= holding["ends_s"] <= holding["late_s"]
+    assert holding["ends_s"] <= then["begins_s"] <= then["ends_s"] <= then["late_s"]
+    (project.path / "go").touch()
+    assert server.api.get(f"/api/executions/{execution}?wait=60").json["status"] == "completed"
+    assert server.api.get(f"/api/executions/{execution}/forecast").json["steps"] == []
+    assert server.api.get("/api/executions/nothing/forecast").status == 404

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from windlass.errors import NotFound, UsageError
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses

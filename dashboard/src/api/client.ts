@@ -9,6 +9,7 @@ export type Snapshot = components["schemas"]["Snapshot"];
 export type Summary = components["schemas"]["ExecutionSummary"];
 export type StepList = components["schemas"]["StepList"];
 export type StepRow = components["schemas"]["StepRow"];
+export type StepForecasts = components["schemas"]["StepForecasts"];
 export type OneStep = components["schemas"]["OneStep"];
 export type PlanList = components["schemas"]["PlanList"];
 export type CheckedPlan = components["schemas"]["CheckedPlan"];
@@ -18,6 +19,8 @@ export type SaidMessage = components["schemas"]["SaidMessage"];
 export type TranscriptPage = components["schemas"]["TranscriptPage"];
 export type EventPage = components["schemas"]["EventPage"];
 export type ArtifactList = components["schemas"]["ArtifactList"];
+export type FileChanges = components["schemas"]["FileChanges"];
+export type WaitingGate = components["schemas"]["WaitingGate"];
 export type Problem = components["schemas"]["Problem"];
 
 export const api = createClient<paths>({ baseUrl: "", ...(saved && { fetch: savedAnswer }) });

@@ -11,10 +11,12 @@ export interface Figures {
   waited_s: number;
   person_s: number;
   worked_s: number;
-  usd: number;
+  usd: number | null;
   unknown_costs: number;
   tokens_in: number;
   tokens_out: number;
+  cpu_s: number | null;
+  memory_bytes: number | null;
 }
 
 export interface HistoryRow extends Figures {

@@ -12,7 +12,13 @@ export type Action =
   | { kind: "budget"; step: string; scope: string; unit: "usd" | "tokens"; allow: boolean; limit: number | null }
   | { kind: "retry"; step: string; with?: Record<string, unknown>; runtime?: Runtime; model?: string; fresh?: boolean }
   | { kind: "skip"; step: string }
-  | { kind: "fork"; step: string; inputs: Record<string, unknown>; fresh: boolean };
+  | {
+      kind: "fork";
+      step: string;
+      inputs: Record<string, unknown>;
+      fresh: boolean;
+      plan: Record<string, unknown> | null;
+    };
 
 type Scope = "step" | "execution" | "day" | "month";
 
@@ -78,7 +84,7 @@ async function send(execution: string, action: Action): Promise<Snapshot> {
       return given(
         api.POST("/api/executions/{execution}/fork", {
           params: { path },
-          body: { from_step: action.step, inputs: action.inputs, fresh: action.fresh },
+          body: { from_step: action.step, inputs: action.inputs, fresh: action.fresh, plan: action.plan },
         }),
       );
   }

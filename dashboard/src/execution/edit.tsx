@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { api, given, type StepList, type Summary } from "../api/client";
+import { api, given, type StepList, type UsedPlan } from "../api/client";
 import { Dialog } from "../ui/dialog";
 import type { Detail } from "./pane";
 import type { ExecutionActions } from "./use_actions";
@@ -77,33 +77,51 @@ export function EditInput({ data, actions, close }: EditProps) {
   );
 }
 
+/** The plan with its step of that name replaced; undefined when the text says the same as before. */
+export function edited(plan: Values, name: string, step: Values): Values | undefined {
+  const steps = (plan.steps ?? []) as Values[];
+  const before = steps.find((one) => one.id === name);
+  if (!before || JSON.stringify(before) === JSON.stringify(step)) return undefined;
+  return { ...plan, steps: steps.map((one) => (one === before ? step : one)) };
+}
+
 /** Runs a step and all after it again, in a new execution. */
-export function RunAgain({ list, data, actions, close, isAgent }: EditProps & { list: StepList; isAgent: boolean }) {
-  const { data: summary } = useQuery({
-    queryKey: ["summary", list.execution, null],
-    queryFn: () =>
-      given<Summary>(
-        api.GET("/api/executions/{execution}/summary", { params: { path: { execution: list.execution } } }),
-      ),
+export function RunAgain({ list, ...rest }: EditProps & { list: StepList; isAgent: boolean }) {
+  const { execution } = list;
+  const { data: used } = useQuery({
+    queryKey: ["plan", execution],
+    queryFn: () => given<UsedPlan>(api.GET("/api/plans/{execution}", { params: { path: { execution } } })),
     staleTime: Number.POSITIVE_INFINITY,
   });
-  const before = (summary?.inputs ?? {}) as Values;
+  return used ? <RunAgainForm used={used} {...rest} /> : null;
+}
+
+function RunAgainForm({ used, data, actions, close, isAgent }: EditProps & { used: UsedPlan; isAgent: boolean }) {
+  const before = (used.inputs ?? {}) as Values;
+  const plan = used.plan as Values;
+  const name = data.id.replace(/\[\d+\]$/, "");
+  const own = ((plan.steps ?? []) as Values[]).find((one) => one.id === name);
   const [text, setText] = useState(JSON.stringify(before, null, 2));
+  const [stepText, setStepText] = useState(JSON.stringify(own ?? {}, null, 2));
   const [fresh, setFresh] = useState(false);
   const value = parsed(text);
+  const step = parsed(stepText);
+  const wrong = typeof value === "string" || typeof step === "string";
   const send = () => {
-    if (typeof value === "string") return;
-    actions.act({ kind: "fork", step: data.id, inputs: changed(before, value), fresh });
+    if (wrong) return;
+    const other = own && edited(plan, name, step);
+    actions.act({ kind: "fork", step: data.id, inputs: changed(before, value), fresh, plan: other ?? null });
     close();
   };
   return (
     <Dialog title={`Run again from ${data.id}`} close={close}>
       <form action={send} className="form">
         <p>
-          A new execution keeps the results before this step, and runs this step and all after it. This execution stays
-          as it is.
+          A new execution keeps the results before this step, and runs this step and all after it. This execution and
+          the plan's file stay as they are.
         </p>
         {Object.keys(before).length > 0 && <JsonField label="Inputs of the plan" text={text} setText={setText} />}
+        {own && <JsonField label="The step in the plan" text={stepText} setText={setStepText} />}
         {isAgent && (
           <label className="check">
             <input type="checkbox" checked={fresh} onChange={(event) => setFresh(event.target.checked)} /> Begin a new
@@ -111,7 +129,7 @@ export function RunAgain({ list, data, actions, close, isAgent }: EditProps & { 
           </label>
         )}
         <div className="row-of">
-          <button type="submit" className="primary" disabled={typeof value === "string"}>
+          <button type="submit" className="primary" disabled={wrong}>
             Run again
           </button>
           <button type="button" onClick={close}>

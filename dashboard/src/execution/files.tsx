@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { type ArtifactList, api, given } from "../api/client";
+import { size } from "../ui/format";
 import { Text } from "../ui/text";
 
 /** Files that a step made: pictures as such, the others to save. Nothing of them is ever shown as a page. */
@@ -30,9 +31,4 @@ export function Files({ execution, step, status }: { execution: string; step: st
       })}
     </ul>
   );
-}
-
-function size(bytes: number): string {
-  if (bytes < 1000) return `${bytes} bytes`;
-  return bytes < 1e6 ? `${(bytes / 1000).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }

@@ -6,7 +6,7 @@ import { Status } from "../ui/status";
 import { Text } from "../ui/text";
 import { Controls } from "./controls";
 import type { ExecutionActions } from "./use_actions";
-import { stateSentence } from "./words";
+import { shownStatus, stateSentence } from "./words";
 
 interface HeaderProps {
   list: StepList;
@@ -43,7 +43,7 @@ export function Header({ list, summary, summaryAt, connection, past, actions }: 
         <div className="fact-state">
           <dt>State</dt>
           <dd>
-            <Status status={list.status} /> <Text className="soft">{stateSentence(list, summary)}</Text>
+            <Status status={shownStatus(list, summary)} /> <Text className="soft">{stateSentence(list, summary)}</Text>
           </dd>
         </div>
         <div>

@@ -27,7 +27,7 @@ export function Log({ events }: { events: StepEvents }) {
           onChange={(event) => setText(event.target.value)}
         />
         <span className="soft" role="status">
-          {wanted ? `${shown.length} of ${lines.length} lines` : `${lines.length} lines`}
+          {wanted ? `${shown.length} of ${lines.length} lines` : lineCount(lines.length)}
           {left > 0 && `, ${left} older ones are not shown`}
         </span>
       </div>
@@ -47,6 +47,10 @@ export function Log({ events }: { events: StepEvents }) {
       )}
     </div>
   );
+}
+
+function lineCount(count: number): string {
+  return count === 1 ? "1 line" : `${count} lines`;
 }
 
 interface RowsProps {

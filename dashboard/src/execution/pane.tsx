@@ -8,6 +8,7 @@ import { ProblemNotice } from "../ui/problem";
 import { Status } from "../ui/status";
 import { Text } from "../ui/text";
 import { Attempts } from "./attempts";
+import { Changes } from "./changes";
 import { Failure } from "./failure";
 import { Files } from "./files";
 import { Items } from "./items";
@@ -19,6 +20,7 @@ import { Conversation } from "./transcript";
 import type { ExecutionActions } from "./use_actions";
 import { useStepEvents } from "./use_step_events";
 import { Value } from "./value";
+import { type CheckedAgent, Verdict } from "./verdict";
 import { waitWords } from "./words";
 
 interface PaneProps {
@@ -34,7 +36,7 @@ interface PaneProps {
 
 export interface Detail extends OneStep {
   question?: Question | null;
-  agent?: { role: string | null; runtime: string; model: string | null } | null;
+  agent?: ({ role: string | null; runtime: string; model: string | null } & CheckedAgent) | null;
   items?: { total: number } | null;
   cost_usd?: number | null;
   queued_s?: number;
@@ -103,6 +105,9 @@ function Whole({ list, data, at, past, follow, actions, choose }: WholeProps) {
     ...(isAgent
       ? [{ name: "Conversation", part: <Conversation {...{ execution, follow, past }} step={data.id} until={at} /> }]
       : []),
+    ...(isAgent && !past && !data.items
+      ? [{ name: "Changes", part: <Changes execution={execution} step={data.id} status={data.status} /> }]
+      : []),
     { name: "Log", part: <Log events={events} /> },
     { name: "Input", part: <Input data={data} prompts={events.prompts} /> },
     { name: "Attempts", part: <Attempts data={data} events={events} /> },
@@ -115,6 +120,7 @@ function Whole({ list, data, at, past, follow, actions, choose }: WholeProps) {
       {data.question && !past && (
         <OneQuestion execution={execution} question={{ ...data.question, step: data.id }} actions={actions} />
       )}
+      {data.agent && <Verdict agent={data.agent} />}
       {data.error && <Failure step={data.id} error={data.error} choose={choose} />}
       {!past && <StepActions {...{ list, data, actions, isAgent }} />}
       <Tabs tabs={tabs} chosen={tab} choose={setTab} />

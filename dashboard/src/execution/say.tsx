@@ -3,14 +3,22 @@ import { useState } from "react";
 import { Link } from "wouter";
 import type { SaidMessage } from "../api/client";
 import { ProblemNotice } from "../ui/problem";
-import { Text } from "../ui/text";
+import { oneLine, Text } from "../ui/text";
 import { say } from "./actions";
 
+interface SayBoxProps {
+  execution: string;
+  step: string;
+  /** A file: the words are a comment on it. */
+  about?: string;
+}
+
 /** Says something to the agent of a step, and tells how it was delivered. */
-export function SayBox({ execution, step }: { execution: string; step: string }) {
+export function SayBox({ execution, step, about }: SayBoxProps) {
   const [text, setText] = useState("");
   const sent = useMutation({
-    mutationFn: (message: string) => say(execution, step, message),
+    mutationFn: (message: string) =>
+      say(execution, step, about ? `About your change to ${about}: ${message}` : message),
     onSuccess: () => setText(""),
   });
   const send = () => {
@@ -19,8 +27,8 @@ export function SayBox({ execution, step }: { execution: string; step: string })
   return (
     <form className="say" action={send}>
       <textarea
-        aria-label="Say something to the agent"
-        placeholder="Say something to the agent"
+        aria-label={about ? `Comment on ${oneLine(about)}` : "Say something to the agent"}
+        placeholder={about ? "Comment, to the agent" : "Say something to the agent"}
         rows={2}
         value={text}
         onChange={(event) => setText(event.target.value)}
@@ -30,7 +38,7 @@ export function SayBox({ execution, step }: { execution: string; step: string })
       />
       <div className="row-of">
         <button type="submit" disabled={!text.trim() || sent.isPending}>
-          {sent.isPending ? "Saying …" : "Say"}
+          {sent.isPending ? "Saying …" : about ? "Comment" : "Say"}
         </button>
         {sent.data && <Receipt told={sent.data} execution={execution} />}
       </div>

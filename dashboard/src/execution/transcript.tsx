@@ -218,6 +218,13 @@ function Block({ block: { entry, result } }: { block: OneBlock }) {
           <LongText text={entry.text ?? ""} />
         </div>
       );
+    case "check":
+      return (
+        <details className="call" open={entry.failed}>
+          <summary>{entry.failed ? "Check failed" : "Check passed"}</summary>
+          <LongText text={entry.text ?? ""} label="Check" />
+        </details>
+      );
     case "heard":
       return <p className="soft heard">{HEARD[entry.how ?? ""] ?? entry.how}</p>;
     case "question":

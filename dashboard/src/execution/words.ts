@@ -45,10 +45,19 @@ export function stateSentence(list: StepList, summary: Summary | undefined): str
   }
 }
 
+/** The status as people see it, and as the list of executions has it: one that only a person holds up waits. */
+export function shownStatus(list: StepList, summary: Summary | undefined): string {
+  const waits = list.status === "running" && summary?.driven !== false && waitsForPerson(list.steps);
+  return waits ? "waiting" : list.status;
+}
+
+function waitsForPerson(steps: readonly StepRow[]): boolean {
+  return steps.some((step) => step.asks) && !steps.some((step) => step.status === "running");
+}
+
 function runningWords(steps: readonly StepRow[]): string {
+  if (waitsForPerson(steps)) return "for you";
   const busy = steps.filter((step) => step.status === "running");
-  const asking = steps.filter((step) => step.asks);
-  if (busy.length === 0 && asking.length > 0) return "it waits for you";
   if (busy.length === 0) return steps.some((step) => step.status === "waiting") ? "its steps wait" : "";
   const more = busy.length > 2 ? ` and ${busy.length - 2} more` : "";
   return `${busy

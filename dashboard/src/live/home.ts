@@ -12,6 +12,8 @@ export interface HomeStream {
   isNews: (event: StreamEvent) => boolean;
   /** Asked for again then. */
   old: QueryKey[];
+  /** Called then, for what is asked for in another way. */
+  again?: () => void;
 }
 
 export function useHomeStream(stream: HomeStream): Connection {
@@ -27,6 +29,7 @@ export function useHomeStream(stream: HomeStream): Connection {
     const askAgain = () => {
       due = undefined;
       for (const queryKey of last.current.old) void queries.invalidateQueries({ queryKey });
+      last.current.again?.();
     };
     const stop = listen({
       path: "/api/stream",

@@ -29,16 +29,22 @@ const FORECASTS = 4_000; // milliseconds between two looks at the forecast
 
 export function useExecution(id: string, at: number | null): LiveExecution {
   const queries = useQueryClient();
-  const since = useRef<StreamEvent[]>([]);
+  const since = useRef<StreamEvent[] | null>(null);
+  const seen = useRef(0);
   const now = useQuery({
     queryKey: ["steps", id],
     queryFn: async () => {
-      since.current = [];
-      const list = await given<StepList>(
-        api.GET("/api/executions/{execution}/steps", { params: { path: { execution: id } } }),
-      );
-      // Events that came while the answer was on its way are newer than it.
-      return applyEvents(list, since.current)[0];
+      // Events that come while the answer is on its way are newer than it.
+      const newer: StreamEvent[] = [];
+      since.current = newer;
+      try {
+        const list = await given<StepList>(
+          api.GET("/api/executions/{execution}/steps", { params: { path: { execution: id } } }),
+        );
+        return applyEvents(list, newer)[0];
+      } finally {
+        if (since.current === newer) since.current = null; // a page that is left open keeps no event
+      }
     },
     staleTime: Number.POSITIVE_INFINITY,
   });
@@ -57,15 +63,15 @@ export function useExecution(id: string, at: number | null): LiveExecution {
     queryKey: ["summary", id, at],
     queryFn: () =>
       given<Summary>(
-        api.GET("/api/executions/{execution}/summary", { params: { path: { execution: id }, query: { at } } }),
+        api.GET("/api/executions/{execution}/summary", {
+          params: { path: { execution: id }, query: at === null ? { seen: seen.current } : { at } },
+        }),
       ),
     placeholderData: keepPreviousData,
     staleTime: Number.POSITIVE_INFINITY,
     gcTime: at === null ? 300_000 : 10_000,
-    // A forecast changes without any event: while a long step runs, say.
-    refetchInterval: at === null && now.data?.status === "running" ? FORECASTS : false,
   });
-  const { connection, follow } = useStream(id, now.data, queries, since);
+  const { connection, follow } = useStream(id, now.data, queries, since, seen);
   const refresh = useCallback(() => {
     for (const kind of ["steps", "summary", "items", "step"]) {
       void queries.invalidateQueries({ queryKey: [kind, id] });
@@ -88,7 +94,8 @@ function useStream(
   id: string,
   list: StepList | undefined,
   queries: QueryClient,
-  since: { current: StreamEvent[] },
+  since: { current: StreamEvent[] | null },
+  seen: { current: number },
 ): Pick<LiveExecution, "connection" | "follow"> {
   const [connection, setConnection] = useState<Connection>("connecting");
   const listeners = useRef(new Map<string, Set<Listener>>());
@@ -102,13 +109,17 @@ function useStream(
     const ask = () => queries.invalidateQueries({ queryKey: ["summary", id, null] });
     const summary = asksAtMost(ask);
     const figures = asksAtMost(ask, LATER);
+    // A forecast changes without any event: while a long step runs, say.
+    const forecasts = window.setInterval(() => {
+      if (queries.getQueryData<StepList>(["steps", id])?.status === "running") figures.ask();
+    }, FORECASTS);
     const end = listen({
       path: `/api/executions/${id}/stream`,
       after: first.current,
       by: "seq",
       connection: setConnection,
       events: (batch) => {
-        since.current.push(...batch);
+        since.current?.push(...batch);
         let again = false;
         queries.setQueryData<StepList>(["steps", id], (old) => {
           if (!old) return old;
@@ -119,16 +130,20 @@ function useStream(
         first.current = batch.at(-1)?.seq ?? first.current;
         if (again) rows.ask();
         if (batch.some((event) => event.step?.includes("["))) items.ask();
-        if (batch.some((event) => !OF_EACH_STEP.has(event.type))) summary.ask();
+        const special = batch.findLast((event) => !OF_EACH_STEP.has(event.type));
+        // The summary has to have this one. Figures of steps may be those of a moment ago, which all pages share.
+        seen.current = Math.max(seen.current, special?.seq ?? 0);
+        if (special) summary.ask();
         else if (batch.some((event) => event.type !== "output.written")) figures.ask();
         hand(batch, listeners.current);
       },
     });
     return () => {
       end();
+      window.clearInterval(forecasts);
       for (const one of [rows, items, summary, figures]) one.end();
     };
-  }, [id, ready, queries, since]);
+  }, [id, ready, queries, since, seen]);
   const follow = useCallback((step: string, listener: Listener) => {
     const found = listeners.current.get(step) ?? new Set();
     listeners.current.set(step, found.add(listener));

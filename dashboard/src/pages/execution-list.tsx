@@ -53,10 +53,16 @@ export function ExecutionList({ lines, more }: { lines: ExecutionLine[]; more: (
   );
 }
 
+/** One that runs and asks a person is shown as waiting: nothing else about it needs anybody. */
+export function shownStatus(line: ExecutionLine): { status: string; reason: string | null } {
+  if (line.status === "running" && line.waiting) return { status: "waiting", reason: line.waiting };
+  return { status: line.status, reason: line.reason };
+}
+
 function Line({ line, place }: { line: ExecutionLine; place: number }) {
   return (
     <Link href={`/executions/${line.id}`} data-place={place}>
-      <Status status={line.status} reason={line.reason} />
+      <Status {...shownStatus(line)} />
       <Text className="name">{line.plan}</Text>
       <span className="progress">{line.status === "running" && <Progress line={line} />}</span>
       <code className="soft">{line.id.slice(-8)}</code>

@@ -9,12 +9,13 @@ import { useTitle } from "../ui/home";
 import { ProblemNotice } from "../ui/problem";
 import { oneLine } from "../ui/text";
 import { useSettled } from "../ui/time";
-import { applyToLines } from "./execution-lines";
+import { applyToLines, withNewest } from "./execution-lines";
 import { ExecutionList } from "./execution-list";
 import "./executions.css";
 
-const STATUSES = ["running", "paused", "failed", "partial", "completed", "cancelled", "pending"] as const;
+const STATUSES = ["running", "waiting", "paused", "failed", "partial", "completed", "cancelled", "pending"] as const;
 type StatusWord = (typeof STATUSES)[number];
+const WAITING = "waiting"; // no status of its own: an unfinished execution that asks a person
 const TIMES: Record<string, [string, number]> = {
   "1h": ["last hour", 3600],
   "24h": ["last 24 hours", 86_400],
@@ -22,7 +23,7 @@ const TIMES: Record<string, [string, number]> = {
   "30d": ["last 30 days", 30 * 86_400],
 };
 const PAGE = 50;
-const MOST_PAGES = 3; // as many are asked for again by themselves; more only when somebody asks
+const MOST_PAGES = 3; // as many are asked for again as a whole; of a longer list only the first page
 
 interface Filters {
   status: StatusWord[];
@@ -38,7 +39,9 @@ export function ExecutionsPage() {
   useKeys("Executions", [{ keys: "/", does: "Search", run: () => box.current?.focus() }]);
   const { found, connection } = useExecutions(filters);
   const lines = (found.data?.pages.flatMap((page) => page.executions) ?? []).filter(
-    (line) => filters.status.length === 0 || filters.status.some((word) => word === line.status),
+    (line) =>
+      filters.status.length === 0 ||
+      filters.status.some((word) => (word === WAITING ? line.waiting : word === line.status)),
   );
   const filtered = filters.status.length > 0 || Boolean(filters.name || filters.text || filters.since);
   return (
@@ -117,34 +120,56 @@ function useFilters(): [Filters, (change: Partial<Filters>) => void] {
   return [filters, change];
 }
 
+/** Statuses are chosen together; `waiting` goes across them, and is chosen alone. */
 function toggled(chosen: StatusWord[], word: StatusWord): StatusWord[] {
-  return chosen.includes(word) ? chosen.filter((other) => other !== word) : [...chosen, word];
+  if (chosen.includes(word)) return chosen.filter((other) => other !== word);
+  return word === WAITING ? [word] : [...chosen.filter((other) => other !== WAITING), word];
 }
 
 function useExecutions(filters: Filters) {
   const queries = useQueryClient();
   const text = useSettled(filters.text);
   const key = ["executions", filters.status, filters.name, text, filters.since];
+  const page = (before: string) => {
+    const span = TIMES[filters.since]?.[1];
+    const since = span === undefined ? 0 : Math.floor(Date.now() / 1000 - span);
+    const statuses = filters.status.filter((word) => word !== WAITING);
+    const query = {
+      limit: PAGE,
+      name: filters.name,
+      text,
+      since,
+      before,
+      ...(statuses.length > 0 && { status: statuses }),
+      ...(filters.status.includes(WAITING) && { waiting: "approval" as const }),
+    };
+    return given<ExecutionPage>(api.GET("/api/executions", { params: { query } }));
+  };
   const found = useInfiniteQuery({
     queryKey: key,
     initialPageParam: "",
-    queryFn: ({ pageParam }) => {
-      const span = TIMES[filters.since]?.[1];
-      const since = span === undefined ? 0 : Math.floor(Date.now() / 1000 - span);
-      const query = { limit: PAGE, name: filters.name, text, since, before: pageParam };
-      const status = filters.status.length > 0 ? { status: filters.status } : {};
-      return given<ExecutionPage>(api.GET("/api/executions", { params: { query: { ...query, ...status } } }));
-    },
+    queryFn: ({ pageParam }) => page(pageParam),
     getNextPageParam: (page) => (page.next ? page.executions.at(-1)?.id : undefined),
     placeholderData: keepPreviousData,
   });
+  const long = (found.data?.pages.length ?? 0) > MOST_PAGES;
+  const newest = async () => {
+    const first = await page("").catch(() => undefined); // the next event asks again
+    const old = queries.getQueryData<InfiniteData<ExecutionPage>>(key);
+    if (!first || !old) return;
+    const joined = withNewest(old, first);
+    if (joined) queries.setQueryData(key, joined);
+    else void queries.invalidateQueries({ queryKey: key });
+  };
   const connection = useHomeStream({
     apply: (events) =>
       queries.setQueriesData<InfiniteData<ExecutionPage>>({ queryKey: ["executions"] }, (old) =>
         old ? applyToLines(old, events) : old,
       ),
-    isNews: (event) => event.type.startsWith("execution."),
-    old: (found.data?.pages.length ?? 0) > MOST_PAGES ? [] : [["executions"]],
+    isNews: (event) =>
+      event.type.startsWith("execution.") || event.type.startsWith("approval.") || event.type === "step.failed",
+    old: long ? [] : [["executions"]],
+    ...(long && { again: () => void newest() }),
   });
   return { found, connection };
 }

@@ -2,11 +2,11 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { useSearchParams } from "wouter";
 import { type Figures, type History, type HistoryRow, look } from "../api/figures";
-import { duration, money } from "../ui/format";
+import { duration, money, size } from "../ui/format";
 import { useTitle } from "../ui/home";
 import { ProblemNotice } from "../ui/problem";
 import { Table } from "../ui/table";
-import { Text } from "../ui/text";
+import { oneLine, Text } from "../ui/text";
 import { ForecastScores, SlowSteps } from "./performance";
 
 const Chart = lazy(() => import("./chart"));
@@ -37,7 +37,9 @@ export default function HistoryPage() {
           {[...new Set([plan, ...(plans.data?.rows.map((row) => String(row.plan)) ?? [])])]
             .filter(Boolean)
             .map((one) => (
-              <option key={one}>{one}</option>
+              <option key={one} value={one}>
+                {oneLine(one)}
+              </option>
             ))}
         </select>
         <select aria-label="Time" value={since} onChange={(event) => set({ since: event.target.value || "all" })}>
@@ -84,8 +86,9 @@ function Totals({ total }: { total: Figures }) {
     ["Executions", total.runs.toLocaleString()],
     ["Failed", share(total.failed, total.runs)],
     ["Median time", total.p50_s === null ? "–" : duration(total.p50_s)],
-    ["Cost", money(total.usd) + (total.unknown_costs > 0 ? ` and ${total.unknown_costs} unknown` : "")],
+    ["Cost", cost(total)],
     ["Tokens", (total.tokens_in + total.tokens_out).toLocaleString()],
+    ["Computing", total.cpu_s === null ? "–" : duration(total.cpu_s)],
     ["Waited for people", duration(total.person_s)],
   ];
   return (
@@ -118,12 +121,12 @@ function Days({ rows }: { rows: HistoryRow[] }) {
               { name: "failed", colour: "--bad", values: values((row) => row.failed), bars: true },
             ]}
           />
-          {sorted.some((row) => row.usd > 0) && (
+          {sorted.some((row) => (row.usd ?? 0) > 0) && (
             <Chart
               label="Cost a day"
               days={days}
               show={money}
-              series={[{ name: "dollars", colour: "--good", values: values((row) => row.usd) }]}
+              series={[{ name: "dollars", colour: "--good", values: values((row) => row.usd ?? 0) }]}
             />
           )}
         </Suspense>
@@ -138,7 +141,8 @@ function Days({ rows }: { rows: HistoryRow[] }) {
             { name: "Executions", number: true, of: (row) => row.runs },
             { name: "Failed", number: true, of: (row) => share(row.failed, row.runs) },
             { name: "Median", number: true, of: (row) => (row.p50_s === null ? "–" : duration(row.p50_s)) },
-            { name: "Cost", number: true, of: (row) => money(row.usd) },
+            { name: "CPU", number: true, of: (row) => (row.cpu_s === null ? "–" : duration(row.cpu_s)) },
+            { name: "Cost", number: true, of: (row) => cost(row) },
           ]}
         />
       </div>
@@ -174,10 +178,17 @@ function Rows({ by, rows }: { by: string; rows: HistoryRow[] }) {
         { name: "Worked", number: true, of: (row) => duration(row.worked_s) },
         { name: "Queued", number: true, of: (row) => duration(row.queued_s) },
         { name: "Waited", number: true, of: (row) => duration(row.waited_s + row.person_s) },
-        { name: "Cost", number: true, of: (row) => money(row.usd) },
+        { name: "CPU", number: true, of: (row) => (row.cpu_s === null ? "–" : duration(row.cpu_s)) },
+        { name: "Memory", number: true, of: (row) => (row.memory_bytes === null ? "–" : size(row.memory_bytes)) },
+        { name: "Cost", number: true, of: (row) => cost(row) },
       ]}
     />
   );
+}
+
+/** The part of the cost that is known, and that there is more. */
+function cost({ usd, unknown_costs }: Figures): string {
+  return usd !== null && unknown_costs > 0 ? `at least ${money(usd)}` : money(usd);
 }
 
 function share(part: number, whole: number): string {

@@ -8,6 +8,7 @@ import { Notice } from "../ui/notice";
 import { ProblemNotice } from "../ui/problem";
 import { Text } from "../ui/text";
 import { Ago } from "../ui/time";
+import { Always } from "./always";
 
 interface Asked {
   question: Question;
@@ -21,11 +22,11 @@ export function QuestionCard({ question, sending, answered }: Asked) {
   const [note, setNote] = useState("");
   const field = useId();
   const answer = useMutation({
-    mutationFn: (allow: boolean) => {
+    mutationFn: ({ allow, always }: { allow: boolean; always?: string }) => {
       sending();
       const path = { execution: question.execution, step: question.step };
       // The digest binds the answer to what is shown here: another question is not answered by it.
-      const body = { allow, note, digest: question.digest };
+      const body = { allow, note, digest: question.digest, ...(always !== undefined && { always }) };
       return given<Snapshot>(api.POST("/api/approvals/{execution}/{step}", { params: { path }, body }));
     },
     onSettled: answered,
@@ -52,7 +53,7 @@ export function QuestionCard({ question, sending, answered }: Asked) {
       <Exactly question={question} />
       {answer.error && <ProblemNotice error={answer.error} />}
       {answer.isSuccess ? (
-        <Notice kind="good">Your answer was saved: {answer.variables ? "allowed" : "denied"}.</Notice>
+        <Notice kind="good">Your answer was saved: {answer.variables.allow ? "allowed" : "denied"}.</Notice>
       ) : (
         <form className="answer" onSubmit={(event) => event.preventDefault()}>
           <label htmlFor={`${field}-note`}>Note (optional)</label>
@@ -63,12 +64,29 @@ export function QuestionCard({ question, sending, answered }: Asked) {
             onChange={(event) => setNote(event.target.value)}
             placeholder="For the record; an agent reads why it was denied"
           />
-          <button type="button" className="primary" disabled={answer.isPending} onClick={() => answer.mutate(true)}>
+          <button
+            type="button"
+            className="primary"
+            disabled={answer.isPending}
+            onClick={() => answer.mutate({ allow: true })}
+          >
             Allow
           </button>
-          <button type="button" className="danger" disabled={answer.isPending} onClick={() => answer.mutate(false)}>
+          <button
+            type="button"
+            className="danger"
+            disabled={answer.isPending}
+            onClick={() => answer.mutate({ allow: false })}
+          >
             Deny
           </button>
+          {question.in_attempt && (
+            <Always
+              question={question}
+              busy={answer.isPending}
+              save={(always) => answer.mutate({ allow: true, always })}
+            />
+          )}
         </form>
       )}
     </article>

@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
+import { api, given, type WaitingGate } from "../api/client";
 import { type Breaker, look, type Runtimes, type ToolRow } from "../api/figures";
 import { useKeys } from "../keys/keys";
 import { duration } from "../ui/format";
@@ -8,8 +9,10 @@ import { Notice } from "../ui/notice";
 import { ProblemNotice } from "../ui/problem";
 import { Table } from "../ui/table";
 import { Text } from "../ui/text";
+import { WaitCount, Waiting } from "./waiting";
 
 const LOOK_EVERY = 10_000;
+const LOOK_AT_WAITS_EVERY = 3_000;
 
 export default function ToolsPage() {
   useTitle("Tools and runtimes");
@@ -24,14 +27,21 @@ export default function ToolsPage() {
     queryFn: () => look<Runtimes>("/api/runtimes"),
     refetchInterval: LOOK_EVERY,
   });
-  const error = tools.error ?? runtimes.error;
+  const waiting = useQuery({
+    queryKey: ["waiting"],
+    queryFn: () => given<WaitingGate[]>(api.GET("/api/waiting")),
+    refetchInterval: LOOK_AT_WAITS_EVERY,
+  });
+  const at = (gate: WaitingGate["gate"], name: string) =>
+    waiting.data?.find((one) => one.gate === gate && one.name === name);
+  const error = tools.error ?? runtimes.error ?? waiting.error;
   const breakers = Object.entries(runtimes.data?.breakers ?? {});
   return (
     <section className="page" aria-labelledby="tools">
       <h1 id="tools">Tools and runtimes</h1>
       {error && <ProblemNotice error={error} />}
       <div className="columns">
-        {health && <Waiting health={health} />}
+        {health && <AtWork health={health} />}
         <section className="card" aria-label="Runtimes">
           <h2>Runtimes</h2>
           <ul className="unlisted">
@@ -49,6 +59,7 @@ export default function ToolsPage() {
           </ul>
         </section>
       </div>
+      <Waiting gates={waiting.data ?? []} />
       <section className="card" aria-label="Breakers">
         <h2>Breakers</h2>
         <Table
@@ -65,15 +76,16 @@ export default function ToolsPage() {
               name: "Next probe",
               of: ([, breaker]) => (breaker.until ? new Date(breaker.until).toLocaleTimeString() : ""),
             },
+            { name: "Waiting", of: ([name]) => <WaitCount gates={[at("breaker", name)]} /> },
           ]}
         />
       </section>
-      <ToolTable tools={tools.data ?? []} />
+      <ToolTable tools={tools.data ?? []} at={at} />
     </section>
   );
 }
 
-function Waiting({ health }: { health: Health }) {
+function AtWork({ health }: { health: Health }) {
   const { under_way, waiting, limit, held_back } = health.intake as {
     under_way: number;
     waiting: number;
@@ -118,7 +130,12 @@ function Waiting({ health }: { health: Health }) {
   );
 }
 
-function ToolTable({ tools }: { tools: ToolRow[] }) {
+interface ToolTableProps {
+  tools: ToolRow[];
+  at: (gate: WaitingGate["gate"], name: string) => WaitingGate | undefined;
+}
+
+function ToolTable({ tools, at }: ToolTableProps) {
   const [search, setSearch] = useState("");
   const box = useRef<HTMLInputElement>(null);
   useKeys("Tools", [{ keys: "/", does: "Search", run: () => box.current?.focus() }]);
@@ -148,6 +165,10 @@ function ToolTable({ tools }: { tools: ToolRow[] }) {
           { name: "Kind", of: (tool) => <span className="status">{tool.kind}</span> },
           { name: "State", of: (tool) => (tool.breaker ? <Circuit breaker={tool.breaker} /> : "") },
           { name: "Terms", of: (tool) => <Text>{terms(tool)}</Text> },
+          {
+            name: "Waiting",
+            of: (tool) => <WaitCount gates={[at("rate", tool.name), at("place", tool.name)]} />,
+          },
         ]}
       />
     </section>

@@ -12,6 +12,7 @@ export const STYLES = {
   person: "waiting for a person",
   group: "items",
   ahead: "forecast",
+  late: "nine of ten end by then",
 } as const;
 
 export type BarStyle = keyof typeof STYLES;

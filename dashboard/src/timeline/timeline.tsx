@@ -8,12 +8,14 @@ import { duration } from "../ui/format";
 import { Status } from "../ui/status";
 import { Text } from "../ui/text";
 import { Axis } from "./axis";
+import { type Expected, outlineOf, useExpected } from "./forecast";
 import { type Scale, type Span, scaleOf } from "./scale";
 import { type BarStyle, STYLES, styleOf } from "./styles";
 import { roundedEnd } from "./ticks";
 import "./timeline.css";
 
 const ROW = 30;
+const MOST_LATE = 1.5; // times as long as by the median
 
 interface TimelineProps extends LinesProps {
   list: StepList;
@@ -28,7 +30,8 @@ export function Timeline({ list, summary, past, lines, selected, choose, open, t
   const [zoom, setZoom] = useState<Span | null>(null);
   const live = list.status === "running" && !past;
   const now = useSeconds(live) / 1000;
-  const times = useTimes(list, summary, live, now);
+  const expected = useExpected(list.execution, live);
+  const times = useTimes(list, summary, live, now, expected);
   const shown = zoom ?? times.whole;
   const scale = useMemo(() => scaleOf(shown, busyWithin(times.busy, shown), width), [shown, times.busy, width]);
   const rows = useVirtualizer({
@@ -79,6 +82,9 @@ export function Timeline({ list, summary, past, lines, selected, choose, open, t
                 </span>
                 <span role="cell" className="bars">
                   <Bars step={line.step} scale={scale} shown={shown} now={live ? now : list.at} />
+                  {live && (
+                    <Outline {...outlineOf(line.step, expected.get(line.step.id), now)} {...{ scale, shown, now }} />
+                  )}
                 </span>
               </div>
             );
@@ -98,11 +104,20 @@ interface Times {
 }
 
 /** The span of the axis, and the times in which something worked. While it runs, both change in leaps only. */
-function useTimes(list: StepList, summary: Summary | undefined, live: boolean, now: number): Times {
+function useTimes(
+  list: StepList,
+  summary: Summary | undefined,
+  live: boolean,
+  now: number,
+  expected: ReadonlyMap<string, Expected>,
+): Times {
   const start = list.started ?? list.created;
   const left = live ? (summary?.forecast?.left_s as { p50: number; p90: number } | null | undefined) : null;
-  const middle = left ? now + left.p50 : 0;
-  const end = live ? roundedEnd(start, Math.max(now, middle)) : Math.max(list.finished ?? list.at, start + 0.001);
+  const steps = useMemo(() => lastOf(expected), [expected]);
+  const middle = Math.max(left ? now + left.p50 : 0, steps.end);
+  // The late end of the band is on the axis, too, unless the rest would be crowded by it.
+  const late = Math.min(Math.max(left ? now + left.p90 : 0, steps.late), start + MOST_LATE * (middle - start));
+  const end = live ? roundedEnd(start, Math.max(now, middle, late)) : Math.max(list.finished ?? list.at, start + 0.001);
   const last = live ? end : list.at;
   const busy = useMemo(() => {
     const spans: Span[] = [];
@@ -112,10 +127,23 @@ function useTimes(list: StepList, summary: Summary | undefined, live: boolean, n
         if (kind === "work" || kind === "queue") spans.push({ start: from, end: until ?? last });
       }
     }
+    for (const { start, late } of expected.values()) spans.push({ start, end: late });
     return spans;
-  }, [list.steps, last]);
+  }, [list.steps, last, expected]);
   const whole = useMemo(() => ({ start, end }), [start, end]);
-  return { start, whole, busy, ahead: left ? { middle, late: now + left.p90 } : null };
+  // Where the steps themselves are outlined, they show the end.
+  const ahead = left && expected.size === 0 ? { middle, late: now + left.p90 } : null;
+  return { start, whole, busy, ahead };
+}
+
+function lastOf(expected: ReadonlyMap<string, Expected>): { end: number; late: number } {
+  let end = 0;
+  let late = 0;
+  for (const one of expected.values()) {
+    end = Math.max(end, one.end);
+    late = Math.max(late, one.late);
+  }
+  return { end, late };
 }
 
 function busyWithin(busy: readonly Span[], { start, end }: Span): Span[] {
@@ -166,6 +194,28 @@ const Bars = memo(
 
 function isStill(step: StepRow): boolean {
   return step.stretches.every((stretch) => stretch[2] !== null) && !(step.items && step.finished === null);
+}
+
+interface OutlineProps extends Partial<Expected> {
+  scale: Scale;
+  shown: Span;
+  now: number;
+}
+
+/** Where the forecast expects a step: up to the median of its end, and on to the end that one of ten passes. */
+function Outline({ start, end, late, scale, shown, now }: OutlineProps) {
+  if (start === undefined || end === undefined || late === undefined) return null;
+  if (late < shown.start || start > shown.end) return null;
+  const x = (time: number) => scale.x(Math.min(Math.max(time, shown.start), shown.end));
+  const begins = start - now >= 1 ? `begins in about ${duration(start - now)}, ` : "";
+  const words = `forecast: ${begins}ends in about ${duration(end - now)}, in nine of ten runs within ${duration(late - now)}`;
+  const [left, middle, right] = [x(start), x(end), x(late)];
+  return (
+    <>
+      <span className="bar bar-late" style={{ left: middle, width: Math.max(1, right - middle) }} title={words} />
+      <span className="bar bar-ahead" style={{ left, width: Math.max(2, middle - left) }} title={words} />
+    </>
+  );
 }
 
 /** What lies ahead, in outline, and the line of now. */

@@ -2,6 +2,7 @@
 
 export function duration(seconds: number): string {
   if (!Number.isFinite(seconds) || seconds < 0) return "–";
+  if (seconds > 0 && seconds < 0.1) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 60) return `${Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
@@ -22,4 +23,12 @@ export function ago(then: number, now: number): string {
 export function money(usd: number | null | undefined): string {
   if (usd === null || usd === undefined) return "unknown";
   return usd > 0 && usd < 0.01 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
+}
+
+/** In the units of limits: 1 MB is 1024 kB. */
+export function size(bytes: number): string {
+  if (bytes < 1024) return `${bytes} bytes`;
+  const power = Math.min(3, Math.floor(Math.log2(bytes) / 10));
+  const number = bytes / 1024 ** power;
+  return `${number < 10 ? number.toFixed(1) : Math.round(number)} ${["", "kB", "MB", "GB"][power]}`;
 }

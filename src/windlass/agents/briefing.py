@@ -46,6 +46,10 @@ class Briefing:
         """The role of a step: its model, turns and limits are the engine's to apply."""
         return _found(self.catalogue(workdir).role, name)
 
+    def roles(self, workdir: Path) -> dict[str, str]:
+        """The roles that can be used, each with its description."""
+        return {role.name: role.description for role in self.catalogue(workdir).roles()}
+
     def brief(
         self,
         *,

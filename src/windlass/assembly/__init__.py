@@ -13,6 +13,7 @@ from windlass.assembly.agents import agent_tool, policy_of, runtimes
 from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import SystemClock
 from windlass.core.decide import Policy
+from windlass.engine.agents.tool import MergeTool
 from windlass.engine.code.composed import ComposedTools
 from windlass.engine.code.running import ProgramDeps
 from windlass.engine.code.search import CodeSearch
@@ -27,11 +28,8 @@ from windlass.engine.perform import AttemptRunner
 from windlass.errors import JournalError
 from windlass.homes import find_home, prepare_home, user_folder
 from windlass.journal.checkpoint import CheckpointFolder
-from windlass.journal.gatebook import SqliteGateStore
-from windlass.journal.ledger import SqliteLedger
-from windlass.journal.memory import MemoryJournal, MemoryLedger
-from windlass.journal.sqlite import SqliteJournal
-from windlass.ports import ComposedStore, Runner, Sandbox, Tool, ToolLike, as_tool
+from windlass.journal.stores import HomeStores
+from windlass.ports import ComposedStore, Journal, Ledger, Runner, Sandbox, Tool, ToolLike, as_tool
 from windlass.process import Supervisor
 from windlass.sandbox.programs import WasmSandbox
 from windlass.settings import Settings, load_settings
@@ -76,7 +74,8 @@ def open_engine(
     settings: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Engine:
-    """An engine on the embedded default: SQLite in the home, no server. Close it when done.
+    """An engine on the embedded default: SQLite in the home, no server; or on the PostgreSQL of the setting `journal`.
+    Close it when done.
 
     `settings` are settings by name, and `flags` the same as keyword arguments, except the setting `tools`: the argument
     of that name, and `runners`, are your own. One of yours takes the place of a tool of the same
@@ -87,14 +86,20 @@ def open_engine(
     """
     folder = find_home(home)
     chosen = load_settings(folder, {**(settings or {}), **flags})
-    file = folder / "windlass.db"
+    stores = HomeStores(folder, chosen.journal)
     if make:
         make_home(folder)
-    kept = make or file.exists()
+    kept = make or stores.exist
     env = child_environment(chosen)
     supervisor = Supervisor(visible=env)
-    journal = SqliteJournal(file) if kept else MemoryJournal()
-    ledger = SqliteLedger(file) if kept else MemoryLedger()
+    journal: Journal
+    ledger: Ledger
+    if kept:
+        journal, ledger = stores.journal(), stores.ledger()
+    else:
+        from windlass.journal.memory import MemoryJournal, MemoryLedger  # only to look at a home that is not there
+
+        journal, ledger = MemoryJournal(), MemoryLedger()
     clock = SystemClock()
     drivers = LocalDrivers(journal, clock, label)
     trust = Trust(user_folder(), ask)
@@ -105,7 +110,7 @@ def open_engine(
         return tool is not None and terms.of(tool).sensitive
 
     policy = policy_of(chosen, is_sensitive)
-    book = SqliteGateStore(folder / "gates.db") if kept else None
+    book = stores.gates() if kept else None
     gates = Gates(book, terms, folder / "places" if kept else None, clock)
     available = runtimes(chosen, folder, supervisor, runners, gates.book, clock)
     release = partial(release_dead_reservations, drivers, ledger)
@@ -113,7 +118,7 @@ def open_engine(
     own = [as_tool(tool) for tool in tools]
     replaced = {tool.name for tool in own if tool.name in TABLE and TABLE[tool.name].replaceable}
     built_in = BuiltInTools(ToolSetup(chosen, folder, supervisor, env), trust.has, terms.enabled, replaced)
-    code = programs(policy, folder, supervisor, built_in, [agents, *own], terms.enabled)
+    code = programs(policy, folder, supervisor, built_in, [agents, MergeTool(agents), *own], terms.enabled)
     intake = Admission(chosen.load, folder)
     telemetry = None
     if chosen.telemetry.endpoint is not None:
@@ -134,6 +139,11 @@ def open_engine(
         # A server's terminal is nobody's place to be told something.
         bell = not label and sys.stderr.isatty()
         notifier = HomeNotifier(chosen, folder, *parts, lambda: drivers.name, bell=bell)
+    cluster = None
+    if chosen.temporal is not None:
+        from windlass.temporal.cluster import TemporalCluster  # few homes have a cluster
+
+        cluster = TemporalCluster(chosen.temporal, stores.workers())
     return Engine(
         drivers,
         attempt_runner,
@@ -149,6 +159,7 @@ def open_engine(
         reader=PlanLoader(code.registry, trust),
         archive=CheckpointFolder(folder / "executions"),
         telemetry=telemetry,
+        cluster=cluster,
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from windlass.core.events import Source
+from windlass.engine.agents.plan_output import PlanCatalog
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.plans import LoadedPlan
 from windlass.errors import UsageError
@@ -51,7 +51,9 @@ class PlanLoader:
         return LoadedPlan(loaded.plan, warnings=tuple(map(str, loaded.warnings)))
 
     def catalog(self, tools: Iterable[Tool], workdir: Path) -> ToolCatalog:
-        return _Catalog(self._registry.extended(tools), workdir)
+        box = self._registry.extended(tools)
+        agents = box.get(AGENT)
+        return PlanCatalog(box, agents.misfits if isinstance(agents, AgentTool) else None, workdir)
 
     def of_source(self, source: Source) -> list[Tool]:
         """The tools that an execution was started with, for as far as their files are still there."""
@@ -68,26 +70,3 @@ class PlanLoader:
         from windlass.tools.function import tools_in  # most plans name none
 
         return [found for file in files for found in tools_in(file)]
-
-
-class _Catalog:
-    """The tools, and the roles and skills of one folder, as a plan's checks ask for them."""
-
-    def __init__(self, registry: Registry, workdir: Path) -> None:
-        self._registry = registry
-        self._workdir = workdir
-
-    def names(self) -> list[str]:
-        return self._registry.names()
-
-    def knows(self, name: str) -> bool:
-        return self._registry.knows(name)
-
-    def validate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        tool = self._registry.get(AGENT) if name == AGENT else None
-        if isinstance(tool, AgentTool):
-            return tool.misfits(arguments, self._workdir)
-        return self._registry.validate(name, arguments)
-
-    def misnamed(self, name: str, given: Iterable[str]) -> list[str]:
-        return self._registry.misnamed(name, given)

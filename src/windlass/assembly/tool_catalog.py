@@ -13,7 +13,7 @@ from windlass.engine.code.search import CodeSearch, search
 from windlass.engine.code.typings import declarations
 from windlass.engine.engine import Engine
 from windlass.homes import user_folder
-from windlass.plan.model import AGENT, CODE
+from windlass.plan.model import AGENT, CODE, MERGE
 from windlass.ports import ComposedTool, Tool
 
 __all__ = ["callable_tools", "every_tool", "file_of", "fitting", "kind_of", "tool_data", "whole_data"]
@@ -29,7 +29,7 @@ def kind_of(engine: Engine, tool: Tool) -> Kind:
     if tool.name.startswith("mcp."):
         return "mcp"
     ours = engine.built_in is not None and tool.name in engine.built_in
-    return "built-in" if ours or tool.name in (AGENT, CODE, CodeSearch().name) else "own"
+    return "built-in" if ours or tool.name in (AGENT, CODE, MERGE, CodeSearch().name) else "own"
 
 
 def tool_data(engine: Engine, tool: Tool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, remember_home, say, suggest
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, refuse_postgres, remember_home, say, suggest
 
 if TYPE_CHECKING:
     from windlass.journal.deepcheck import DeepCheck
@@ -32,6 +32,7 @@ def backup(
 
     if home:
         remember_home(home)
+    refuse_postgres("backup", "write a dump: pg_dump --format=custom; the home's files: tar")
     written = write_backup(find_home(home), file, now=SystemClock().now(), artifacts=artifacts, force=force)
     if as_json:
         print_json({"path": str(written.path), "bytes": written.size, **_figures(written.checked)})
@@ -49,6 +50,7 @@ def restore_home(file: Path, home: str | None, as_json: bool) -> NoReturn:
 
     if home:
         remember_home(home)
+    refuse_postgres("restore of a backup", "restore into a home of its own, then: windlass journal copy FROM TO")
     made = restore_backup(file, find_home(home))
     if as_json:
         aside = str(made.set_aside) if made.set_aside is not None else None

@@ -10,7 +10,7 @@ from typing import Annotated
 from windlass.cli.command import Group, Option
 from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, say, with_engine
 from windlass.cli.text import plural
-from windlass.core.budget import Amount, money
+from windlass.core.budget import Amount, at_least_money, money
 from windlass.engine.engine import Engine
 from windlass.engine.spending import RECENT_DAYS, By, Page, Period, as_json, limits_of, look_up
 from windlass.ports import Spending
@@ -103,7 +103,7 @@ def _cost(spending: Spending) -> str:
     if not spending.unknown:
         return money(spending.usd)
     unknown = f"{plural(spending.unknown, 'attempt')} of unknown cost"
-    return f"at least {money(spending.usd)} ({unknown})" if spending.usd else unknown
+    return f"{at_least_money(spending.usd)} ({unknown})" if spending.usd else unknown
 
 
 def _amount(limit: Amount) -> str:

@@ -9,14 +9,15 @@ Click parses the line and writes the help. A parameter annotated with `click.Con
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
+import msgspec
 
 __all__ = ["Argument", "Group", "Option"]
 
@@ -24,8 +25,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 F = TypeVar("F", bound=Callable[..., None])
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """A word of the command line by its place."""
 
     metavar: str = ""
@@ -132,10 +132,27 @@ def _read(function: Callable[..., None]) -> tuple[list[click.Parameter], Callabl
         params.append(declaration.parameter(name, kind, parameter.default, many))
         lists += [name] if many else []
 
+    if any(param.name == "home" for param in params):
+        hidden = function.__name__ != "options"
+        text = "PostgreSQL address of the journal (default: the home's own file)"
+        params.append(_handed_on("--journal", "URL", text, hidden=hidden))
+        params.append(_handed_on("--temporal", "HOST:PORT", "Temporal server whose workers run it", hidden=hidden))
+
     def call(**given: Any) -> None:
         function(**_called_with(given, lists), **({context: click.get_current_context()} if context else {}))
 
     return params, call
+
+
+def _handed_on(name: str, metavar: str, text: str, *, hidden: bool) -> click.Option:
+    """An option of every command that takes a home. It is handed on in the environment, as `--home` is."""
+    variable = f"WINDLASS_{name.removeprefix('--').upper()}"
+
+    def use(_context: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value:
+            os.environ[variable] = value
+
+    return click.Option([name], metavar=metavar, help=text, expose_value=False, callback=use, hidden=hidden)
 
 
 def _called_with(given: dict[str, Any], lists: Sequence[str]) -> dict[str, Any]:

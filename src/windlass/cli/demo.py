@@ -11,12 +11,14 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from windlass.cli.begin import begin
 from windlass.cli.browser import can_open
 from windlass.cli.command import Group, Option
 from windlass.cli.run import ProgressOption, see_through
 from windlass.cli.session import AsJson, CommandEnd, Home, say, suggest, with_engine
 from windlass.cli.view import Progress, view_for
 from windlass.engine.engine import Engine
+from windlass.journal.stores import HomeStores
 
 __all__ = ["register"]
 
@@ -50,11 +52,12 @@ def demo(
         say(f"working directory: {workdir}")
         say("its agent uses a scripted model on this machine, not a real one: no key, no cost")
         say("")
-        execution = await engine.start(engine.read(PLAN), {"python": sys.executable}, workdir=workdir)
+        starting = engine.start(engine.read(PLAN), {"python": sys.executable}, workdir=workdir)
+        execution = await begin(engine, starting)
         code = await see_through(engine, execution, view_for(progress), yes=True, as_json=as_json)
         say("")
         say(f"the result: {workdir / 'REPORT.md'}")
-        say(f"stored in:  {engine.home / 'windlass.db'}")
+        say(f"stored in:  {HomeStores(engine.home, engine.settings.journal).shown}")
         suggest(f"show again: windlass status {execution.id}")
         suggest(f"            windlass logs {execution.id}")
         suggest("in a browser: windlass serve --open")

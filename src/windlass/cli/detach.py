@@ -15,9 +15,13 @@ __all__ = ["offer_orphans", "send_off", "start_driver", "stopped_since"]
 
 async def send_off(engine: Engine, execution: str, as_json: bool, *, yes: bool = False, no_wait: bool = False) -> int:
     """Continue it in the background, and say so."""
-    log = await start_driver(engine, execution, yes=yes, no_wait=no_wait)
+    log = ""
+    if engine.settings.temporal is None:
+        log = str(await start_driver(engine, execution, yes=yes, no_wait=no_wait))
+    else:
+        await engine.resume(execution, hold=yes)  # workers have it from here on
     if as_json:
-        print_json({"id": execution, "log": str(log)})
+        print_json({"id": execution, "log": log})
     else:
         out(execution)
     suggest(f"Running in the background. Follow with: windlass watch {execution}")

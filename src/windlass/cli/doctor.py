@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated
 
 from windlass.cli.command import Group, Option
-from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, refuse_postgres, stores_of
 from windlass.homes import HomeJudgement
+from windlass.homes.journal_url import find_journal
 
 __all__ = ["register"]
 
@@ -106,6 +107,11 @@ def _journal(folder: Path) -> Finding:
     from windlass.journal.database import translate
     from windlass.journal.schema import open_database
 
+    try:
+        if (url := find_journal()) is not None:
+            return Finding("journal", True, f"{url}, {asyncio.run(_count(folder))} executions")
+    except WindlassError as error:
+        return Finding("journal", False, error.message, "; ".join(error.advice))
     path = folder / "windlass.db"
     if not path.exists():
         return Finding("journal", True, "none yet")
@@ -120,12 +126,21 @@ def _journal(folder: Path) -> Finding:
     return Finding("journal", True, f"{path}, {count} executions")
 
 
+async def _count(folder: Path) -> int:
+    journal = stores_of(folder).journal()
+    try:
+        return sum((await journal.counts()).values())
+    finally:
+        await journal.close()
+
+
 def _deep(folder: Path) -> list[Finding]:
     """Read everything in the home; each fault is a finding of its own."""
     from windlass.errors import WindlassError
     from windlass.journal.deepcheck import check_home
 
     try:
+        refuse_postgres("doctor --deep", "check the tables themselves: pg_amcheck DATABASE")
         checked = check_home(folder)
     except WindlassError as error:
         return [Finding("deep check", False, error.message, "; ".join(error.advice))]
@@ -206,7 +221,7 @@ async def _notifications(folder: Path) -> list[Finding]:
                     found.append(Finding(name, True, f"{await channels.check(rule)}, on {', '.join(rule.on)}"))
                 except ToolError as error:
                     found.append(Finding(name, False, str(error), "; ".join(error.failure.advice)))
-        troubles = list(troubles_of(await entries_of(folder / "windlass.db", clock.now() - LATELY)))
+        troubles = list(troubles_of(await entries_of(folder, clock.now() - LATELY)))
         found += [Finding("notification", False, trouble, optional=True) for trouble in troubles[:MOST_TROUBLES]]
         if len(troubles) > MOST_TROUBLES:
             found.append(Finding("notifications", False, f"{len(troubles)} did not arrive", _LIST_NOTES, optional=True))

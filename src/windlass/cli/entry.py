@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from types import FrameType, TracebackType
 
 __all__ = ["main"]
+
+GARBAGE_AFTER = 10_000
+"""New objects before a look for garbage; with Python's 700, imports alone cause hundreds of looks that find none."""
 
 
 def main() -> None:
@@ -16,6 +20,7 @@ def main() -> None:
 
         sys.stdout.write(f"windlass {__version__}\n")
         return
+    gc.set_threshold(GARBAGE_AFTER)
     # Looking for plugins reads the metadata of every installed package, and there are none that we would want.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from windlass.cli.terminal import protect_streams

@@ -162,7 +162,8 @@ def history_lines(page: HistoryPage) -> list[str]:
     measure: Callable[[HistoryRow], int] = (lambda row: row.cell.usd) if priced else (lambda row: row.cell.worked)
     most = max(map(measure, rows))
     names = ("plan", "step") if query.by == "step" else (query.by,)
-    head = (*names, "runs", "failed", "P50", "P90", "P99", "work", "queue", "wait", "person", "cost", "tokens", "")
+    times = ("P50", "P90", "P99", "work", "queue", "wait", "person")
+    head = (*names, "runs", "failed", *times, "CPU", "memory", "cost", "tokens", "")
     cells = [head]
     for row in rows[:MOST_ROWS]:
         cells.append((*(clip(one_line(name), WIDEST) for name in row.names), *_figures(row), _bar(measure(row), most)))
@@ -181,12 +182,16 @@ def _days(page: HistoryPage) -> str:
 
 
 def _figures(row: HistoryRow) -> tuple[str, ...]:
+    from windlass.cli.used_text import size_text
+
     cell = row.cell
     return (
         f"{cell.runs:,}",
         f"{row.failed:,}" if row.failed else "-",
         *(_time(seconds) for seconds in row.percentiles().values()),
         *(_time(row.seconds(name)) for name in ("worked", "queued", "waited", "person")),
+        _time(row.cpu_s),
+        size_text(row.memory_bytes) if row.memory_bytes is not None else "-",
         _cost(row),
         f"{cell.tokens_in + cell.tokens_out:,}" if cell.tokens_in or cell.tokens_out else "-",
     )
@@ -194,13 +199,13 @@ def _figures(row: HistoryRow) -> tuple[str, ...]:
 
 def _cost(row: HistoryRow) -> str:
     """The known cost, and that there is more: unknown is never shown as nothing."""
-    from windlass.core.budget import money
+    from windlass.core.budget import at_least_money, money
 
     if row.usd is None:
         return "unknown"
     if not row.cell.unknown:
         return money(row.usd) if row.usd else "-"
-    return f"at least {money(row.usd)}"
+    return at_least_money(row.usd)
 
 
 def _time(seconds: float | None) -> str:

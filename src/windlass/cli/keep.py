@@ -9,6 +9,7 @@ from typing import Annotated
 import click
 
 from windlass.cli.backup import restore_home
+from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off, start_driver
 from windlass.cli.run import Detach, ProgressOption, see_through
@@ -109,7 +110,7 @@ def fork(
         new = await engine.fork(execution, from_step=from_step, inputs=edited, plan=sourced, fresh=fresh)
         if detach:
             return await send_off(engine, new, as_json, yes=yes)
-        started = await engine.resume(new, hold=yes or attended(), keep_plan=True)
+        started = await begin(engine, engine.resume(new, hold=yes or attended(), keep_plan=True))
         return await see_through(engine, started, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes))

@@ -18,6 +18,7 @@ from windlass.cli.session import (
     out,
     print_json,
     say,
+    stores_of,
     suggest,
     with_engine,
     with_observer,
@@ -75,11 +76,10 @@ def status(
 
 def _has_breakers(home: Path) -> bool:
     """Tell whether a breaker may keep the next execution waiting."""
-    if not (home / "gates.db").exists():
+    stores = stores_of(home)
+    if not stores.has_gates:
         return False
-    from windlass.journal.gatebook import SqliteGateStore
-
-    book = SqliteGateStore(home / "gates.db")
+    book = stores.gates()
     try:
         return bool(book.breakers())
     finally:
@@ -111,16 +111,21 @@ async def _show_list(observer: Observer, statuses: list[str], limit: int, as_jso
     heads = await observer.executions(statuses, limit)
     if as_json:
         etas = await observer.etas(heads, time.time())
-        print_json([await _head_view(observer, head, etas.get(head.id)) for head in heads])
+        waiting = await observer.waiting(heads)
+        views = [await _head_view(observer, head, etas.get(head.id)) for head in heads]
+        print_json([view | {"waiting": waiting.get(head.id)} for head, view in zip(heads, views, strict=True)])
         return
     if not heads:
         kind = "unfinished " if statuses == UNFINISHED else f"{' or '.join(statuses)} " if statuses else ""
         say(f"No {kind}executions.")
     for head in heads if len(heads) <= MOST_READ else ():
         await observer.verify(head.id)
+    waiting = await observer.waiting(heads)
     for head in heads:
         when = datetime.fromtimestamp(head.created_at).strftime("%Y-%m-%d %H:%M")
         remark = f" ({head.detail})" if head.detail else ""
+        if head.id in waiting and not head.detail:
+            remark = as_typed(" (waits for approval: windlass approvals)")
         if head.status in ("running", "pending") and not observer.alive(head):
             remark = as_typed(f" (its process is gone: windlass resume {head.id})")
         damage = observer.damaged.get(head.id)

@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import click
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import Home, Yes, attended, print_json, say, say_lines, suggest
+from windlass.cli.session import Home, Yes, attended, print_json, say, say_lines, stores_of, suggest
 from windlass.engine.engine import Engine
 from windlass.errors import UsageError
 from windlass.redact import Redactor
@@ -106,7 +106,7 @@ class _Engines:
         from windlass.homes import find_home
 
         async with self._one_at_a_time:
-            kept = self._kept or make or (find_home(self._home) / "windlass.db").exists()
+            kept = self._kept or make or stores_of(find_home(self._home)).exist
             if self._engine is None or kept is not self._kept:
                 await self.close()
                 self._engine, self._kept = open_engine(self._home, make=make), kept

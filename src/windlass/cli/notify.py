@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from windlass.cli.command import Argument, Group, Option
-from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, remember_home, say
+from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, remember_home, say, stores_of
 from windlass.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ def list_notes(
     """List notifications, newest first, with what became of each."""
     from windlass.clock import iso
     from windlass.homes import find_home
+    from windlass.journal.database import EVERYTHING
 
     if home:
         remember_home(home)
-    entries = asyncio.run(entries_of(find_home(home) / "windlass.db", limit=limit or -1))
+    entries = asyncio.run(entries_of(find_home(home), limit=limit or EVERYTHING))
     if as_json:
         print_json([{**entry.note.data, **_row(entry), "at": iso(entry.note.at)} for entry in entries])
         return
@@ -120,13 +121,12 @@ def _row(entry: OutboxEntry) -> dict[str, str | int]:
     return {**told, "execution": note.execution, "kind": note.kind, "title": note.title, "tries": entry.tries}
 
 
-async def entries_of(file: Path, since: float = 0.0, limit: int = 1000) -> list[OutboxEntry]:
-    """The notes in a journal's file; none where there is no file."""
-    from windlass.journal.outbox import SqliteOutbox
-
-    if not file.exists():
+async def entries_of(home: Path, since: float = 0.0, limit: int = 1000) -> list[OutboxEntry]:
+    """The notes in the journal of a home; none where there is no journal."""
+    stores = stores_of(home)
+    if not stores.exist:
         return []
-    outbox = SqliteOutbox(file)
+    outbox = stores.outbox()
     try:
         return await outbox.entries(since, limit)
     finally:

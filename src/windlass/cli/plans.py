@@ -1,4 +1,4 @@
-"""`plan check|show|schema|estimate`: looking at a plan without running it."""
+"""`plan check|show|schema|estimate|draft|redraft`: a plan before it runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from windlass.cli.command import Argument, Group
+from windlass.cli.command import Argument, Group, Option
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, out, print_json, remember_home, say, with_engine
-from windlass.errors import PlanInvalid
+from windlass.errors import PlanInvalid, UsageError
 
 if TYPE_CHECKING:
     from windlass.engine.engine import Engine
@@ -21,7 +21,7 @@ __all__ = ["register"]
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN", help="Plan file, YAML or JSON")]
 
-plan_app = Group("plan", help="Check, show or estimate a plan without running it.", no_args_is_help=True)
+plan_app = Group("plan", help="Check, show, estimate or draft a plan without running it.", no_args_is_help=True)
 
 
 def register(app: Group) -> None:
@@ -106,24 +106,16 @@ def show(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Home =
     """The steps in the order they can run, with what each waits for."""
 
     async def work(engine: Engine) -> int:
+        from windlass.cli.plan_text import plan_lines
         from windlass.plan.prepare import prepare
 
         sourced = engine.read(plan)
-        graph = prepare(sourced.plan).graph
         if as_json:
-            print_json({**json.loads(sourced.plan.encoded), "order": list(graph.order)})
+            order = list(prepare(sourced.plan).graph.order)
+            print_json({**json.loads(sourced.plan.encoded), "order": order})
             return 0
-        depth: dict[str, int] = {}
-        for step_id in graph.order:
-            step = sourced.plan.by_id[step_id]
-            depth[step_id] = max((depth[need] + 1 for need in graph.needs[step_id]), default=0)
-            marks = [str(step.importance)] if step.importance != "normal" else []
-            marks += ["needs approval"] if step.approve == "always" else []
-            marks += [f"when {step.when}"] if step.when is not None else []
-            marks += ["foreach"] if step.foreach is not None else []
-            needs = f" ← {', '.join(graph.needs[step_id])}" if graph.needs[step_id] else ""
-            remark = f"  ({'; '.join(marks)})" if marks else ""
-            out(f"{'  ' * depth[step_id]}{step_id}: {step.tool_name}{needs}{remark}")
+        for line in plan_lines(sourced.plan):
+            out(line)
         return 0
 
     raise CommandEnd(with_engine(work, home, yes=yes))
@@ -154,5 +146,72 @@ def estimate(plan: PlanFile, yes: Yes = False, as_json: AsJson = False, home: Ho
         for line in estimate_lines(found):
             out(line)
         return 0
+
+    raise CommandEnd(with_engine(work, home, yes=yes))
+
+
+RoleName = Annotated[str | None, Option("--role", metavar="NAME", help="Role of the agent (default: planner)")]
+RuntimeName = Annotated[str | None, Option("--runtime", metavar="NAME", help="Runtime of the agent")]
+ModelName = Annotated[str | None, Option("--model", metavar="NAME", help="Model of the agent")]
+DraftBudget = Annotated[float | None, Option("--budget", metavar="USD", min=0, help="Maximum cost of the draft")]
+
+
+@plan_app.add
+def draft(
+    task: Annotated[str | None, Argument(metavar="TASK", help="The task that the plan is for")] = None,
+    origin: Annotated[
+        str | None, Option("--from", metavar="ID", help="Take the draft of this execution; go on if it was cut off")
+    ] = None,
+    role: RoleName = None,
+    runtime: RuntimeName = None,
+    model: ModelName = None,
+    budget: DraftBudget = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Have an agent draft a plan for a task and print it; nothing of it runs."""
+    if (task is None) == (origin is None):
+        raise UsageError("name one thing: a TASK, or an execution that drafts one with --from ID")
+
+    async def work(engine: Engine) -> int:
+        from windlass.cli.draft import draft_of, draft_plan, print_draft
+        from windlass.cli.view import Progress
+        from windlass.engine.run_request import RunRequest
+        from windlass.plan.strategies import Strategy
+
+        if origin is not None:
+            drafted = await draft_of(engine, origin, progress=Progress.AUTO, yes=yes)
+        else:
+            request = RunRequest(
+                task=task, strategy=Strategy.PLAN, role=role, runtime=runtime, model=model, budget=budget
+            )
+            drafted = await draft_plan(engine, request.start(engine), progress=Progress.AUTO, yes=yes)
+        return drafted if isinstance(drafted, int) else await print_draft(engine, drafted, as_json=as_json)
+
+    raise CommandEnd(with_engine(work, home, yes=yes, make=True))
+
+
+@plan_app.add
+def redraft(
+    execution: Annotated[str, Argument(metavar="ID", help="A stopped execution")],
+    wish: Annotated[str, Argument(metavar="TEXT", help="Your word about the rest")] = "",
+    role: RoleName = None,
+    runtime: RuntimeName = None,
+    model: ModelName = None,
+    budget: DraftBudget = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Have an agent draft the rest of a stopped execution anew, keeping the completed steps; nothing of it runs."""
+
+    async def work(engine: Engine) -> int:
+        from windlass.cli.draft import redraft_plan
+        from windlass.cli.view import Progress
+        from windlass.engine.run_request import RunRequest
+
+        request = RunRequest(role=role, runtime=runtime, model=model, budget=budget)
+        return await redraft_plan(engine, execution, request, wish, progress=Progress.AUTO, yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes))

@@ -70,7 +70,8 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
         out(used)
     for step in state.top_level():
         undone = " (undone)" if step.undone else ""
-        more = f"{undone}{items_text(step)}{time_text(step)}{_remark(step)}"
+        verdict = f" ({step.agent.verdict})" if step.agent is not None and step.agent.checked is not None else ""
+        more = f"{undone}{verdict}{items_text(step)}{time_text(step)}{_remark(step)}"
         out(f"  {MARKS[step.status]} {step.id}  {step.status}{more}")
     for line in () if state.status.finished else gate_lines(engine):
         out(line)

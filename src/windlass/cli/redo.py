@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.run import Detach, ProgressOption, see_through
@@ -44,6 +45,7 @@ def register(app: Group) -> None:
     app.add(retry)
     app.add(skip)
     app.add(undo)
+    app.add(verify)
 
 
 def retry(
@@ -124,7 +126,7 @@ def _redo(
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
-        resumed = await engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan)
+        resumed = await begin(engine, engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan))
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes))
@@ -183,5 +185,38 @@ def undo(
             out(f"{change['path']}  {change['undone']}{to}")
         say(f"{step} is undone: {plural(len(changes), 'path')}")
         return 0
+
+    raise CommandEnd(with_engine(work, home))
+
+
+def verify(
+    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
+    step: Annotated[str | None, Argument(metavar="STEP", help="Only this step, with its items")] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+) -> None:
+    """Run the checks of agents' work again, without the agents."""
+
+    async def work(engine: Engine) -> int:
+        state = await engine.verify((await engine.find(execution)).id, step or "")
+        found = {
+            name: one.agent
+            for name, one in state.steps.items()
+            if one.agent is not None and one.agent.checked is not None
+            if step is None or step in (name, one.spec.id)
+        }
+        refuted = [name for name, agent in found.items() if agent.verdict == "refuted"]
+        if as_json:
+            verdicts = {name: agent.verdict for name, agent in found.items()}
+            print_json({"id": state.id, "verdicts": verdicts})
+            return 1 if refuted else 0
+        for name, agent in found.items():
+            assert agent.checked is not None
+            out(f"{name}  {agent.verdict}")
+            for result in agent.checked.results:
+                out(f"  {'passed' if result.passed else 'failed'}: {result.check}")
+                for line in () if result.passed else result.output.splitlines()[-20:]:
+                    out(f"    {line}")
+        return 1 if refuted else 0
 
     raise CommandEnd(with_engine(work, home))

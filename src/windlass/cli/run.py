@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +14,7 @@ from typing import Annotated, Any
 import click
 
 from windlass.cli.attend import ApprovalPrompt
+from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import offer_orphans, send_off, stopped_since
 from windlass.cli.session import (
@@ -190,9 +189,18 @@ def run(
             say(f"warning: {warning}")
         await offer_orphans(engine)
         bound = replace(request, inputs=given)
+        if strategy is Strategy.PLAN:
+            from windlass.cli.draft import draft_plan, run_draft
+
+            if detach:
+                raise UsageError("a drafted plan needs your word before it runs: use `windlass plan draft`")
+            drafted = await draft_plan(engine, bound.start(engine, loaded), progress=progress, yes=yes)
+            if isinstance(drafted, int):
+                return drafted
+            return await run_draft(engine, bound, drafted, progress=progress, yes=yes, as_json=as_json)
         if detach:
             return await send_off(engine, await bound.create(engine, loaded), as_json, yes=yes, no_wait=no_wait)
-        started = await bound.start(engine, loaded)
+        started = await begin(engine, bound.start(engine, loaded))
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
 
@@ -262,7 +270,7 @@ def resume(
                 raise UsageError("--detach cannot be combined with other changes: resume without --detach first")
             found = await engine.check(execution)
             return await send_off(engine, found.id, as_json, yes=yes, no_wait=no_wait)
-        resumed = await engine.resume(
+        resuming = engine.resume(
             execution,
             hold=yes or attended(),
             accept_changes=accept_changes,
@@ -272,6 +280,7 @@ def resume(
             decisions=decisions,
             budget=more,
         )
+        resumed = await begin(engine, resuming)
         return await see_through(engine, resumed, view_for(progress), yes=yes, as_json=as_json)
 
     raise CommandEnd(with_engine(work, home, yes=yes, **_waiting(no_wait)))
@@ -316,17 +325,14 @@ def drive(
         if since is not None and await stopped_since(engine, execution, since):
             say("it was paused or ended before this process could start")
             return 3
-        resumed = await engine.resume(execution, hold=True, keep_plan=True)
+        resumed = await begin(engine, engine.resume(execution, hold=True, keep_plan=True))
         return await see_through(engine, resumed, view_for(Progress.PLAIN), yes=yes, as_json=False)
 
     raise CommandEnd(with_engine(work, home, **_waiting(no_wait)))
 
 
 async def see_through(engine: Engine, execution: Execution, view: View, *, yes: bool, as_json: bool) -> int:
-    """Show an execution of this process until it ends; Ctrl-C interrupts it, twice kills it."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _interrupt, engine, execution, number)
+    """Show an execution that this process has begun until it ends."""
     attendant = ApprovalPrompt(engine, execution.id, view, yes=yes)
     view.since = execution.since
     with view, _foretelling(engine, execution.id, view):
@@ -364,22 +370,6 @@ def _foretelling(engine: Engine, execution: str, view: View) -> Iterator[None]:
         yield
     finally:
         task.cancel()
-
-
-_interrupts: list[int] = []
-_requests: set[asyncio.Task[State]] = set()
-
-
-def _interrupt(engine: Engine, execution: Execution, number: int) -> None:
-    _interrupts.append(number)
-    if len(_interrupts) > 1:
-        # Asked twice: go at once. The journal is true at any moment, and the warden ends the processes.
-        os._exit(130)
-    say("")
-    say("Stopping… press Ctrl-C again to quit now.")
-    task = asyncio.get_running_loop().create_task(engine.interrupt(execution.id, by=who()))
-    _requests.add(task)
-    task.add_done_callback(_requests.discard)
 
 
 def _report(state: State, driven: bool, as_json: bool) -> None:
@@ -453,7 +443,7 @@ async def _resume_orphans(engine: Engine, every: bool, progress: Progress, *, ye
     for head in orphans:
         if every or yes or (attended() and click.confirm(f"resume {one_line(head.name)} {head.id}?", err=True)):
             try:
-                resumed = await engine.resume(head.id, hold=yes or attended())
+                resumed = await begin(engine, engine.resume(head.id, hold=yes or attended()))
             except WindlassError as error:  # one that cannot go on must not hold up the others
                 worst = max(worst, report_error(error, as_json))
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
 from windlass.cli.run import Detach, ProgressOption, see_through
@@ -54,8 +55,9 @@ def say_to_agent(
             return 0
         if detach:
             return await send_off(engine, state.id, as_json, yes=yes)
+        resuming = engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan or receipt.forked)
         try:
-            resumed = await engine.resume(state.id, hold=yes or attended(), keep_plan=keep_plan or receipt.forked)
+            resumed = await begin(engine, resuming)
         except CannotResume as error:
             kept = f"the message is kept. When that is corrected: windlass resume {state.id}"
             raise CannotResume(error.reasons, advice=(kept, *error.advice)) from error

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from windlass.core.state import State
     from windlass.engine.engine import Engine
     from windlass.engine.observer import Observer
+    from windlass.journal.stores import HomeStores
     from windlass.ports import Journal
 
 __all__ = [
@@ -39,10 +40,12 @@ __all__ = [
     "out",
     "out_lines",
     "print_json",
+    "refuse_postgres",
     "remember_home",
     "report_error",
     "say",
     "say_lines",
+    "stores_of",
     "suggest",
     "who",
     "with_engine",
@@ -241,14 +244,28 @@ def with_journal(work: Callable[[Journal], Awaitable[T]], home: str | None = Non
 
 
 def _journal_in(folder: Path) -> Journal:
-    file = folder / "windlass.db"
-    if not file.exists():  # it looks empty, and nothing is made
+    stores = stores_of(folder)
+    if not stores.exist:  # it looks empty, and nothing is made
         from windlass.journal.memory import MemoryJournal
 
         return MemoryJournal()
-    from windlass.journal.sqlite import SqliteJournal
+    return stores.journal()
 
-    return SqliteJournal(file)
+
+def stores_of(folder: Path) -> HomeStores:
+    """The stores of a home, without the settings that only an engine needs."""
+    from windlass.homes.journal_url import find_journal
+    from windlass.journal.stores import HomeStores
+
+    return HomeStores(folder, find_journal())
+
+
+def refuse_postgres(command: str, instead: str) -> None:
+    """Refuse what works on the files of a home alone, where its journal is in PostgreSQL."""
+    from windlass.homes.journal_url import find_journal
+
+    if (url := find_journal()) is not None:
+        raise UsageError(f"{command} is for journals in SQLite, and this one is in {url}", advice=(instead,))
 
 
 _STANDING = {"interrupt": 130, "budget": 5, "quota": 6}

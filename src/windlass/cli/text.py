@@ -106,10 +106,14 @@ def describe(event: ev.Event, state: State) -> str | None:
         case ev.AttemptStarted():
             again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
             return f"▶ {event.step}: {event.tool}{again}"
+        case ev.AttemptPlaced():
+            return f"  {event.step} runs on {event.worker}"
         case ev.AttemptFinished():
             return f"✓ {event.step}{_took(state.steps[event.step])}{_in_queue(event.queued)}"
         case ev.AttemptFailed():
             return f"✗ {event.step} attempt {event.attempt}: {event.failure.message}"
+        case ev.AttemptStopped(reason="lost"):
+            return f"‖ {event.step} attempt {event.attempt} was cut off by a crash"
         case ev.AttemptStopped():
             return f"‖ {event.step} attempt {event.attempt} stopped ({event.reason})"
         case ev.StepWaiting():

@@ -12,6 +12,7 @@ from windlass.cli.terminal import as_message, clip
 from windlass.cli.text import plural
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import breakers, open_breakers, told_line
+from windlass.journal.stores import HomeStores
 
 __all__ = ["checked", "gate_lines", "short", "told_of", "tool_page", "tool_table"]
 
@@ -98,7 +99,8 @@ async def checked(engine: Engine) -> dict[str, Any]:
     well = all(found["ok"] or not found["set_up"] for found in tools.values()) and not any(
         breaker["until"] for breaker in known.values()
     )
-    return {"ok": well, "tools": tools, "breakers": known, "kept": (engine.home / "windlass.db").exists()}
+    kept = HomeStores(engine.home, engine.settings.journal).exist
+    return {"ok": well, "tools": tools, "breakers": known, "kept": kept}
 
 
 def told_of(found: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import click
 
+from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.run import ProgressOption, see_through
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, with_engine
@@ -209,7 +210,7 @@ def run(
         from windlass.engine.single import plan_of_tool
 
         plan = plan_of_tool(engine, name, arguments)
-        started = await engine.start(plan, workdir=workdir, hold=yes or attended())
+        started = await begin(engine, engine.start(plan, workdir=workdir, hold=yes or attended()))
         view = view_for(progress)
         if as_json:
             return await see_through(engine, started, view, yes=yes, as_json=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windlass.core.resources import Resources
 from windlass.plan.quantities import GB, KB, MB
 
-__all__ = ["in_brief", "used_text"]
+__all__ = ["in_brief", "size_text", "used_text"]
 
 _WORTH_A_LOOK = Resources(cpu=0.1, memory=32 * MB, received=100 * KB, sent=100 * KB)
 """In a log, less than this would only be in the way: every command takes some memory to begin with."""
@@ -19,9 +19,9 @@ def used_text(used: Resources | None, least: Resources | None = None) -> str:
     used, least = used or Resources(), least or Resources()
     parts = [
         f"{_seconds(used.cpu)} of computing" if _counts(used.cpu, least.cpu) else "",
-        f"at most {_size(used.memory or 0)} of memory" if _counts(used.memory, least.memory) else "",
-        f"{_size(used.received or 0)} received" if _counts(used.received, least.received) else "",
-        f"{_size(used.sent or 0)} sent" if _counts(used.sent, least.sent) else "",
+        f"at most {size_text(used.memory or 0)} of memory" if _counts(used.memory, least.memory) else "",
+        f"{size_text(used.received or 0)} received" if _counts(used.received, least.received) else "",
+        f"{size_text(used.sent or 0)} sent" if _counts(used.sent, least.sent) else "",
     ]
     told = ", ".join(filter(None, parts))
     return f"used {told}" if told else ""
@@ -43,7 +43,7 @@ def _seconds(cpu: float | None) -> str:
     return "less than 0.1 s" if cpu < 0.1 else f"{cpu:.1f} s" if cpu < 100 else f"{cpu:,.0f} s"
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
     """In the units of limits, so that the one can be held against the other: 1 MB is 1024 kB."""
     for unit, name in ((GB, "GB"), (MB, "MB"), (KB, "kB")):
         if count >= unit:

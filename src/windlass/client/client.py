@@ -190,6 +190,15 @@ class Client:
         """Go on without a step, also after the end: steps that depend on it run with a null output."""
         return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/skip", {})
 
+    async def diff(self, execution: str, step: str = "") -> dict[str, Any]:
+        """Files that agents changed, with their differences: of one step, or of all."""
+        found: dict[str, Any] = await self._ask("GET", f"{_path(execution)}/diff", query={"step": step})
+        return found
+
+    async def undo(self, execution: str, step: str) -> dict[str, Any]:
+        """Undo the file changes of a finished step, unless a file was changed since."""
+        return await self._post(f"{_path(execution)}/steps/{quote(step, safe='')}/undo", None)
+
     async def say(self, execution: str, step: str, text: str, *, within: float = 0.0) -> dict[str, Any]:
         """Say something to the agent of a step; tells how it was delivered, or that it waits.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 __all__ = ["THRESHOLD", "ContextLimits", "ContextRule"]
 
@@ -21,8 +22,7 @@ class ContextRule(NamedTuple):
     """The window in tokens, where the settings name one; None: as the price data say."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContextLimits:
+class ContextLimits(msgspec.Struct, frozen=True):
     """Numbers of tokens for a window."""
 
     window: int

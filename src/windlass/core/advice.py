@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+
+import msgspec
 
 from windlass.core.state import State
 from windlass.core.step import StepState
@@ -13,8 +14,7 @@ from windlass.errors import Category, Failure, UsageError
 __all__ = ["Way", "failure_advice", "no_outcome", "ways_after", "ways_on"]
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(msgspec.Struct, frozen=True):
     """A command and its purpose."""
 
     command: str

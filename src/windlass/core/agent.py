@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from windlass.core.budget import known_cost, known_part, money
-from windlass.core.events import AgentSummarised, AgentTold, Usage
+import msgspec
+
+from windlass.core.budget import at_least_money, known_cost, known_part, money
+from windlass.core.events import AgentChecked, AgentSummarised, AgentTold, Usage, WorkspaceOpened
 from windlass.errors import Failure
 from windlass.runtimes import RUNTIMES
 
-__all__ = ["AgentState", "Cost", "KeptSession", "next_in_family"]
+__all__ = ["AgentState", "Cost", "KeptSession", "WorkPeriod", "next_in_family"]
 
 
 class KeptSession(NamedTuple):
@@ -23,8 +25,22 @@ class KeptSession(NamedTuple):
     summaries: tuple[AgentSummarised, ...]
 
 
-@dataclass(slots=True)
-class AgentState:
+class WorkPeriod(NamedTuple):
+    """A stretch of work, from one record of the files to another."""
+
+    root: str
+    before: str
+    began: float
+    after: str = ""
+    """Empty while it works, and if it was cut off."""
+    ended: float = math.inf
+
+    def overlaps(self, other: WorkPeriod) -> bool:
+        """True if both were in the same folder at the same time."""
+        return self.root == other.root and self.began < other.ended and other.began < self.ended
+
+
+class AgentState(msgspec.Struct):
     """One step's agent, over all its attempts."""
 
     runtime: str = ""
@@ -43,7 +59,7 @@ class AgentState:
     """The version of the program that wrote the conversation last."""
     session_attempt: int = 0
     """The last attempt that worked in it."""
-    left: dict[str, KeptSession] = field(default_factory=dict)
+    left: dict[str, KeptSession] = msgspec.field(default_factory=dict)
     """Conversations of other runtimes, by their names: an attempt on one of them goes on in its own."""
     instead: str | None = None
     """The runtime that took over, once another one failed."""
@@ -69,16 +85,33 @@ class AgentState:
     """The attempt that waits for budget reserved by others, and its message."""
     prompt: int = 0
     """Tokens of the longest prompt, as far as the reports tell one call from the next."""
-    usage: dict[int, Usage] = field(default_factory=dict)
+    usage: dict[int, Usage] = msgspec.field(default_factory=dict)
     """Usage of each attempt, by its number."""
-    files: dict[str, None] = field(default_factory=dict)
+    files: dict[str, None] = msgspec.field(default_factory=dict)
     """Files that it wrote, as far as its calls say so, the newest last."""
-    commands: dict[str, None] = field(default_factory=dict)
+    commands: dict[str, None] = msgspec.field(default_factory=dict)
     """Commands that it ran, the newest last."""
-    told: dict[str, AgentTold] = field(default_factory=dict)
+    told: dict[str, AgentTold] = msgspec.field(default_factory=dict)
     """Messages of people that the agent has not been given yet, oldest first."""
-    summaries: list[AgentSummarised] = field(default_factory=list)
+    summaries: list[AgentSummarised] = msgspec.field(default_factory=list)
     """Summaries of the conversation, each replacing the older part of what was there before."""
+
+    claim: str | None = None
+    """Its result, as it says itself: it has done nothing since. Kept for agents whose work is checked."""
+    checked: AgentChecked | None = None
+    """The last check of that."""
+    checks: int = 0
+    """Times that its work was checked since the step began, or since a person had it tried again (from -1 on: see
+    `StepRetried`)."""
+
+    periods: list[WorkPeriod] = msgspec.field(default_factory=list)
+    """Its work on files, in order: several where somebody else changed files between its attempts."""
+    workspace: WorkspaceOpened | None = None
+    """The folder of its own that it works in."""
+    commit: str = ""
+    """Its work on its branch, once it is done."""
+    unrecorded: str = ""
+    """The reason why its files were not recorded, or not all."""
 
     summary_wanted: bool = False
     """A person asked for a summary, and it is not made yet."""
@@ -93,6 +126,10 @@ class AgentState:
         self.session, self.summaries = None, []
         self.left.clear()
 
+    def works_on(self) -> None:
+        """It does something more: what was claimed and checked before is out of date."""
+        self.claim = self.checked = None
+
     def api_failed(self, at: float) -> None:
         self.api_failures += 1
         self.failing_since = at if self.failing_since is None else self.failing_since
@@ -102,12 +139,20 @@ class AgentState:
         self.api_failures, self.failing_since = 0, None
 
     @property
+    def verdict(self) -> Literal["verified", "refuted", "claimed"]:
+        """Verdict on its result: a check has passed or failed, or there is its word alone."""
+        if self.checked is None:
+            return "claimed"
+        if not self.checked.passed:
+            return "refuted"
+        return "claimed" if all(result.of_form for result in self.checked.results) else "verified"
+
+    @property
     def cost(self) -> Cost:
         return Cost.of(self.usage.values()) + Cost(unknown=self.cut_off)
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """Known cost and tokens, with the number of attempts of unknown cost."""
 
     usd: float = 0.0
@@ -147,7 +192,7 @@ class Cost:
         """`$0.12`, `at least $0.12`, `unknown`."""
         if not self.unknown:
             return money(self.usd)
-        return f"at least {money(self.usd)}" if self.usd else "unknown"
+        return at_least_money(self.usd) if self.usd else "unknown"
 
 
 def next_in_family(runtime: str, given_up: tuple[str, ...]) -> str | None:

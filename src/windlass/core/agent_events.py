@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from windlass.core.event_base import EventBase, Usage
 from windlass.errors import Failure
 
 __all__ = [
     "AgentActed",
     "AgentBegan",
+    "AgentChecked",
+    "AgentClaimed",
     "AgentHeard",
     "AgentReturned",
     "AgentSession",
@@ -20,8 +24,13 @@ __all__ = [
     "BudgetAnswered",
     "BudgetWaited",
     "BudgetWarned",
+    "CheckResult",
     "RuntimeFellBack",
     "UsageReported",
+    "WorkspaceCommitted",
+    "WorkspaceOpened",
+    "WorkspaceRemoved",
+    "WorkspaceSnapshot",
     "token_change",
 ]
 
@@ -116,6 +125,94 @@ class AgentHeard(EventBase, frozen=True, tag="agent.heard"):
     ids: tuple[str, ...]
     how: Literal["steer", "follow-up", "prompt"]
     """Within the running turn, after it, or with the prompt of an attempt."""
+
+
+class AgentClaimed(EventBase, frozen=True, tag="agent.claimed"):
+    """The agent of a step with checks says that it is done; its work is checked next."""
+
+    step: str
+    attempt: int
+    text: str
+
+
+class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one check of an agent's work."""
+
+    check: str
+    """The command, or the tool with its arguments."""
+    passed: bool
+    seconds: float
+    exit_code: int | None = None
+    """Of a command."""
+    output: str = ""
+    """The end of its output; of a tool, its failure."""
+    of_form: bool = False
+    """It looks at the form of the result alone (`output` of the step), not at the work."""
+
+
+class AgentChecked(EventBase, frozen=True, tag="agent.checked"):
+    """The checks of a step ran on the agent's work; those after one that failed did not."""
+
+    step: str
+    attempt: int
+    number: int
+    """1 for the first time since the step began, or since a person had it tried again; 0 for the check before that."""
+    results: tuple[CheckResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(result.passed for result in self.results)
+
+
+class WorkspaceSnapshot(EventBase, frozen=True, tag="workspace.snapshot"):
+    """The files where an agent works were recorded, before it begins or after a turn of it."""
+
+    step: str
+    attempt: int
+    moment: Literal["before", "after"]
+    root: str
+    """The folder that was recorded."""
+    tree: str = ""
+    """Names the content of its files: `git:HASH` or `files:HASH`; empty where it was not recorded."""
+    note: str = ""
+    """Files that were not recorded, or the reason why none was."""
+
+
+class WorkspaceOpened(EventBase, frozen=True, tag="workspace.opened"):
+    """A folder of its own is made for an agent, or found again."""
+
+    step: str
+    attempt: int
+    kind: Literal["worktree", "copy"]
+    path: str
+    ready: bool
+    """False before it is made."""
+    workdir: str = ""
+    """The folder in it that the agent works in."""
+    repository: str = ""
+    """The checkout that a worktree belongs to."""
+    branch: str = ""
+    base: str = ""
+    """The commit that the branch began at."""
+    files: tuple[str, ...] = ()
+    """Files that were brought along, and are no part of the work."""
+
+
+class WorkspaceCommitted(EventBase, frozen=True, tag="workspace.committed"):
+    """The work of an agent is on its branch."""
+
+    step: str
+    attempt: int
+    branch: str
+    commit: str
+
+
+class WorkspaceRemoved(EventBase, frozen=True, tag="workspace.removed"):
+    """The folder of an agent was removed, with its branch: no work in it would be lost."""
+
+    step: str
+    path: str
+    by: str = ""
 
 
 class AgentSummarised(EventBase, frozen=True, tag="agent.summarised"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from windlass.core import events as ev
-from windlass.core.agent import AgentState
+from windlass.core.agent import AgentState, WorkPeriod
 from windlass.core.handover import note_work
 from windlass.core.state_data import StateData
 from windlass.core.step import StepState
@@ -50,6 +51,7 @@ def _acted(state: StateData, event: ev.AgentActed) -> None:
     step.open_line, step.stalled = "", None
     agent = _agent(step)
     agent.progressed()
+    agent.works_on()
     note_work(agent, event)
 
 
@@ -60,6 +62,7 @@ def _spoke(state: StateData, event: ev.AgentSpoke | ev.AgentReturned) -> None:
     step.stalled = None
     agent = _agent(step)
     agent.progressed()
+    agent.works_on()
     if agent.summaries and not agent.summaries[-1].tokens_after and isinstance(event, ev.AgentSpoke) and event.usage:
         agent.summaries[-1] = msgspec.structs.replace(agent.summaries[-1], tokens_after=event.usage.tokens_in or None)
 
@@ -72,6 +75,44 @@ def _heard(state: StateData, event: ev.AgentHeard) -> None:
     told = _agent(state.steps[event.step]).told
     for message in event.ids:
         told.pop(message, None)
+
+
+def _claimed(state: StateData, event: ev.AgentClaimed) -> None:
+    agent = _agent(state.steps[event.step])
+    agent.claim, agent.checked = event.text, None
+
+
+def _checked(state: StateData, event: ev.AgentChecked) -> None:
+    agent = _agent(state.steps[event.step])
+    agent.checked, agent.checks = event, event.number
+
+
+def _recorded(state: StateData, event: ev.WorkspaceSnapshot) -> None:
+    agent = _agent(state.steps[event.step])
+    agent.unrecorded = event.note
+    if not event.tree:
+        return
+    last = agent.periods[-1] if agent.periods else None
+    if event.moment == "after":
+        if last is not None and last.root == event.root:
+            agent.periods[-1] = last._replace(after=event.tree, ended=event.at)
+    elif last is None or last.root != event.root or last.after not in ("", event.tree):
+        agent.periods.append(WorkPeriod(event.root, event.tree, event.at))
+    else:  # goes on where it stopped, or was cut off: nobody knows who did what since
+        agent.periods[-1] = last._replace(after="", ended=math.inf)
+
+
+def _opened(state: StateData, event: ev.WorkspaceOpened) -> None:
+    _agent(state.steps[event.step]).workspace = event
+
+
+def _committed(state: StateData, event: ev.WorkspaceCommitted) -> None:
+    _agent(state.steps[event.step]).commit = event.commit
+
+
+def _removed(state: StateData, event: ev.WorkspaceRemoved) -> None:
+    if (agent := state.steps[event.step].agent) is not None:  # a merge has none
+        agent.workspace = None
 
 
 def _summarised(state: StateData, event: ev.AgentSummarised) -> None:
@@ -153,6 +194,12 @@ AGENT_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.AgentReturned: _spoke,
     ev.AgentTold: _told,
     ev.AgentHeard: _heard,
+    ev.AgentClaimed: _claimed,
+    ev.AgentChecked: _checked,
+    ev.WorkspaceSnapshot: _recorded,
+    ev.WorkspaceOpened: _opened,
+    ev.WorkspaceCommitted: _committed,
+    ev.WorkspaceRemoved: _removed,
     ev.AgentSummarised: _summarised,
     ev.AgentSummaryRequested: _summary_wanted,
     ev.UsageReported: _usage,

@@ -25,6 +25,7 @@ __all__ = [
     "ScopeName",
     "Standing",
     "admit",
+    "at_least_money",
     "counted",
     "day_of",
     "day_start",
@@ -199,6 +200,11 @@ def money(usd: float) -> str:
     if 0 < usd < 0.0001:
         return "less than $0.0001"
     return f"${usd:,.2f}" if usd >= 0.01 or usd == 0 else f"${usd:.4f}"
+
+
+def at_least_money(usd: float) -> str:
+    """The known part of a cost of which not all is known."""
+    return f"at least {money(usd)}" if usd == 0 or usd >= 0.0001 else "more than $0.00"
 
 
 def shown(value: float, unit: str) -> str:

@@ -8,7 +8,6 @@ the order of their importance: lost attempts, failures, requests of people, time
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -39,8 +38,7 @@ def no_tool(name: str) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """Settings for waiting and approval, and the defaults for agents."""
 
     approval_expiry: float = 86400.0
@@ -66,7 +64,12 @@ class Policy:
 
     def asks(self, step: PreparedStep) -> bool:
         """True if a person is asked before the step: the stricter of plan and settings holds (C6)."""
-        return step.approve is _ALWAYS or self.asks_for(step.approve, step.tool)
+        approve = step.approve
+        if approve is _ALWAYS:
+            return True
+        if self.ask_for or (approve is _SENSITIVE and self.sensitive):
+            return self.asks_for(approve, step.tool)
+        return approve is not _NEVER and self.by_nature(step.tool)
 
     def asks_for(self, approve: Approve, tool: str) -> bool:
         """The same for one tool that a step with this `approve` uses, as a program does."""
@@ -97,7 +100,7 @@ class Stop(msgspec.Struct, frozen=True, gc=False):
     """Stop the attempt in flight; its end is recorded when it has ended."""
 
     step: StepState
-    reason: Literal["paused", "cancelled", "critical", "timeout", "skipped"]
+    reason: Literal["paused", "cancelled", "critical", "timeout", "skipped", "lost"]
 
 
 Command = Record | Launch | Stop

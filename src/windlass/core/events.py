@@ -14,6 +14,8 @@ import msgspec
 from windlass.core.agent_events import (
     AgentActed,
     AgentBegan,
+    AgentChecked,
+    AgentClaimed,
     AgentHeard,
     AgentReturned,
     AgentSession,
@@ -24,8 +26,13 @@ from windlass.core.agent_events import (
     BudgetAnswered,
     BudgetWaited,
     BudgetWarned,
+    CheckResult,
     RuntimeFellBack,
     UsageReported,
+    WorkspaceCommitted,
+    WorkspaceOpened,
+    WorkspaceRemoved,
+    WorkspaceSnapshot,
 )
 from windlass.core.event_base import EventBase, Usage
 from windlass.core.resources import Resources
@@ -34,6 +41,8 @@ from windlass.errors import Failure
 __all__ = [
     "AgentActed",
     "AgentBegan",
+    "AgentChecked",
+    "AgentClaimed",
     "AgentHeard",
     "AgentReturned",
     "AgentSession",
@@ -46,6 +55,7 @@ __all__ = [
     "ApprovalAsked",
     "AttemptFailed",
     "AttemptFinished",
+    "AttemptPlaced",
     "AttemptStarted",
     "AttemptStopped",
     "BudgetAnswered",
@@ -54,6 +64,7 @@ __all__ = [
     "CallFailed",
     "CallFinished",
     "CallStarted",
+    "CheckResult",
     "ControlRequested",
     "DecisionMade",
     "Event",
@@ -78,6 +89,10 @@ __all__ = [
     "StepWaiting",
     "Usage",
     "UsageReported",
+    "WorkspaceCommitted",
+    "WorkspaceOpened",
+    "WorkspaceRemoved",
+    "WorkspaceSnapshot",
     "decode",
     "encode",
     "type_of",
@@ -184,6 +199,14 @@ class AttemptStarted(EventBase, frozen=True, tag="attempt.started"):
     effect: str
     reduced: int = 0
     """Number of reductions of usage after resource failures."""
+
+
+class AttemptPlaced(EventBase, frozen=True, tag="attempt.placed"):
+    """A worker is about to perform the attempt. One that was placed and has no outcome is never performed again."""
+
+    step: str
+    attempt: int
+    worker: str
 
 
 class AttemptFinished(EventBase, frozen=True, tag="attempt.finished"):
@@ -389,6 +412,7 @@ Event: TypeAlias = (
     | ExecutionReopened
     | ControlRequested
     | AttemptStarted
+    | AttemptPlaced
     | AttemptFinished
     | AttemptFailed
     | AttemptStopped
@@ -405,6 +429,8 @@ Event: TypeAlias = (
     | DecisionMade
     | OutputWritten
     | AgentBegan
+    | AgentChecked
+    | AgentClaimed
     | AgentSession
     | AgentActed
     | AgentSpoke
@@ -414,6 +440,10 @@ Event: TypeAlias = (
     | AgentSummarised
     | AgentSummaryRequested
     | UsageReported
+    | WorkspaceCommitted
+    | WorkspaceOpened
+    | WorkspaceRemoved
+    | WorkspaceSnapshot
     | RuntimeFellBack
     | BudgetAnswered
     | BudgetWarned

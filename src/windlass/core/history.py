@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_FORMAT", "ExecutionRecord", "StepRecord", "has_stopped", "matches", "record_of"]
 
-RECORD_FORMAT = 3
+RECORD_FORMAT = 4
 """The version of these records and of their tables. A journal that holds another one makes them again."""
 
 _COMPLETED, _FAILED, _WAITING = StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.WAITING
@@ -45,6 +45,10 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The step that it waited for last; empty if it waited for none."""
     queued_s: float = 0
     """Seconds that its attempts waited for a place, a rate, memory or a breaker."""
+    cpu_s: float | None = None
+    """Seconds of computing of its processes; None where it is not known."""
+    memory: int | None = None
+    """The most bytes in memory that an attempt of it had at one time; None where it is not known."""
     status: str = "completed"
     category: str = ""
     """The category of its failure; empty unless it failed."""
@@ -110,6 +114,10 @@ class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tokens_out: int
     attempts: int
     steps: tuple[StepRecord, ...]
+    cpu_s: float | None = None
+    """The sum of its steps; None where nothing of it is known."""
+    memory: int | None = None
+    """The most of one of its steps."""
 
     @property
     def usd(self) -> float | None:
@@ -155,7 +163,13 @@ def record_of(state: State) -> ExecutionRecord:
             worked += (work := step.worked)
             attempts += tried
             end, before = step.finished_at, after[group_of[name]]
-            steps.append(StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0))
+            if (used := step.used) is None:
+                steps.append(StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0))
+                continue
+            cpu, memory = used.cpu, used.memory
+            steps.append(
+                StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0, cpu, memory)
+            )
             continue
         other = _step(step, ended, after[group_of[name]])
         steps.append(other)
@@ -189,7 +203,14 @@ def record_of(state: State) -> ExecutionRecord:
         tokens_out,
         attempts,
         tuple(steps),
+        *_used(steps),
     )
+
+
+def _used(steps: list[StepRecord]) -> tuple[float | None, int | None]:
+    """Seconds of computing of all together, and the most memory of one; None where nothing is known."""
+    cpus = [step.cpu_s for step in steps if step.cpu_s is not None]
+    return sum(cpus) if cpus else None, max([step.memory for step in steps if step.memory is not None], default=None)
 
 
 def _last_settled(steps: dict[str, StepState], needs: tuple[str, ...]) -> str:
@@ -213,6 +234,7 @@ def _step(step: StepState, ended: float, after: str) -> StepRecord:
         len(_encoded(step.input)),
         after,
         step.queued,
+        *((used.cpu, used.memory) if (used := step.used) is not None else (None, None)),
         status=step.status.value,
         category=step.error.category.value if step.error is not None and step.status is _FAILED else "",
         waited_s=max(0.0, waited - step.person) if waited else 0.0,
@@ -245,6 +267,7 @@ def _foreach(step: StepState, ended: float, after: str) -> StepRecord:
         sum([item.input_bytes for item in items]),
         after,
         sum([item.queued_s for item in items]),
+        *_used(items),
         status=step.status.value,
         category=step.error.category.value if step.error is not None and step.status is _FAILED else "",
         items=len(items),

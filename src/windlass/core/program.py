@@ -7,8 +7,9 @@ step's `program.began` and `call.*` events.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from windlass.errors import CUT_OFF, Failure
 from windlass.plan.model import Effect
@@ -16,14 +17,12 @@ from windlass.plan.model import Effect
 __all__ = ["CallRecord", "ProgramLog", "ProgramRecord"]
 
 
-@dataclass(slots=True)
-class ProgramRecord:
+class ProgramRecord(msgspec.Struct):
     began_at: float
     digest: str
 
 
-@dataclass(slots=True)
-class CallRecord:
+class CallRecord(msgspec.Struct):
     """One call of a program."""
 
     tool: str
@@ -44,14 +43,13 @@ class CallRecord:
         return self.order is not None
 
 
-@dataclass(slots=True)
-class ProgramLog:
+class ProgramLog(msgspec.Struct):
     """Everything the programs of one step did, over all its attempts."""
 
-    programs: dict[str, ProgramRecord] = field(default_factory=dict)
-    calls: dict[str, CallRecord] = field(default_factory=dict)
+    programs: dict[str, ProgramRecord] = msgspec.field(default_factory=dict)
+    calls: dict[str, CallRecord] = msgspec.field(default_factory=dict)
     """Calls that a replay makes again in exactly this way, by their names."""
-    reusable: list[tuple[str, CallRecord]] = field(default_factory=list)
+    reusable: list[tuple[str, CallRecord]] = msgspec.field(default_factory=list)
     """Results from an abandoned replay path, and calls cut off there; the same call reuses them."""
     ends: int = 0
     """Calls that ended so far."""

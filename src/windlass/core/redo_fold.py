@@ -41,6 +41,10 @@ def _retried(state: StateData, event: ev.StepRetried) -> None:
         _forget_fallbacks(state, one)
         if one.agent is not None:
             one.agent.progressed()
+            if event.fresh or event.edits:
+                one.agent.works_on()
+            # Somebody may have mended the work: it is checked before the agent goes on, which is no try of its own.
+            one.agent.checks, one.agent.checked = -1 if one.agent.claim is not None else 0, None
             one.agent.unheard = one.agent.unheard or bool(event.edits)
             if event.fresh:
                 one.agent.forget_sessions()
@@ -166,6 +170,8 @@ def _undone(state: StateData, event: ev.StepUndone) -> None:
     step = state.steps[event.step]
     for one in (step, *(step.children or ())):
         one.undone = True
+        if one.agent is not None:
+            one.agent.periods.clear()
 
 
 UNDO_EVENTS: dict[type, Callable[[StateData, Any], None]] = {ev.StepUndone: _undone}

@@ -2,7 +2,8 @@
 
 A cell has the figures of one kind of step, or of one plan's executions, with one outcome, on one day or in one month.
 All figures are whole numbers, so that taking a record out again leaves exactly what was there before it came. Times are
-also counted in buckets, of which eight double: a percentile is the middle of its bucket, at most 4.5 % off.
+also counted in buckets, of which eight double: a percentile is the middle of its bucket, at most 4.5 % off. So is
+memory: the greatest bucket is shown.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _MOST = 1e15
 _SHORTEST = 0.001
 _PER_DOUBLING = 8
 _LONGEST = 40 * _PER_DOUBLING
+_MEGABYTES = 1e6
+"""The unit of memory in buckets: the first of them ends at a kilobyte."""
 _QUARTER = 900
 """Seconds; every time zone is a whole number of these away from UTC."""
 _FAILED = {"failed", "partial"}
@@ -71,6 +74,9 @@ ALL = StepKind("")
 """The executions of all plans together."""
 
 
+AnyRecord = ExecutionRecord | StepRecord
+
+
 class HistoryCell(msgspec.Struct):
     """Figures of a cell: times in microseconds, money in billionths of a dollar."""
 
@@ -87,41 +93,73 @@ class HistoryCell(msgspec.Struct):
     """Attempts of unknown cost."""
     tokens_in: int = 0
     tokens_out: int = 0
+    cpu: int = 0
+    measured: int = 0
+    """Runs of which the computing is known."""
     times: dict[int, int] = {}
     """Runs by the bucket of their time: of an execution without waiting for a person, of a step its work."""
+    peaks: dict[int, int] = {}
+    """Runs by the bucket of the most memory that they had: a maximum could not be taken out again."""
 
-    def add(self, other: HistoryCell, sign: int = 1) -> None:
-        self.runs += sign * other.runs
-        self.attempts += sign * other.attempts
-        self.worked += sign * other.worked
-        # Nothing in nearly every step: to look costs a fraction of adding it.
-        if other.items:
-            self.items += sign * other.items
-        if other.queued:
-            self.queued += sign * other.queued
-        if other.waited:
-            self.waited += sign * other.waited
-        if other.person:
-            self.person += sign * other.person
-        if other.usd:
-            self.usd += sign * other.usd
-        if other.unknown:
-            self.unknown += sign * other.unknown
-        if other.tokens_in:
-            self.tokens_in += sign * other.tokens_in
-        if other.tokens_out:
-            self.tokens_out += sign * other.tokens_out
-        times = self.times
+    def add(self, other: HistoryCell) -> None:
+        self.runs += other.runs
+        self.items += other.items
+        self.attempts += other.attempts
+        self.queued += other.queued
+        self.waited += other.waited
+        self.person += other.person
+        self.worked += other.worked
+        self.usd += other.usd
+        self.unknown += other.unknown
+        self.tokens_in += other.tokens_in
+        self.tokens_out += other.tokens_out
+        self.cpu += other.cpu
+        self.measured += other.measured
         for bucket, count in other.times.items():
-            left = times.get(bucket, 0) + sign * count
-            if left:
-                times[bucket] = left
-            else:
-                times.pop(bucket, None)
+            _count(self.times, bucket, count)
+        for bucket, count in other.peaks.items():
+            _count(self.peaks, bucket, count)
+
+    def count(self, record: AnyRecord, timed: float | None, runs: int, items: int, sign: int) -> None:
+        """Add a record, or take it out with a minus; `timed` is the time that it is counted under."""
+        self.runs += sign * runs
+        self.attempts += sign * record.attempts
+        self.worked += sign * _whole(record.worked_s, 1e6)
+        if items:
+            self.items += sign * items
+        if record.queued_s:
+            self.queued += sign * _whole(record.queued_s, 1e6)
+        if record.waited_s:
+            self.waited += sign * _whole(record.waited_s, 1e6)
+        if record.person_s:
+            self.person += sign * _whole(record.person_s, 1e6)
+        if record.known_usd:
+            self.usd += sign * _whole(record.known_usd, 1e9)
+        if record.unknown:
+            self.unknown += sign * record.unknown
+        if record.tokens_in:
+            self.tokens_in += sign * _whole(record.tokens_in, 1)
+        if record.tokens_out:
+            self.tokens_out += sign * _whole(record.tokens_out, 1)
+        if record.cpu_s is not None:
+            self.cpu += sign * _whole(record.cpu_s, 1e6)
+            self.measured += sign
+        if record.memory is not None:
+            _count(self.peaks, bucket_of(record.memory / _MEGABYTES), sign)
+        if timed is not None:
+            _count(self.times, bucket_of(timed), sign)
 
     @property
     def figures(self) -> tuple[int, ...]:
-        return msgspec.structs.astuple(self)[:-1]
+        return msgspec.structs.astuple(self)[:-2]
+
+
+def _count(buckets: dict[int, int], bucket: int, count: int) -> None:
+    left = buckets.get(bucket, 0) + count
+    if left:
+        buckets[bucket] = left
+    else:
+        buckets.pop(bucket, None)
 
 
 Place = tuple[int, StepKind, str, str]
@@ -135,7 +173,8 @@ class HistoryTally:
         self._cells: dict[tuple[int, tuple[str, ...], str, str], HistoryCell] = {}
         """By days alone, and by the fields of kinds: to make a kind takes longer than to add a step."""
         self._tz = tz
-        self._days: dict[int, int] = {}
+        self._days: dict[float, int] = {}
+        """By the quarter of an hour."""
         self._months = {UNKNOWN_DAY: _UNKNOWN_MONTH}
 
     @property
@@ -153,56 +192,39 @@ class HistoryTally:
 
     def add(self, record: ExecutionRecord, sign: int = 1, *, steps: bool = True) -> None:
         """Add a record, or take it out with a minus; its steps too, unless only executions are asked for."""
-        cell = _cell_of(record, record.took_s, 1, 0)
         for of_plan in (StepKind(record.plan), ALL):
-            self._put(record.ended, of_plan, record.status, record.category, cell, sign)
+            cell = self._cell(record.ended, of_plan, record.status, record.category)
+            cell.count(record, record.took_s, 1, 0, sign)
         for step in record.steps if steps else ():
-            timed = step.worked_s if step.attempts else None
-            kind = (record.plan, step.step or REPLACED, step.tool, step.runtime, step.model, step.role)
-            at = step.ended if step.ended is not None else record.ended
-            cell = _cell_of(step, timed, int(bool(step.step)), step.items)
-            self._put(at, kind, step.status, step.category, cell, sign)
+            name, ended = step.step, step.ended
+            kind = (record.plan, name or REPLACED, step.tool, step.runtime, step.model, step.role)
+            cell = self._cell(ended if ended is not None else record.ended, kind, step.status, step.category)
+            cell.count(step, step.worked_s if step.attempts else None, 1 if name else 0, step.items, sign)
 
-    def _put(self, at: float, kind: tuple[str, ...], status: str, category: str, cell: HistoryCell, sign: int) -> None:
-        place = (self._day(at), kind, status, category)
+    def _cell(self, at: float, kind: tuple[str, ...], status: str, category: str) -> HistoryCell:
+        place = (self._days.get(at // _QUARTER) or self._day(at), kind, status, category)
         found = self._cells.get(place)
         if found is None:
             found = self._cells[place] = HistoryCell()
-        found.add(cell, sign)
+        return found
 
     def _day(self, at: float) -> int:
         """The local day of a time."""
         if not 0 <= at < 253402214400:
             return UNKNOWN_DAY
-        quarter = int(at // _QUARTER)
-        found = self._days.get(quarter)
-        if found is None:
-            day = datetime.fromtimestamp(quarter * _QUARTER, self._tz)
-            found = self._days[quarter] = day.toordinal()
-            self._months[found] = month_span(day)
+        quarter = at // _QUARTER
+        day = datetime.fromtimestamp(quarter * _QUARTER, self._tz)
+        found = self._days[quarter] = day.toordinal()
+        self._months[found] = month_span(day)
         return found
-
-
-def _cell_of(record: ExecutionRecord | StepRecord, timed: float | None, runs: int, items: int) -> HistoryCell:
-    return HistoryCell(
-        runs,
-        items,
-        record.attempts,
-        _whole(record.queued_s, 1e6) if record.queued_s else 0,
-        _whole(record.waited_s, 1e6) if record.waited_s else 0,
-        _whole(record.person_s, 1e6) if record.person_s else 0,
-        _whole(record.worked_s, 1e6),
-        _whole(record.known_usd, 1e9) if record.known_usd else 0,
-        record.unknown,
-        _whole(record.tokens_in, 1) if record.tokens_in else 0,
-        _whole(record.tokens_out, 1) if record.tokens_out else 0,
-        {bucket_of(timed): 1} if timed is not None else {},
-    )
 
 
 def _whole(amount: float, parts: float) -> int:
     """A whole number of parts, as far as a nonsensical amount leaves room for others in the sums."""
-    return round(max(0.0, min(amount * parts, _MOST)))
+    amount *= parts
+    if 0 <= amount <= _MOST:
+        return round(amount)
+    return round(_MOST) if amount > _MOST else 0
 
 
 def bucket_of(seconds: float) -> int:
@@ -325,6 +347,17 @@ class HistoryRow(msgspec.Struct):
     def failed(self) -> int:
         return sum(self.statuses.get(status, 0) for status in _FAILED)
 
+    @property
+    def cpu_s(self) -> float | None:
+        """Seconds of computing, as far as known; None when nothing of it is."""
+        return self.seconds("cpu") if self.cell.measured else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The most memory of one run; None when it is not known."""
+        peaks = self.cell.peaks
+        return int(float(f"{_middle_of(max(peaks)) * _MEGABYTES:.3g}")) if peaks else None
+
     def percentiles(self) -> dict[str, float | None]:
         return {f"p{part}_s": percentile(self.cell.times, part / 100) for part in (50, 90, 99)}
 
@@ -344,6 +377,8 @@ class HistoryRow(msgspec.Struct):
             "unknown_costs": cell.unknown,
             "tokens_in": cell.tokens_in,
             "tokens_out": cell.tokens_out,
+            "cpu_s": self.cpu_s,
+            "memory_bytes": self.memory_bytes,
         }
 
 

@@ -126,8 +126,11 @@ class State(StateData):
         step.input, step.effect = event.input, event.effect
         if event.attempt > 1 or event.reduced or step.waiting_for is not None:
             step.waiting_for = step.until = None
-            step.reduced = event.reduced
+            step.reduced, step.worker = event.reduced, ""
             step.off_work, step.doubtful = 0.0, False
+
+    def _attempt_placed(self, event: ev.AttemptPlaced) -> None:
+        self.steps[event.step].worker = event.worker
 
     def _attempt_finished(self, event: ev.AttemptFinished) -> None:
         step = self.steps[event.step]
@@ -158,6 +161,8 @@ class State(StateData):
         step = self.steps[event.step]
         if event.reason != "lost":
             step.ended(event.at, event.used, event.queued)
+        elif step.id in self.active and step.agent is not None and step.agent.attempt == step.attempts:
+            step.agent.cut_off += 1  # one worker of several died
         self.leave_indexes(step)
         if event.reason == "changed":
             step.changes = event.changes
@@ -297,6 +302,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     ev.ExecutionFinished: State._finished,
     ev.ControlRequested: State._control,
     ev.AttemptStarted: State._attempt_started,
+    ev.AttemptPlaced: State._attempt_placed,
     ev.AttemptFinished: State._attempt_finished,
     ev.AttemptFailed: State._attempt_failed,
     ev.AttemptStopped: State._attempt_stopped,

@@ -243,16 +243,15 @@ class StateData:
             for waiting in self.dependents(step):
                 waiting.upstream_failed = True
         graph, unmet = self.prepared.graph, self.unmet
-        met = []
+        names: tuple[str, ...] = ()
+        met = 0
         for group in graph.feeds[step.id]:
             unmet[group] = left = unmet[group] - 1
             if not left:
-                met.append(group)
-        if not met:
-            return
-        names = graph.groups[met[0]]
-        if len(met) > 1:  # in the plan's order
-            names = tuple(name for name in graph.dependents[step.id] if graph.group_of[name] in met)
+                names = graph.groups[group]
+                met += 1
+        if met > 1:  # in the plan's order
+            names = tuple(name for name in graph.dependents[step.id] if not unmet[graph.group_of[name]])
         for name in names:
             waiting = self.steps[name]
             if waiting.status is _PENDING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,8 +20,7 @@ __all__ = ["Approval", "StepState"]
 _WAITING = StepStatus.WAITING
 
 
-@dataclass(slots=True)
-class Approval:
+class Approval(msgspec.Struct):
     """The question put to a person about one step, and the answer."""
 
     digest: str
@@ -37,7 +35,7 @@ class Approval:
     """The attempt that asks; 0 if the question comes before an attempt."""
     question: str = ""
     """The question's text, if it is more than "may this be done?"."""
-    basis: Mapping[str, str] = field(default_factory=dict)
+    basis: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Everything else that decides the effect, with its hash."""
     seq: int = 0
     """The place of the question in the execution's journal."""
@@ -59,6 +57,8 @@ class StepState(msgspec.Struct, eq=False):
     """Failed attempts by category, across every restart."""
     attempt_at: float | None = None
     """Start of the current attempt."""
+    worker: str = ""
+    """The worker that performs the current attempt, where several share the execution."""
     input: Any = None
     output: Any = None
     error: Failure | None = None
@@ -149,7 +149,9 @@ class StepState(msgspec.Struct, eq=False):
             off_work += at - self.waiting_since  # stopped while it waited for a person
         if queued:
             self.queued += queued
-        self.worked += max(0.0, at - self.attempt_at - queued - off_work)
+        worked = at - self.attempt_at - queued - off_work
+        if worked > 0.0:
+            self.worked += worked
 
     @property
     def asks(self) -> bool:

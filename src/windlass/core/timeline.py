@@ -21,7 +21,7 @@ StretchKind: TypeAlias = Literal["queue", "work", "wait", "person"]
 _ATTEMPT_ENDS = (ev.AttemptFinished, ev.AttemptFailed, ev.AttemptStopped)
 
 
-class Stretch(msgspec.Struct, array_like=True):
+class Stretch(msgspec.Struct, array_like=True, gc=False):
     """A stretch of a step's time."""
 
     kind: StretchKind
@@ -74,9 +74,12 @@ class Timeline:
         step = getattr(event, "step", None)
         if step is not None:
             self.places[step] = (self.places.get(step, (state.seq, 0))[0], state.seq)
-        changed = [step] if step in state.steps and not isinstance(event, ev.StepSkipRequested) else [*self._waits]
-        for name in changed:
-            self._note_wait(name, event.at)
+        found = state.steps.get(step) if step is not None else None
+        if found is None or isinstance(event, ev.StepSkipRequested):
+            for name in [*self._waits]:
+                self._note_wait(name, event.at)
+        elif found.status is StepStatus.WAITING or step in self._waits:
+            self._note_wait(found.id, event.at)
 
     def _begin(self, step: str, kind: StretchKind, at: float, attempt: int, outcome: str = "") -> Stretch:
         begun = Stretch(kind, at, None, attempt, outcome)

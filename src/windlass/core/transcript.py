@@ -21,7 +21,19 @@ from windlass.core.call_summary import call_summary
 __all__ = ["Transcript", "TranscriptEntry", "as_markdown"]
 
 EntryKind: TypeAlias = Literal[
-    "prompt", "reply", "usage", "call", "result", "question", "answer", "message", "heard", "summary", "note", "end"
+    "prompt",
+    "reply",
+    "usage",
+    "call",
+    "result",
+    "question",
+    "answer",
+    "message",
+    "heard",
+    "check",
+    "summary",
+    "note",
+    "end",
 ]
 
 
@@ -102,6 +114,8 @@ class Transcript:
                 fields["ids"] = (event.id,)
             case ev.AgentSummarised():
                 fields["tokens"] = (event.tokens_before, event.tokens_after)
+            case ev.AgentChecked():
+                fields |= {"text": _checks(event), "failed": not event.passed}
             case ev.AttemptFailed():
                 fields |= {"text": event.failure.message, "failed": True}
             case ev.AttemptStopped():
@@ -122,6 +136,7 @@ _ENTRIES: dict[type, tuple[EntryKind, list[tuple[str, str]]]] = {
     ev.ApprovalAnswered: ("answer", _names("text=note by")),
     ev.AgentTold: ("message", _names("text by")),
     ev.AgentHeard: ("heard", _names("how ids")),
+    ev.AgentChecked: ("check", []),
     ev.AgentSummarised: ("summary", _names("text how=by model usage")),
     ev.AttemptFailed: ("end", []),
     ev.AttemptStopped: ("end", _names("text=reason")),
@@ -161,6 +176,8 @@ def as_markdown(entry: TranscriptEntry, system: str = "") -> str:
             return f"\n### Message of {entry.by or 'a person'}\n\n{fenced(entry.text)}\n"
         case "heard":
             return f"\n*the agent was given {len(entry.ids)} of these messages ({entry.how})*\n"
+        case "check":
+            return f"\n### Check {'failed' if entry.failed else 'passed'}\n\n{fenced(entry.text)}\n"
         case "summary":
             change = token_change(*(entry.tokens or (None, None)))
             model = f" {entry.model}" if entry.model else ""
@@ -170,6 +187,12 @@ def as_markdown(entry: TranscriptEntry, system: str = "") -> str:
             return f"\n*{entry.text}*\n"
         case "end":
             return f"\n*attempt {entry.attempt} {'ended: ' + entry.text if entry.failed else 'completed'}*\n"
+
+
+def _checks(event: ev.AgentChecked) -> str:
+    """The checks with their results, and the output of the one that failed."""
+    lines = [f"{'passed' if result.passed else 'failed'}: {result.check}" for result in event.results]
+    return "\n".join([*lines, *(result.output for result in event.results if not result.passed)])
 
 
 def _rest(entry: TranscriptEntry) -> str:

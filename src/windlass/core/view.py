@@ -10,7 +10,7 @@ from windlass.clock import iso
 from windlass.core.advice import failure_advice
 from windlass.core.agent import Cost
 from windlass.core.budget import Amount, limit_of
-from windlass.core.events import AnswerRefused
+from windlass.core.events import AnswerRefused, CheckResult
 from windlass.core.resources import Resources, summed
 from windlass.core.scope import errors_of
 from windlass.core.state import State, StepState
@@ -215,6 +215,18 @@ def _agent(step: StepState) -> dict[str, Any] | None:
         "model": agent.model or None,
         "session": agent.session,
         "cost": _cost(agent.cost),
+        "verdict": agent.verdict if step.settled or agent.checked is not None else None,
+        **({"checks": [_check(result) for result in agent.checked.results]} if agent.checked is not None else {}),
+    }
+
+
+def _check(result: CheckResult) -> dict[str, Any]:
+    return {
+        "check": result.check,
+        "passed": result.passed,
+        "exit_code": result.exit_code,
+        "output": result.output,
+        "seconds": result.seconds,
     }
 
 

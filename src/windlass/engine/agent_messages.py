@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
 
 from windlass.core import events as ev
 from windlass.core.say import check_say, checked_message, is_over
@@ -29,8 +30,7 @@ __all__ = ["AgentMessages", "SayReceipt"]
 _ENDS = (ev.AttemptFinished, ev.AttemptFailed, ev.AttemptStopped)
 
 
-@dataclass(frozen=True, slots=True)
-class SayReceipt:
+class SayReceipt(msgspec.Struct, frozen=True):
     """A message that is on disk, and its delivery as far as it is known."""
 
     state: State
@@ -131,9 +131,9 @@ class AgentMessages:
             for entry in await self._journal.read(execution, since):
                 since, event = entry.seq, entry.event
                 if isinstance(event, ev.AgentHeard) and receipt.id in event.ids:
-                    return replace(receipt, state=await self._observer.state(execution), how=event.how)
+                    return msgspec.structs.replace(receipt, state=await self._observer.state(execution), how=event.how)
                 if isinstance(event, _ENDS) and event.step == receipt.step:
-                    return replace(receipt, state=await self._observer.state(execution))
+                    return msgspec.structs.replace(receipt, state=await self._observer.state(execution))
             if loop.time() >= until:
                 return receipt
             await asyncio.sleep(POLL)

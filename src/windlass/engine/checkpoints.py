@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from windlass.core.events import AttemptFinished, Event, StepCompleted, StepFailed, StepSkipped
 from windlass.engine.drivers import LocalDrivers
@@ -28,13 +29,12 @@ MOST_HELD = 500
 STEP_ENDS = frozenset({AttemptFinished, StepCompleted, StepFailed, StepSkipped})
 
 
-@dataclass(slots=True)
-class _Fresh:
+class _Fresh(msgspec.Struct):
     """Events committed here since the automatic file was last written."""
 
     after: int
     """The sequence before the first one."""
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
 
 
 class _Piece(NamedTuple):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from windlass.core import events as ev
 from windlass.core.approval import Basis, asked_again, changes, digest_of
 from windlass.core.state import State, StepState
 from windlass.engine.gates import Gates
 from windlass.engine.gates.outflow import MOST_SHOWN, OutputCap
-from windlass.engine.offclock import off_the_clock
 from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox
 
-__all__ = ["AttemptContext", "AttemptOutput", "Listener"]
+__all__ = ["AttemptContext", "AttemptOutput", "Listener", "off_the_clock"]
 
 
 class Listener(Protocol):
@@ -72,19 +73,16 @@ class AttemptOutput(OutputCap):
         self._driver.show(self._started, stream, text)
 
 
-class AttemptContext:
+class AttemptContext(msgspec.Struct, eq=False):
     """Implements `ports.Contact` for one attempt."""
 
-    __slots__ = ("_driver", "_gates", "_one_at_a_time", "limit", "step", "tools")
-
-    def __init__(self, driver: Listener, step: StepState, tools: Toolbox, gates: Gates) -> None:
-        self._driver = driver
-        self.tools = tools
-        self._gates = gates
-        self._one_at_a_time: asyncio.Lock | None = None
-        self.step = step
-        self.limit: asyncio.Timeout | None = None
-        """The timeout of the attempt."""
+    _driver: Listener
+    step: StepState
+    tools: Toolbox
+    _gates: Gates
+    limit: asyncio.Timeout | None = None
+    """The timeout of the attempt."""
+    _one_at_a_time: asyncio.Lock | None = None
 
     @property
     def state(self) -> State:
@@ -143,3 +141,20 @@ class AttemptContext:
             if answer.attempt and answer.digest == digest_of(named, tool, input, answer.basis):
                 return answer.basis
         return None
+
+
+@contextmanager
+def off_the_clock(limit: asyncio.Timeout | None) -> Iterator[None]:
+    """Stop a timeout's clock within this, while a person takes time to answer."""
+    ends = limit.when() if limit is not None else None
+    if limit is None or ends is None:
+        yield
+        return
+    now = asyncio.get_running_loop().time
+    left = ends - now()
+    limit.reschedule(None)
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):  # the timeout has ended meanwhile
+            limit.reschedule(now() + left)

@@ -10,17 +10,17 @@ The files come first and the event second: killed in between, the same request f
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from windlass.core import events as ev
 from windlass.core.advice import no_outcome, ways_after
 from windlass.core.budget import ScopeName
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
-from windlass.engine.agents.context import StepContext, check_agent, contexts
 from windlass.engine.agents.tool import AgentTool
 from windlass.engine.drivers import Launcher, LocalDrivers
 from windlass.engine.inbox import checked_limit
@@ -28,7 +28,12 @@ from windlass.engine.lookup import find_step
 from windlass.engine.observer import Observer
 from windlass.engine.requests import Requests, check_edits, persist
 from windlass.errors import Conflict, ToolError, UsageError, WindlassError
+from windlass.homes import user_folder
+from windlass.plan.model import AGENT
 from windlass.ports import Tool, Toolbox
+
+if TYPE_CHECKING:
+    from windlass.engine.agents.context import StepContext
 
 __all__ = ["Control", "take_back"]
 
@@ -108,6 +113,46 @@ class Control:
             await self._requests.answer(state, {**body, "by": by, "note": note})
 
         await persist(ask)
+
+    async def always_rule(self, execution: str, step: str) -> str:
+        """The rule of the user's settings by which an agent would not have had to ask its open question."""
+        state = await self._observer.state(execution)
+        waiting = find_step(state, step)
+        asked = waiting.approval
+        if asked is None or asked.allow is not None or waiting.id not in state.questions:
+            raise UsageError(f"step {step} of {state.id} is not waiting for approval")
+        if self._agents is None or waiting.prepared.tool != AGENT or not asked.attempt:
+            raise UsageError(
+                "the plan or the settings ask for this approval, and rules are for what agents ask",
+                advice=("change `approve` of the step, or `approvals` in your settings",),
+            )
+        if "WINDLASS_PERMISSIONS" in os.environ:
+            raise UsageError("WINDLASS_PERMISSIONS is set, and stronger than your settings file: add the rule there")
+        from windlass.engine.agents.permits import exact_rule  # few ever save a rule
+
+        return exact_rule(self._agents.settings.permissions, asked.tool, asked.input)
+
+    async def approve_always(
+        self, execution: str, step: str, rule: str, *, by: str = "", note: str = "", digest: str | None = None
+    ) -> None:
+        """Allow what an agent asks, and save the rule that was shown, so that nobody is asked for it again.
+
+        The rule is checked before the answer is given, and written after it: only a person's answer writes one.
+        """
+        if rule != await self.always_rule(execution, step):
+            raise UsageError("the rule is not that of this question: look at it again before you save it")
+        from windlass.settings.edit import add_allowed  # few ever save a rule
+
+        file = user_folder() / "config.toml"
+        await asyncio.to_thread(add_allowed, file, rule, dry=True)
+        await self.approve(execution, step, by=by, note=note, digest=digest)
+        await asyncio.to_thread(add_allowed, file, rule)
+        assert self._agents is not None
+        # Attempts that begin from now on, here; other processes read the file when they start.
+        settings = self._agents.settings
+        if rule not in settings.permissions.allow:
+            permissions = settings.permissions.model_copy(update={"allow": (*settings.permissions.allow, rule)})
+            self._agents.settings = settings.model_copy(update={"permissions": permissions})
 
     async def settle(
         self,
@@ -206,6 +251,8 @@ class Control:
         state, entries = await self._observer.record(execution)
         if self._agents is None:
             return []
+        from windlass.engine.agents.context import contexts  # few ask
+
         return contexts(state, entries, step, self._agents.runners, self._agents.settings)
 
     async def summarise(self, execution: str, step: str, *, by: str = "") -> StepContext:
@@ -213,6 +260,8 @@ class Control:
 
         On Claude Code and OpenCode their own compaction does it, when their next turn begins.
         """
+
+        from windlass.engine.agents.context import check_agent
 
         async def ask() -> None:
             state = await self._observer.state(execution)
@@ -243,11 +292,78 @@ class Control:
                 driven=self._drivers.driven(state),
                 tools=attempt_runner.tools,
                 folder=attempt_runner.folder / state.id,
+                home=attempt_runner.folder.parent,
                 now=self._clock.now(),
                 by=by,
             )
             await self._journal.append(state.id, state.seq, [event])
             return event.changes
+
+        return await persist(ask)
+
+    async def diff(self, execution: str, step: str = "") -> list[dict[str, Any]]:
+        """The files that agents changed: of one step with its items, or of all; so far, for one that works (K5).
+
+        Each stretch of work has its `step`, `root`, `ended`, `note` and `files` (`path`, `change`, `added`, `removed`,
+        `patch`).
+        """
+        from windlass.engine.agents.file_changes import changed_files  # few commands need it
+
+        state = await self._observer.state(execution)
+        named = find_step(state, step) if step else None
+        try:
+            return await asyncio.to_thread(changed_files, state, named, self._launcher.attempt_runner.folder.parent)
+        except ToolError as error:
+            raise _CannotTakeBack(f"the changes cannot be shown: {error.failure.message}", error) from error
+
+    async def workspaces(self, execution: str = "", *, clean: bool = False, by: str = "") -> list[dict[str, Any]]:
+        """Folders of agents, each with the state of its work: of one execution, or of all here (K4).
+
+        With `clean`, those without work that would be lost are removed, with their branches; they have `removed`.
+        """
+        from windlass.engine.agents.folders import list_folders, remove_folders  # few commands need it
+        from windlass.workspaces.worktrees import place_of
+
+        home = self._launcher.attempt_runner.folder.parent
+        if execution:
+            names = [(await self._observer.find(execution)).id]
+        else:
+            places = place_of("x", "x").parent.parent
+            there = {place.name for place in places.iterdir() if place.is_dir()} if places.is_dir() else set()
+            names = [head.id for head in await self._journal.heads(limit=0) if head.id in there]
+        found: list[dict[str, Any]] = []
+        for name in names:
+
+            async def ask(name: str = name) -> list[dict[str, Any]]:
+                state = await self._observer.state(name)
+                listed = await asyncio.to_thread(list_folders, state, self._drivers.driven(state), home)
+                if clean and not self._drivers.driven(state):
+                    events = await asyncio.to_thread(remove_folders, state, listed, self._clock.now(), by)
+                    if events:
+                        await self._journal.append(state.id, state.seq, events)
+                    gone = {event.step for event in events if isinstance(event, ev.WorkspaceRemoved)}
+                    listed = [{**one, "removed": one["step"] in gone} for one in listed]
+                return listed
+
+            found += await persist(ask)
+        return found
+
+    async def verify(self, execution: str, step: str = "") -> State:
+        """Run the checks of agents' work again, without the agents; of one step, or of all that are settled (K2).
+
+        Refused while a process drives the execution. The results are recorded, and the state has them.
+        """
+
+        async def ask() -> State:
+            from windlass.engine.agents.verify import check_again  # few commands need it
+
+            state = await self._observer.state(execution)
+            named = find_step(state, step) if step else None
+            found = await check_again(
+                state, named, self._drivers.driven(state), self._launcher.attempt_runner, self._clock
+            )
+            await self._journal.append(state.id, state.seq, found)
+            return await self._observer.state(state.id)
 
         return await persist(ask)
 
@@ -288,7 +404,7 @@ class Control:
         for message in await self._journal.receive():
             if message.execution == state.id and message.body.get("kind") == request.kind:
                 driver.answered(message)
-        return await (await self._launcher.drive(driver, [self._launcher.opening(state), request]))
+        return await (await self._launcher.drive(driver, [self._launcher.opening(state, local=True), request]))
 
     async def _obeyed(self, execution: str, within: float | None) -> State:
         """Wait until the request has been obeyed, but no longer than that."""
@@ -300,21 +416,27 @@ class Control:
 
 
 async def take_back(
-    state: State, step: StepState, *, driven: bool, tools: Toolbox, folder: Path, now: float, by: str
+    state: State, step: StepState, *, driven: bool, tools: Toolbox, folder: Path, home: Path, now: float, by: str
 ) -> ev.StepUndone:
     """Undo the changes of the step and its items; returns the event to write."""
     _refuse_untimely(state, step, driven)
     names = [step.id, *(child.id for child in step.children or ())]
     changes: list[dict[str, str]] = []
-    for tool in _one_of_each_class(tools):
-        try:
+    try:
+        if step.prepared.is_agent:
+            from windlass.engine.agents.file_changes import put_files_back  # few commands need it
+
+            changes += await asyncio.to_thread(put_files_back, state, step, home)
+        for tool in _one_of_each_class(tools) if not changes else ():
             changes += await asyncio.to_thread(tool.take_back, folder, names, Path(state.workdir))
-        except ToolError as error:
-            raise _CannotTakeBack(f"step {step.id}: {error.failure.message}", error) from error
+    except ToolError as error:
+        raise _CannotTakeBack(f"step {step.id}: {error.failure.message}", error) from error
     if not changes:
         raise UsageError(
-            f"step {step.id} has nothing to undo: it changed no file with the file tools here",
-            advice=("changes by commands and other programs are not recorded",),
+            f"step {step.id} has nothing to undo: it changed no file with the file tools here"
+            if not step.prepared.is_agent
+            else f"step {step.id} has nothing to undo: its agent changed no file that was recorded",
+            advice=("changes by commands and other programs are not recorded",) if not step.prepared.is_agent else (),
         )
     return ev.StepUndone(now, step.id, by, changes)
 

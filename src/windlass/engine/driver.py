@@ -4,6 +4,7 @@
 
 Journal, act, journal: an attempt is launched only after its `attempt.started` is on disk, and nothing that
 follows from an outcome happens before the outcome is. An outcome and the next attempt's start share a commit.
+Attempts without effect are the exception: one may follow another before both are on disk (`CommitWriter` says when).
 If the journal refuses (`Conflict`: another process took over; or the disk is full), everything in flight is
 stopped, nothing more is written, and the next driver finds a true journal.
 """
@@ -14,7 +15,6 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -23,35 +23,37 @@ import msgspec
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.decide import Launch, Policy, Record, Stop, decide
-from windlass.core.history import record_of
-from windlass.core.questions import QuestionChanges, changes_of, open_questions
 from windlass.core.resources import Resources
 from windlass.core.standing import pause_event
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus
+from windlass.engine.commit_writer import CommitWriter
 from windlass.engine.contact import AttemptContext, AttemptOutput
 from windlass.engine.inbox import to_events
 from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Failure, classify
 from windlass.plan.model import Effect
-from windlass.ports import OVER_BUDGET, Answer, CurrentAttempt, Head, Journal, Message, Meter, Toolbox, current_attempt
+from windlass.ports import Answer, CurrentAttempt, Journal, Message, Meter, Toolbox, current_attempt
 
 if TYPE_CHECKING:
     from windlass.ports.notify import Notifier
 
-__all__ = ["Driver", "World", "head_of"]
+__all__ = ["AttemptEnd", "Driver", "World"]
 
 OUTPUT_FLUSH = 0.1
 """Seconds that output may wait for company before it is written."""
+MOST_IN_A_ROW = 4
+"""Attempts that one task performs in a row: then everything else on the loop has its turn."""
+SHORT_ATTEMPT = 0.0025
+"""Seconds up to which an attempt may be followed by another one in its task."""
 LONGEST_NAP = 5.0
 """Timers are looked at again at least this often, so that a sleeping computer's clock is noticed."""
-_RUNNING = ExecutionStatus.RUNNING
+_RUNNING, _NONE = ExecutionStatus.RUNNING, Effect.NONE
 ABANDON_AFTER = 5.0
 """Seconds past the grace period after which a tool that ignores its cancellation is left behind."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(msgspec.Struct, frozen=True):
     """Services that all drivers of an engine share."""
 
     journal: Journal
@@ -62,13 +64,18 @@ class World:
     notifier: Notifier | None = None
 
 
-class _Ended(msgspec.Struct):
+class AttemptEnd(msgspec.Struct):
+    """The end of an attempt, before it is written."""
+
     step: str
     attempt: int
     outcome: Outcome | None
     """None when it was stopped before it came to an end."""
     used: Resources | None = None
     queued: float = 0.0
+
+
+_Start = tuple[ev.AttemptStarted, StepState]
 
 
 class Driver:
@@ -95,19 +102,22 @@ class Driver:
         self._attempt_runner = attempt_runner
         self._hold = hold
         """Stay while only a person can go on, instead of pausing the execution."""
-        self._batch: list[ev.Event] = [created] if created is not None else []
-        self._consumed: list[int] = []
-        self._written = state.seq - len(self._batch)
-        self._launches: list[tuple[ev.AttemptStarted, StepState]] = []
+        self._commits = CommitWriter(
+            state,
+            world.journal,
+            world.notifier,
+            created=created,
+            only_looks=attempt_runner.only_looks,
+            on_disk=self._on_disk,
+            wake=self._wake,
+        )
+        self._launches: list[_Start] = []
         """Attempts that are launched once their starts, which are in the batch, are on disk."""
-        self._shown: tuple[str, ...] = ()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping: dict[str, Stop] = {}
-        self._ended: list[_Ended] = []
+        self._ended: list[AttemptEnd] = []
         self._heard: list[ev.Event] = []
         """Events from attempts since the last turn, in order."""
-        self._witnesses: list[asyncio.Future[None]] = []
-        """Callers that wait until their events are on disk."""
         self._answers: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         """Agents that wait for a person's answer, by step and digest."""
         self._listening: dict[str, asyncio.Future[None]] = {}
@@ -118,17 +128,14 @@ class Driver:
         self._caught_up: set[int] = set()
         """Messages that were taken care of at the start, should they be delivered once more."""
         self._decided_at = 0.0
-        self._trouble: Exception | None = None
+        self._trouble: BaseException | None = None
         """The error of a turn at an attempt's end."""
         self._over = False
         """`run` has ended: nothing more is launched."""
         self._waker: asyncio.Future[None] | None = None
         self._woken = False
         """Something happened during a commit: the next wait returns at once."""
-        self._open = open_questions(state)
-        """Entries of this execution in the journal's index of open questions."""
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._watch = world.notifier.watch(state) if world.notifier is not None else None
 
     @property
     def tools(self) -> Toolbox:
@@ -143,7 +150,9 @@ class Driver:
         now = self._world.clock.now()
         try:
             while True:
-                await self._turn(now)
+                if self._turn(now):
+                    await self._commits.write()
+                self._launch_all()
                 if self.state.status is not _RUNNING:
                     return
                 if (left := self._leave()) is not None:
@@ -151,11 +160,12 @@ class Driver:
                     now = left.at
                     continue
                 await self._something()
-                if self._trouble is not None:
-                    raise self._trouble
+                if (trouble := self._trouble or self._commits.failed) is not None:
+                    raise trouble
                 now = self._take_in()
         finally:
             self._over = True
+            self._commits.close()
             if not self.acknowledged.done():
                 self.acknowledged.set_result(None)  # it ended before a first commit: the task says why
             await self._let_go()
@@ -167,34 +177,40 @@ class Driver:
             return None  # an attempt is at work
         return pause_event(state, self._world.clock.now(), self._world.policy, hold=self._hold)
 
-    async def _turn(self, now: float) -> None:
-        """Decide, write down the events, and launch the attempts that start."""
+    def _turn(self, now: float) -> bool:
+        """Decide. Returns False if the attempts that start may be launched before everything is written."""
         self._decide(now)
-        # Their events are in this batch; events during the commit go into the next.
-        witnesses, self._witnesses = self._witnesses, []
-        if self._batch:
-            await self._commit()
-        if witnesses:
-            _tell(witnesses)
-        if not self._over:
-            self._launch_all()
+        if self._launches and self._launches[0][0].effect == _NONE and self._commits.may_overlap():
+            self._commits.write_soon()
+            return False
+        return True
 
-    async def _turn_at_end(self) -> None:
-        """One turn of `run`, in the task of the only attempt, which has ended.
+    async def _turn_at_end(self, row: int, began: float) -> _Start | None:
+        """One turn of `run`, in the task of the only attempt, which has ended. Returns the attempt to go on with.
 
         Nothing else can happen in this turn of the loop, and to wake `run` would cost two switches of tasks for every
         step of a chain. `run` waits meanwhile, and is woken if there is something to do but to wait for an attempt.
         """
         waker, self._waker = self._waker, None
+        following: _Start | None = None
         try:
-            await self._turn(self._take_in())
+            now = self._take_in()
+            if self._turn(now):
+                await self._commits.write()
+            if row < MOST_IN_A_ROW and len(self._launches) == 1 and now - began < SHORT_ATTEMPT and not self._over:
+                following = self._go_on()
+            self._launch_all()
         except Exception as error:
             self._trouble = error
         finally:
             self._waker = waker
-        waits = self._trouble is None and self.state.status is _RUNNING and not self.state.timers
+        state = self.state
+        if following is not None and not (self._woken or state.timers or state.questions):
+            return following  # there is nothing else to wait for
+        waits = self._trouble is None and state.status is _RUNNING and not state.timers
         if not waits or self._woken or self._leave() is not None:
             self._wake()
+        return following
 
     def post(self, message: Message) -> None:
         """Hand in a message for this execution; it is acted on in the next turn."""
@@ -213,7 +229,7 @@ class Driver:
     def answered(self, message: Message) -> None:
         """A message that is taken care of: it is gone with the first commit."""
         self._caught_up.add(message.id)
-        self._consumed.append(message.id)
+        self._commits.consumed.append(message.id)
 
     # -- deciding and writing --------------------------------------------------------------------
 
@@ -233,13 +249,17 @@ class Driver:
                         event = self._attempt_runner.grounded(event, self.state.steps[event.step], self.state.workdir)
                     self._record(event)
                     recorded = True  # it may have made something else possible
-                elif command.step.id in self._tasks:
+                elif self._in_flight(command.step):
                     self._stop(command)
                 else:
                     # It was to start in this very turn, and a later decision stopped it: it never starts.
                     self._launches = [launch for launch in self._launches if launch[1] is not command.step]
                     self._record(ev.AttemptStopped(now, command.step.id, command.step.attempts, command.reason))
                     recorded = True
+
+    def _in_flight(self, step: StepState) -> bool:
+        """True if the step's attempt was launched in an earlier turn."""
+        return step.id in self._tasks
 
     def _started(self, step: StepState, arguments: dict[str, object], now: float) -> ev.AttemptStarted:
         effect = self._attempt_runner.effect(step, arguments)
@@ -248,82 +268,76 @@ class Driver:
 
     def _record(self, event: ev.Event) -> None:
         self.state.apply(event)
-        self._batch.append(event)
+        self._commits.batch.append(event)
         if self._answers and isinstance(event, ev.ApprovalAnswered):
             waiting = self._answers.pop((event.step, event.digest), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(Answer(event.allow, event.note))
 
-    async def _commit(self) -> None:
-        state = self.state
-        batch, self._batch = self._batch, []
-        consumed, self._consumed = self._consumed, []
-        shown = (state.status, state.driver, state.paused_for)
-        head = head_of(state) if shown != self._shown else None
-        questions = self._question_changes() if state.questions or self._open else None
-        record = record_of(state) if state.status is not _RUNNING else None
-        notes = self._watch(batch) if self._watch is not None else ()
-        await self._world.journal.append(
-            state.id,
-            self._written,
-            batch,
-            head=head,
-            consumed=consumed,
-            questions=questions,
-            record=record,
-            notes=notes,
-        )
-        if notes and self._world.notifier is not None:
-            self._world.notifier.committed(notes)
-        self._written += len(batch)
+    def _on_disk(self, events: list[ev.Event], seq: int) -> None:
+        """Tell everybody who waits for these events that they are written."""
         if not self.acknowledged.done():
             self.acknowledged.set_result(None)
-        self._shown = shown
-        self._world.committed(state.id, batch, self._written)
+        self._world.committed(self.state.id, events, seq)
         if self._listening:
-            for event in batch:
+            for event in events:
                 if isinstance(event, ev.AgentTold) and (waiting := self._listening.pop(event.step, None)) is not None:
                     waiting.set_result(None)
-
-    def _question_changes(self) -> QuestionChanges | None:
-        """Changes of this commit to the index of open questions."""
-        before, self._open = self._open, open_questions(self.state)
-        return changes_of(before, self._open)
 
     # -- attempts --------------------------------------------------------------------------------
 
     def _launch_all(self) -> None:
+        if not self._launches or self._over:
+            return
         launches, self._launches = self._launches, []
         for started, step in launches:
             # Made directly and with a name: `create_task` would think one up for each.
             attempt, context = self._attempt(started, step), self._context.copy()
             self._tasks[step.id] = asyncio.Task(attempt, loop=self._loop, name=step.id, context=context)
 
+    def _go_on(self) -> _Start | None:
+        """Let this task perform the one attempt that starts, unless its last one left something behind in it."""
+        task = asyncio.current_task()
+        if task is None or task.cancelling() or contextvars.copy_context() != self._context:
+            return None
+        following = self._launches.pop()
+        task.set_name(following[1].id)
+        self._tasks[following[1].id] = task
+        return following
+
     async def _attempt(self, started: ev.AttemptStarted, step: StepState) -> None:
-        outcome: Outcome | None = None
-        meter = Meter()
-        current_attempt.set(CurrentAttempt(self.state.id, started.step, started.attempt))  # for log lines
-        try:
-            outcome = await self._attempt_runner.perform(
-                started,
-                step,
-                self._place,
-                AttemptOutput(self, started),
-                AttemptContext(self, step, self._attempt_runner.tools, self._attempt_runner.gates),
-                meter,
-            )
-        except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
-            outcome = Outcome.failed(classify(error))
-        finally:
-            # On cancellation too: an attempt's end is always noticed.
-            queued = round(meter.queued, 3) if meter.queued else 0.0
-            self._ended.append(_Ended(started.step, started.attempt, outcome, meter.used, queued))
-            idle = self._waker is not None and not self._waker.done()
-            alone = outcome is not None and idle and len(self._tasks) == 1
+        """Perform an attempt, and those of a chain that follow it at once: a task for each costs as much as a step."""
+        row = 0
+        following: _Start | None = (started, step)
+        while following is not None:
+            started, step = following
+            row, began = row + 1, self._world.clock.now()
+            outcome: Outcome | None = None
+            meter = Meter()
+            token = current_attempt.set(CurrentAttempt(self.state.id, started.step, started.attempt))  # for log lines
+            try:
+                outcome = await self._attempt_runner.perform(
+                    started,
+                    step,
+                    self._place,
+                    AttemptOutput(self, started),
+                    AttemptContext(self, step, self._attempt_runner.tools, self._attempt_runner.gates),
+                    meter,
+                )
+            except Exception as error:  # an attempt that breaks in a way nobody foresaw has failed
+                outcome = Outcome.failed(classify(error))
+            finally:
+                # On cancellation too: an attempt's end is always noticed.
+                queued = round(meter.queued, 3) if meter.queued else 0.0
+                self._ended.append(AttemptEnd(started.step, started.attempt, outcome, meter.used, queued))
+                idle = self._waker is not None and not self._waker.done()
+                alone = outcome is not None and idle and len(self._tasks) == 1
+                if not alone:
+                    self._wake()
             if not alone:
-                self._wake()
-        if alone:
-            await self._turn_at_end()
+                return
+            current_attempt.reset(token)
+            following = await self._turn_at_end(row, began)
 
     def _stop(self, command: Stop) -> None:
         step = command.step.id
@@ -341,7 +355,7 @@ class Driver:
         current = self.state.steps.get(step)
         said = any(end.step == step for end in self._ended)
         if step in self._stopping and not said and current is not None and current.attempts == attempt:
-            self._ended.append(_Ended(step, attempt, None))
+            self._ended.append(AttemptEnd(step, attempt, None))
             self._wake()
 
     def show(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
@@ -365,7 +379,7 @@ class Driver:
     def written(self) -> asyncio.Future[None]:
         """Done when everything heard so far is on disk."""
         witness: asyncio.Future[None] = self._loop.create_future()
-        self._witnesses.append(witness)
+        self._commits.witnesses.append(witness)
         return witness
 
     def asked(self, step: str, digest: str) -> asyncio.Future[Answer]:
@@ -403,6 +417,7 @@ class Driver:
             self._flush_timer.cancel()
         for task in self._tasks.values():
             task.cancel()
+        await self._commits.settled()
         if self._tasks:
             limit = self._attempt_runner.grace + ABANDON_AFTER
             await asyncio.wait(self._tasks.values(), timeout=limit)
@@ -411,7 +426,7 @@ class Driver:
 
     async def _something(self) -> None:
         """Wait for an attempt's end, a message, something to write, or a time."""
-        if self._ended or self._mail or self._witnesses or self._woken:
+        if self._ended or self._mail or self._commits.witnesses or self._woken:
             self._woken = False
             return
         self._waker = self._loop.create_future()
@@ -458,7 +473,7 @@ class Driver:
         if self._mail:
             mail, self._mail = self._mail, []
             for message in mail:
-                self._consumed.append(message.id)
+                self._commits.consumed.append(message.id)
                 if message.body.get("kind") == "say" and message.body.get("step") in self._deaf:
                     continue  # whoever sent it asks again, and finds the step settled
                 for event in to_events(self.state, message, now):
@@ -480,15 +495,18 @@ class Driver:
                 for event in (first, *more):
                     self._record(event)
 
-    def _take_end(self, end: _Ended, now: float) -> None:
+    def _take_end(self, end: AttemptEnd, now: float) -> None:
         self._tasks.pop(end.step, None)
-        self._deaf.discard(end.step)
-        stop = self._stopping.pop(end.step, None)
+        if self._deaf:
+            self._deaf.discard(end.step)
+        stop = self._stopping.pop(end.step, None) if self._stopping else None
         step = self.state.steps[end.step]
         if step.attempts != end.attempt or step.id not in self.state.active:
             return  # it was left behind before; its late end changes nothing
         outcome = end.outcome
-        if outcome is None and stop is not None:
+        if outcome is not None and outcome.failure is None and outcome.held is None and not outcome.outdated:
+            self._record(ev.AttemptFinished(now, end.step, end.attempt, outcome.value, end.used, end.queued))
+        elif outcome is None and stop is not None:
             self._record(ev.AttemptStopped(now, end.step, end.attempt, stop.reason, end.used, queued=end.queued))
         elif outcome is None:
             failure = Failure(Category.LOGIC, "the tool cancelled itself", end.step)
@@ -503,18 +521,10 @@ class Driver:
         elif outcome.cut_off and step.effect == Effect.ONCE:
             # It may have taken effect before it was ended: that is for a person to find out, not to be repeated.
             self._record(ev.AttemptStopped(now, end.step, end.attempt, "timeout", end.used, queued=end.queued))
-        elif outcome.failure is None:
-            self._record(ev.AttemptFinished(now, end.step, end.attempt, outcome.value, end.used, end.queued))
-        else:
+        elif outcome.failure is not None:
             failure = outcome.failure.located(end.step)
             failed = ev.AttemptFailed(now, end.step, end.attempt, failure, outcome.value, end.used, end.queued)
             self._record(failed)
-
-
-def _tell(witnesses: list[asyncio.Future[None]]) -> None:
-    for witness in witnesses:
-        if not witness.done():
-            witness.set_result(None)
 
 
 def _what_it_adds_to(event: ev.Event) -> tuple[Any, ...]:
@@ -522,16 +532,3 @@ def _what_it_adds_to(event: ev.Event) -> tuple[Any, ...]:
     if isinstance(event, ev.OutputWritten):
         return "output", event.step, event.attempt, event.stream
     return ("usage", event.step) if isinstance(event, ev.UsageReported) else ()
-
-
-def head_of(state: State) -> Head:
-    return Head(
-        state.id,
-        state.plan.name,
-        state.status,
-        state.created_at,
-        state.updated_at,
-        state.driver,
-        state.paused_for or (OVER_BUDGET if state.overruns and state.status.finished else ""),
-        state.expires_at,
-    )

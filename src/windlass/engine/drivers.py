@@ -6,33 +6,37 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.decide import Policy
+from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import State
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.agents.tool import AgentTool
+from windlass.engine.commit_writer import head_of
 from windlass.engine.driver import Driver, World
 from windlass.engine.forecasts import Forecasts
-from windlass.engine.observer import POLL, Drivers
+from windlass.engine.observer import Drivers, wait_for_news
 from windlass.engine.perform import AttemptRunner
 from windlass.errors import JournalError, WindlassError
 from windlass.ports import Head, Journal, Message, Sandbox, Tool
 from windlass.version import __version__
 
 if TYPE_CHECKING:
+    from windlass.ports.cluster import Cluster
     from windlass.ports.notify import Notifier
 
 __all__ = ["Launcher", "LocalDrivers"]
 
 _log = logging.getLogger("windlass.engine")
 
-TAKEOVER_CHECK = 10
-"""Looks at the inbox between checks for executions that another process has taken over."""
+TAKEOVER_CHECK = 1.0
+"""Seconds between two checks for executions that another process has taken over."""
 
 
 class LocalDrivers(Drivers):
@@ -82,6 +86,10 @@ class LocalDrivers(Drivers):
         driver = self._drivers.get(execution)
         return driver.state if driver is not None else None
 
+    def driven_states(self) -> list[State]:
+        """The states of all executions that are driven here; do not change them."""
+        return [driver.state for driver in self._drivers.values()]
+
     async def drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
         """Drive it in a task of its own. Returns when the opening is on disk, raises if it cannot be."""
         execution = driver.state.id
@@ -91,7 +99,7 @@ class LocalDrivers(Drivers):
         task.add_done_callback(partial(_log_failure, execution))
         if self._inbox_task is None:
             self._inbox_task = loop.create_task(self._read_inbox())
-        await driver.acknowledged
+        await asyncio.shield(driver.acknowledged)  # whoever gives up waiting leaves it to the others
         if task.done():
             task.result()
         return task
@@ -133,15 +141,18 @@ class LocalDrivers(Drivers):
 
     async def _read_inbox(self) -> None:
         """Hand other processes' messages to the drivers here."""
-        seen = turn = 0
+        seen, since_check = 0, 0.0
+        news = asyncio.Event()
+        self.journal.listen(self.name, news.set)
         while True:
-            turn += 1
+            news.clear()
             try:
                 for message in await self.journal.receive(seen):
                     seen = message.id
                     if message.execution in self._drivers:
                         self._drivers[message.execution].post(message)
-                if turn % TAKEOVER_CHECK == 0:
+                if since_check >= TAKEOVER_CHECK:
+                    since_check = 0.0
                     await self._release_lost()
             except JournalError as error:
                 # The file may be locked for a while: the messages wait in it. If the file is lost, the drivers find
@@ -149,7 +160,7 @@ class LocalDrivers(Drivers):
                 _log.debug("the inbox cannot be read now: %s", error)
             except Exception:  # no error may end the delivery for all executions
                 _log.exception("messages could not be delivered; trying again")
-            await asyncio.sleep(POLL)
+            since_check += await wait_for_news(news, self.journal)
 
     async def _release_lost(self) -> None:
         """Interrupt drivers whose execution another process took over while they only wait: they would wait for ever.
@@ -192,6 +203,7 @@ class Launcher:
         sandbox: Sandbox | None,
         forecasts: Forecasts,
         notifier: Notifier | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.attempt_runner = attempt_runner
         self.policy = policy
@@ -199,7 +211,8 @@ class Launcher:
         self._agents = agents
         self._sandbox = sandbox
         self._forecasts = forecasts
-        self._world = World(drivers.journal, drivers.clock, policy, drivers.commits.publish, notifier)
+        self._cluster = cluster
+        self.world = World(drivers.journal, drivers.clock, policy, drivers.commits.publish, notifier)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -214,16 +227,47 @@ class Launcher:
             self._agents.prepare(state)
         attempt_runner = self.attempt_runner
         if tools:
-            attempt_runner = replace(attempt_runner, tools=attempt_runner.tools.extended(tools))
-        return Driver(state, self._world, attempt_runner, hold=hold, created=created)
+            attempt_runner = msgspec.structs.replace(attempt_runner, tools=attempt_runner.tools.extended(tools))
+        return Driver(state, self.world, attempt_runner, hold=hold, created=created)
 
-    def opening(self, state: State, workdir: str | None = None) -> ev.Event:
-        """Make the event that starts a pending execution or resumes another one."""
-        now, name = self._drivers.clock.now(), self._drivers.name
+    def opening(self, state: State, workdir: str | None = None, *, local: bool = False) -> ev.Event:
+        """Make the event that starts a pending execution or resumes another one; with `local`, in this process."""
+        now = self._drivers.clock.now()
+        name = self._drivers.name if local or self._cluster is None else self._cluster.driver
         if state.status is ExecutionStatus.PENDING and workdir is None:
             return ev.ExecutionStarted(now, name)
         here = self.environment
         return ev.ExecutionResumed(now, name, workdir, here if here != state.environment else {})
+
+    async def launch(
+        self,
+        state: State,
+        opening: Sequence[ev.Event],
+        tools: Sequence[Tool] = (),
+        *,
+        hold: bool,
+        created: ev.ExecutionCreated | None = None,
+        messages: Sequence[Message] = (),
+    ) -> asyncio.Task[State] | None:
+        """Drive it here, or hand it over to the workers of a cluster if there is one: then there is no task.
+
+        Returns when the opening is on disk. `messages` are those that its last driver did not read.
+        """
+        if self._cluster is None:
+            driver = self.driver(state, tools, hold=hold, created=created)
+            for message in messages:
+                driver.catch_up(message)
+            return await self.drive(driver, opening)
+        await self._cluster.connect()  # before anything is written
+        batch = [*([created] if created is not None else []), *opening]
+        after, before = state.seq - (created is not None), open_questions(state)
+        for event in opening:
+            state.apply(event)
+        old = [one.id for one in messages if one.body.get("kind") in ("pause", "interrupt")]  # answered by this
+        changes = changes_of(before, open_questions(state))
+        await self._drivers.journal.append(state.id, after, batch, head=head_of(state), consumed=old, questions=changes)
+        await self._cluster.start(state.id, hold=hold)
+        return None
 
     async def drive(self, driver: Driver, opening: Sequence[ev.Event]) -> asyncio.Task[State]:
         """Drive it in a task of its own; returns when the opening is on disk."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+import msgspec
+
 from windlass.core.decide import Policy
 from windlass.engine.agent_messages import AgentMessages
 from windlass.engine.agents.tool import AgentTool
@@ -34,6 +36,8 @@ from windlass.settings import Settings
 
 if TYPE_CHECKING:
     from windlass.engine.history_page import HistoryPage, PastRuns, SlowPage
+    from windlass.engine.shared import SharedExecutions
+    from windlass.ports.cluster import Cluster
     from windlass.ports.notify import Notifier
 
 __all__ = ["Engine"]
@@ -84,6 +88,7 @@ class Engine:
         settings: Settings | None = None,
         policy: Policy | None = None,
         telemetry: Telemetry | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.home = home
         self.journal = drivers.journal
@@ -103,15 +108,17 @@ class Engine:
         self.settings = settings or Settings()
         self.telemetry = telemetry
         """Sends traces, if the settings say so."""
+        self._cluster = cluster
         self._drivers = drivers
         self._checkpoints = CheckpointWriter(drivers, archive, self.settings.checkpoints)
         handle = partial(Execution, self)
         self._observer = observer = Observer(drivers)
-        policy = policy or Policy()
+        self._policy = policy = policy or Policy()
         self._forecasts = forecasts = Forecasts(
             drivers.journal, drivers.clock, observer, policy, attempt_runner, self.settings.price_table
         )
-        launcher = Launcher(drivers, policy, attempt_runner, agents, sandbox, forecasts, notifier)
+        launcher = Launcher(drivers, policy, attempt_runner, agents, sandbox, forecasts, notifier, cluster)
+        self._world = launcher.world
         self._plans = plans = Plans(reader, launcher, agents, sandbox)
         caller = telemetry.caller if telemetry is not None else None
         self._starter = Starter(drivers.journal, drivers.clock, plans, observer, launcher, handle, caller)
@@ -147,6 +154,9 @@ class Engine:
     retry = _of("_control", Control.retry)
     skip = _of("_control", Control.skip)
     undo = _of("_control", Control.undo)
+    verify = _of("_control", Control.verify)
+    diff = _of("_control", Control.diff)
+    workspaces = _of("_control", Control.workspaces)
     summarise = _of("_control", Control.summarise)
     say = _of("_messages", AgentMessages.say)
 
@@ -162,7 +172,9 @@ class Engine:
     follow = _of("_observer", Observer.follow)
     wait = _of("_observer", Observer.wait)
     context = _of("_control", Control.context)
+    always_rule = _of("_control", Control.always_rule)
     open_questions = _of("_observer", Observer.open_questions)
+    waiting = _of("_observer", Observer.waiting)
     transcript = _of("_transcripts", Transcripts.transcript)
     follow_transcript = _of("_transcripts", Transcripts.follow_transcript)
     driven = _of("_drivers", LocalDrivers.driven)
@@ -171,6 +183,7 @@ class Engine:
     # Forecasting
     estimate = _of("_forecasts", Forecasts.estimate)
     forecast = _of("_forecasts", Forecasts.forecast)
+    forecast_by_step = _of("_forecasts", Forecasts.by_step)
     forecasts = _of("_forecasts", Forecasts.latest)
     forecast_view = _of("_forecasts", Forecasts.view)
     forecast_views = _of("_forecasts", Forecasts.views)
@@ -182,6 +195,21 @@ class Engine:
     restore = _of("_housekeeping", Housekeeping.restore)
     forget = _of("_housekeeping", Housekeeping.forget)
     sweep = _of("_housekeeping", Housekeeping.sweep)
+
+    async def approve_always(self, execution: str, step: str, rule: str, **answer: Any) -> None:
+        """Allow what an agent asks, and save the rule that was shown in the user's settings."""
+        await self._control.approve_always(execution, step, rule, **answer)
+        if self.agents is not None:
+            self.settings = self.agents.settings
+
+    def shared(self, driver: str, worker: str) -> SharedExecutions:
+        """Turns and attempts of executions that workers share under the name `driver`; `worker` is this one's name."""
+        from windlass.engine.shared import SharedExecutions  # only workers need it
+
+        # No process sees all commits of such an execution, so nobody is told of them: followers read the journal.
+        world = msgspec.structs.replace(self._world, committed=lambda _execution, _events, _seq: None)
+        load = self._plans.tools_of
+        return SharedExecutions(world, self.attempt_runner, self.ledger, load, driver=driver, worker=worker)
 
     @cached_property
     def past_runs(self) -> PastRuns:
@@ -202,6 +230,13 @@ class Engine:
     def driving(self) -> int:
         """The number of executions that go on in this process."""
         return len(self._drivers)
+
+    def waiting_at_gates(self) -> list[dict[str, Any]]:
+        """Gates at which steps of this process wait, with the first of them: slots, rates, places, breakers."""
+        from windlass.engine.waiting import waiting_steps
+
+        runner = self.attempt_runner
+        return waiting_steps(runner.gates, self._drivers.driven_states(), runner.tools, self._policy)
 
     @property
     def driver(self) -> str:
@@ -227,6 +262,8 @@ class Engine:
         `reason` is the reason of their pause, when that is not an interruption: `restart`.
         """
         await self._drivers.close(reason)
+        if self._cluster is not None:
+            await self._cluster.close()
         if self.notifier is not None:
             await self.notifier.close()
         await self._forecasts.close()

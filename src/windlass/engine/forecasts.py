@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from windlass.core import events as ev
 from windlass.core.state import State, StepState, fold
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from windlass.core.forecast.calibration import Calibration
     from windlass.core.forecast.costs import PriceList
     from windlass.core.forecast.knowledge import Knowledge
-    from windlass.core.forecast.outlook import Surroundings
+    from windlass.core.forecast.outlook import Outlook, Surroundings
     from windlass.core.forecast.scores import BucketScore
+    from windlass.core.forecast.simulation import TaskTimes
     from windlass.core.forecast.value import Forecast
     from windlass.engine.driver import Driver
     from windlass.engine.observer import Observer
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     _Learned = tuple[Knowledge, Calibration, Calibration]
 
-__all__ = ["Forecasts"]
+__all__ = ["Forecasts", "StepTimes"]
 
 T = TypeVar("T")
 _log = logging.getLogger("windlass.engine")
@@ -70,6 +71,14 @@ MOST_FRESH = 10
 """Executions without a recorded forecast that get one for a list."""
 OWN_OUTCOMES = 60
 """Outcomes from which a plan's forecasts are calibrated by its own alone."""
+
+
+class StepTimes(NamedTuple):
+    """The times of the steps that are left."""
+
+    at: float
+    """The moment from which they count."""
+    steps: dict[str, TaskTimes]
 
 
 class _RunningForecast:
@@ -109,6 +118,8 @@ class Forecasts:
         """By the plan's digest, with the time at which it was learned."""
         self._asked: dict[str, tuple[float, int, Forecast]] = {}
         """Forecasts that somebody asked for: until when they are used again, and after which event they were made."""
+        self._by_step: dict[str, tuple[float, int, StepTimes]] = {}
+        """The same by step."""
         self._asking = asyncio.Lock()
         self._scored: tuple[float, dict[str, list[BucketScore]]] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -157,7 +168,7 @@ class Forecasts:
         try:
             if self._observer.driven(state) and (found := await self.latest(state.id)):
                 return found[state.id]
-            return await self._recent(state)
+            return await self._recent(state, self._asked, self._fresh)
         except Exception:  # a status without a forecast is better than none
             _log.debug("%s cannot be forecast", state.id, exc_info=True)
             return None
@@ -177,12 +188,22 @@ class Forecasts:
                 found |= {name: made} if made is not None else {}
         return {name: {**one.as_dict(one.at), "text": one.beside_question()} for name, one in found.items()}
 
+    async def by_step(self, state: State) -> StepTimes | None:
+        """Expected times of the steps that are left; None after the end, and where they cannot be made."""
+        if state.status.finished:
+            return None
+        try:
+            return await self._recent(state, self._by_step, self._fresh_by_step)
+        except Exception:
+            _log.debug("the steps of %s cannot be forecast", state.id, exc_info=True)
+            return None
+
     async def estimate(self, plan: Plan, tools: Toolbox | None = None) -> Forecast:
         """The forecast of a plan before it runs; `tools` are those of its steps, if they are not the engine's."""
         from msgspec import Raw
 
         created = ev.ExecutionCreated(self._clock.now(), "", Raw(plan.encoded), {}, "")
-        return await self._fresh(fold([created], plan), tools or self._attempt_runner.tools)
+        return await self._fresh(fold([created], plan), tools)
 
     async def outcomes(self, plan: str = "", limit: int = 2000) -> list[ForecastOutcome]:
         """Recorded forecasts with the end of their executions, oldest first."""
@@ -260,32 +281,46 @@ class Forecasts:
         if execution in self._watched:  # what is shown is recorded
             self._latest[execution] = found
 
-    async def _recent(self, state: State) -> Forecast:
-        """A forecast of this moment. Of an execution that runs it may be older, so that making it has its share only.
+    async def _recent(
+        self, state: State, kept: dict[str, tuple[float, int, T]], make: Callable[[State], Awaitable[T]]
+    ) -> T:
+        """One of this moment. Of an execution that runs it may be older, so that making it has its share only.
 
         However many look, nothing is made twice.
         """
         async with self._asking:
             loop = asyncio.get_running_loop()
-            kept = self._asked.get(state.id)
-            same = kept is not None and (kept[1] == state.seq or state.status is ExecutionStatus.RUNNING)
-            if kept is not None and same and loop.time() < kept[0]:
-                return kept[2]
+            last = kept.get(state.id)
+            same = last is not None and (last[1] == state.seq or state.status is ExecutionStatus.RUNNING)
+            if last is not None and same and loop.time() < last[0]:
+                return last[2]
             before, seq = self.spent_s, state.seq
-            found = await self._fresh(state, self._attempt_runner.tools)
-            self._asked = dict(list(self._asked.items())[1 - MOST_ASKED :])
-            self._asked[state.id] = (loop.time() + (self.spent_s - before) / SHARE, seq, found)
+            found = await make(state)
+            kept.pop(state.id, None)
+            while len(kept) >= MOST_ASKED:
+                kept.pop(next(iter(kept)))
+            kept[state.id] = (loop.time() + (self.spent_s - before) / SHARE, seq, found)
             return found
 
-    async def _fresh(self, state: State, tools: Toolbox) -> Forecast:
+    async def _fresh(self, state: State, tools: Toolbox | None = None) -> Forecast:
+        outlook = self._outlook(state, await self._knowledge(state), tools)
+        found, took = await asyncio.to_thread(_timed, outlook.forecast)
+        self.spent_s += took
+        return found
+
+    async def _fresh_by_step(self, state: State) -> StepTimes:
+        outlook = self._outlook(state, await self._shared_knowledge(state))
+        found, took = await asyncio.to_thread(_timed, outlook.by_step)
+        self.spent_s += took
+        return StepTimes(outlook.now, found)
+
+    def _outlook(self, state: State, known: _Learned, tools: Toolbox | None = None) -> Outlook:
         from windlass.core.forecast.outlook import Outlook
 
-        known = await self._knowledge(state)
-        around = self._surroundings(state, tools, known, {})
+        around = self._surroundings(state, tools or self._attempt_runner.tools, known, {})
         outlook, took = _timed(partial(Outlook, state, self._clock.now(), known[0], around))
-        found, more = await asyncio.to_thread(_timed, outlook.forecast)
-        self.spent_s += took + more
-        return found
+        self.spent_s += took
+        return outlook
 
     async def _shared_knowledge(self, state: State) -> _Learned:
         """The same for all executions of a plan that start within a minute."""

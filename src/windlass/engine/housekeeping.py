@@ -12,8 +12,8 @@ from windlass.core.questions import changes_of, open_questions
 from windlass.core.state import State, fold
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.checkpoints import CheckpointWriter
+from windlass.engine.commit_writer import head_of
 from windlass.engine.control import Control
-from windlass.engine.driver import head_of
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.observer import Observer
 from windlass.errors import Damaged, UsageError, WindlassError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -50,6 +49,8 @@ def find_plan_step(plan: Plan, name: str) -> str:
 
 
 def _no_step(where: str, name: str, there: Collection[str]) -> NotFound:
+    import difflib  # for those who made a mistake
+
     near = difflib.get_close_matches(name, there, 3, 0.4)
     known = near or list(there)[:_SHOWN]
     return NotFound(f"{where} has no step {name!r}; it has {', '.join(known)}")

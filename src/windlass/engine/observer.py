@@ -16,7 +16,7 @@ from windlass.ports import AskedQuestion, Entry, Head, Journal
 if TYPE_CHECKING:
     from windlass.core.state import State
 
-__all__ = ["POLL", "Commits", "Drivers", "Observer", "Subscriber"]
+__all__ = ["POLL", "Commits", "Drivers", "Observer", "Subscriber", "wait_for_news"]
 
 POLL = 0.1
 """Seconds between looks at the events of other processes."""
@@ -51,6 +51,15 @@ class Commits:
     def publish(self, execution: str, events: Sequence[ev.Event], seq: int) -> None:
         for subscriber in self._subscribers:
             subscriber(execution, events, seq)
+
+
+async def wait_for_news(news: asyncio.Event, journal: Journal) -> float:
+    """Wait until somebody tells of news, or until it is time to look again; returns the seconds of that."""
+    within = journal.poll
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            await news.wait()
+    return within
 
 
 class Drivers:
@@ -99,11 +108,17 @@ class Observer:
         text: str = "",
         since: float = 0.0,
         before: str = "",
+        asking: bool = False,
     ) -> list[Head]:
         """Executions, newest first. `before` is the last id of the previous page; see `Journal.heads`."""
         return await self._journal.heads(
-            statuses=statuses, name=name, text=text, since=since, before=before, limit=limit
+            statuses=statuses, name=name, text=text, since=since, before=before, asking=asking, limit=limit
         )
+
+    async def waiting(self, heads: Sequence[Head]) -> dict[str, str]:
+        """By the ids of those of these executions that wait for a person: `approval`."""
+        unfinished = [head.id for head in heads if head.status in ("pending", "running", "paused")]
+        return dict.fromkeys(await self._journal.asking(unfinished), "approval") if unfinished else {}
 
     async def counts(self) -> dict[str, int]:
         """Count the executions of each status."""
@@ -194,10 +209,8 @@ class Observer:
                     continue
                 if stopped:
                     return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(POLL):
-                        await news.wait()
-                quiet, silence = quiet + POLL, silence + POLL
+                waited = await wait_for_news(news, self._journal)
+                quiet, silence = quiet + waited, silence + waited
                 if quiet > 1.0:
                     quiet = 0.0
                     current = await self.find(head.id)
@@ -230,9 +243,11 @@ class Observer:
             self._unsubscribe = self._drivers.commits.subscribe(self._wake_followers)
         followers = self._followers.setdefault(execution, [])
         followers.append(news)
+        end = self._journal.listen(execution, news.set)
         try:
             yield news
         finally:
+            end()
             followers.remove(news)
             if not followers:
                 del self._followers[execution]

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +19,13 @@ import msgspec
 from windlass.core.approval import Basis, answer_for, changes, digest_of
 from windlass.core.events import ApprovalAsked, AttemptStarted, StepWaiting
 from windlass.core.state import StepState
-from windlass.engine.as_text import nulls_for_text, with_texts
 from windlass.engine.basis import step_hash
 from windlass.engine.contact import AttemptContext, AttemptOutput
 from windlass.engine.gates import Gates, TookTooLong
 from windlass.engine.gates.intake import Admission
+from windlass.engine.gates.terms import PLAIN
 from windlass.errors import CUT_OFF, ApprovalOutdated, Category, Failure, ToolError, classify
+from windlass.plan.model import Effect
 from windlass.ports import Call, Meter, Tool, Toolbox
 from windlass.process import MemoryPool, ProcessLost, Supervisor
 
@@ -35,6 +36,10 @@ MAX_RESULT = 16 * 1024 * 1024
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+
+_path = lru_cache(maxsize=64)(Path)
+"""Executions mostly share their working directory, and to take a path apart costs as much as a part of a step."""
 
 
 class Held(Exception):
@@ -94,8 +99,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return cls(partial, failure)
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFolders:
+class AttemptFolders(msgspec.Struct, frozen=True):
     """Folders and memory pool of an execution's attempts."""
 
     execution: str
@@ -104,8 +108,7 @@ class AttemptFolders:
     pool: MemoryPool | None = None
 
 
-@dataclass(slots=True)
-class AttemptRunner:
+class AttemptRunner(msgspec.Struct):
     tools: Toolbox
     processes: Supervisor
     env: Mapping[str, str]
@@ -113,8 +116,8 @@ class AttemptRunner:
     folder: Path
     """The folder that holds a folder for each execution."""
     grace: float = 5.0
-    gates: Gates = field(default_factory=Gates)
-    intake: Admission = field(default_factory=Admission)
+    gates: Gates = msgspec.field(default_factory=Gates)
+    intake: Admission = msgspec.field(default_factory=Admission)
     span_variables: Callable[[str, str, int], Mapping[str, str]] | None = None
     """Gives the variables that tell an attempt's processes their span, where there are traces."""
 
@@ -122,7 +125,7 @@ class AttemptRunner:
         """`memory` is the limit that the processes of the execution share."""
         folder = self.folder / execution
         pool = MemoryPool(execution, memory, str(folder / "memory")) if memory is not None else None
-        return AttemptFolders(execution, Path(workdir), folder, pool)
+        return AttemptFolders(execution, _path(workdir), folder, pool)
 
     def effect(self, step: StepState, arguments: Mapping[str, Any]) -> str:
         """The effect, which decides if recovery may repeat the step: the step's own declaration, else the tool's."""
@@ -130,6 +133,16 @@ class AttemptRunner:
             return step.prepared.effect
         tool = self.tools.get(step.prepared.tool)
         return tool.effect(arguments) if tool is not None else "none"
+
+    def only_looks(self, step: StepState) -> bool:
+        """Tell whether its attempt neither changes anything outside nor uses up a place, a rate or money.
+
+        The tool's own word counts: a plan may call a step of an agent `effect: none`, and it costs money all the same.
+        """
+        if step.effect != Effect.NONE or step.prepared.effect is not None:
+            return False
+        tool = self.tools.get(step.prepared.tool)
+        return tool is None or self.gates.terms.of(tool) is PLAIN
 
     def grounded(self, asked: ApprovalAsked, step: StepState, workdir: str) -> ApprovalAsked:
         """The question with its basis, and the digest of both."""
@@ -220,7 +233,8 @@ class AttemptRunner:
             shown = True
             call.output(stream, text)
 
-        await self.intake.wait(say)
+        with self.gates.waits.noted("slot", "", call, self.gates.clock.now()):
+            await self.intake.wait(say)
         if shown:
             call.output("note", "the wait is over: starting\n")
 
@@ -265,6 +279,8 @@ def _checked(tool: Tool, step: StepState, given: Mapping[str, Any]) -> tuple[Map
     problems = tool.validate(given)
     if not problems:
         return given, problems
+    from windlass.engine.as_text import nulls_for_text, with_texts  # nearly all arguments fit as they are
+
     written = step.spec.arguments
     fitting = with_texts(tool.schema, written, given)
     remaining = tool.validate(fitting) if fitting != given else problems

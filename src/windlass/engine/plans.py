@@ -13,9 +13,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from windlass.core.agent import next_in_family
 from windlass.core.decide import Policy
@@ -33,12 +34,11 @@ from windlass.ports import Health, Runner, Sandbox, Tool, hooks_of
 __all__ = ["LoadedPlan", "PlanReader", "Plans", "Prerequisites", "find_missing"]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPlan:
+class LoadedPlan(msgspec.Struct, frozen=True):
     """A plan with its source and the tools that it brings along."""
 
     plan: Plan
-    source: Source = field(default_factory=Source)
+    source: Source = msgspec.field(default_factory=Source)
     tools: tuple[Tool, ...] = ()
     warnings: tuple[str, ...] = ()
 

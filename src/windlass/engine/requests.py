@@ -17,7 +17,7 @@ from windlass.core.history import has_stopped, record_of
 from windlass.core.questions import changes_of, open_questions
 from windlass.core.redo import check_retry, check_skip
 from windlass.core.state import State, StepState
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.engine.drivers import LocalDrivers
 from windlass.engine.inbox import to_events
 from windlass.engine.lookup import find_step

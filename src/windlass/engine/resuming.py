@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -83,11 +82,9 @@ class Resumer:
             opening += [*_checked_decisions(state, decisions), *budget]
             for answer in budget:
                 checked_limit(answer.usd, answer.tokens)
-            driver = self._launcher.driver(state, tools, hold=hold)
-            for message in await self._drivers.journal.receive():
-                if message.execution == state.id:
-                    driver.catch_up(message)
-            return self._handle(state.id, since, await self._launcher.drive(driver, opening))
+            messages = [one for one in await self._drivers.journal.receive() if one.execution == state.id]
+            task = await self._launcher.launch(state, opening, tools, hold=hold, messages=messages)
+            return self._handle(state.id, since, task)
 
         return await persist(ask)
 
@@ -159,15 +156,14 @@ def _checked_decisions(state: State, decisions: Sequence[ev.DecisionMade]) -> Se
     return decisions
 
 
-@dataclass(slots=True)
-class ResumeFindings:
+class ResumeFindings(msgspec.Struct):
     """Reasons against a resume."""
 
-    changed: list[str] = field(default_factory=list)
+    changed: list[str] = msgspec.field(default_factory=list)
     """Things that differ from when it last ran: a person may accept them."""
-    missing: list[str] = field(default_factory=list)
+    missing: list[str] = msgspec.field(default_factory=list)
     """Things without which it cannot run."""
-    tools: list[str] = field(default_factory=list)
+    tools: list[str] = msgspec.field(default_factory=list)
     """Tools without which it cannot run, unless a changed plan does without them."""
 
     @property

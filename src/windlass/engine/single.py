@@ -11,7 +11,7 @@ from typing import Any
 from windlass.engine.engine import Engine
 from windlass.errors import NotFound, PlanInvalid, UsageError
 from windlass.plan.check import check_data
-from windlass.plan.model import AGENT, Plan
+from windlass.plan.model import AGENT, MERGE, Plan
 from windlass.ports import Tool
 
 __all__ = ["plan_of_program", "plan_of_tool", "tool_named"]
@@ -25,6 +25,8 @@ _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "{": "\\x7b", "}": "\\x7d", 
 def plan_of_tool(engine: Engine, name: str, arguments: Mapping[str, Any]) -> Plan:
     """The tool of that name, used once with exactly these arguments."""
     tool = tool_named(engine, name)
+    if name == MERGE:
+        raise UsageError("`merge` cannot be run as a tool: it merges the branches of a step of its plan")
     if name == AGENT:
         raise UsageError(
             "an agent cannot be run as a tool: it needs a role, a runtime and a budget",

@@ -15,7 +15,7 @@ from windlass.core import events as ev
 from windlass.core.scope import scope_of
 from windlass.core.state import State, StepState, fold
 from windlass.core.transitions import StepStatus
-from windlass.engine.driver import head_of
+from windlass.engine.commit_writer import head_of
 from windlass.engine.drivers import Launcher
 from windlass.engine.execution import Execution
 from windlass.engine.lookup import find_plan_step
@@ -31,8 +31,8 @@ from windlass.ports import Journal
 
 __all__ = ["Handle", "Starter", "fork_events"]
 
-Handle = Callable[[str, int, Task[State]], Execution]
-"""Makes the handle of an execution that goes on here: its id, the sequence it had reached, the task that drives it."""
+Handle = Callable[[str, int, Task[State] | None], Execution]
+"""Makes the handle of an execution that goes on: its id, the sequence it had reached, the task here that drives it."""
 
 
 class Starter:
@@ -93,8 +93,9 @@ class Starter:
         loaded = self._plans.read(plan, workdir) if isinstance(plan, Path | str) else LoadedPlan.of(plan)
         created = await self._created(loaded, inputs, workdir, on_overrun, anyway, id)
         state = fold([created], loaded.plan)
-        driver = self._launcher.driver(state, loaded.tools, hold=hold, created=created)
-        return self._handle(created.id, 0, await self._launcher.drive(driver, [self._launcher.opening(state)]))
+        opening = [self._launcher.opening(state)]
+        task = await self._launcher.launch(state, opening, loaded.tools, hold=hold, created=created)
+        return self._handle(created.id, 0, task)
 
     async def fork(
         self,

@@ -7,7 +7,10 @@ fold is kept too, for the one after it is near.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from windlass.core.record import folded_on
 from windlass.core.timeline import Timeline
@@ -20,6 +23,18 @@ MOST_KEPT = 8
 """Executions whose timelines are kept: each holds all its steps' inputs and outputs."""
 PAGE = 2_000
 """Events that are folded before others have a turn."""
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Fold without Python's search for garbage: a fold makes none, and the search goes over all of it many times."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Timelines:
@@ -56,7 +71,8 @@ class Timelines:
             before = timeline.seq if timeline is not None else 0
             wanted = PAGE if until is None else min(PAGE, until - before)
             entries = await self._journal.read(execution, before, wanted) if wanted else []
-            timeline = folded_on(execution, timeline, [entry.event for entry in entries], Timeline)
+            with _uncollected():
+                timeline = folded_on(execution, timeline, [entry.event for entry in entries], Timeline)
             position = entries[-1].position if entries else position
             if until is not None and timeline.seq < until and len(entries) < wanted:
                 raise UsageError(f"execution {execution} has {timeline.seq} events, not {until}")

@@ -8,13 +8,16 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass.core.transcript import Transcript, TranscriptEntry
 from windlass.engine.lookup import find_step
 from windlass.engine.observer import Observer
 from windlass.errors import UsageError
+
+if TYPE_CHECKING:
+    from windlass.core.transcript import TranscriptEntry
 
 __all__ = ["Transcripts", "read_below"]
 
@@ -33,6 +36,8 @@ class Transcripts:
 
         `whole` reads long inputs and results from their files; without it they are cut, with `file` and `size`.
         """
+        from windlass.core.transcript import Transcript  # few ask
+
         head = await self._observer.find(execution)
         state, entries = await self._observer.record(head.id)
         _check_agent(find_step(state, step).spec.is_agent, head.id, step)
@@ -42,6 +47,8 @@ class Transcripts:
 
     async def follow_transcript(self, execution: str, step: str, *, after: int = 0) -> AsyncIterator[TranscriptEntry]:
         """Give the entries, past and future, until the execution has finished or paused."""
+        from windlass.core.transcript import Transcript
+
         head = await self._observer.find(execution)
         _check_agent(find_step(await self._observer.state(head.id), step).spec.is_agent, head.id, step)
         transcript = Transcript(step)

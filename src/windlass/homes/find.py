@@ -14,8 +14,9 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from windlass.errors import NotPermitted
 from windlass.homes.names import DATABASE, HARMLESS, HOME_FILE, STATE_NAMES, user_folder
@@ -40,8 +41,7 @@ _passed_over: set[Path] = set()
 """Homes that a warning was given about already."""
 
 
-@dataclass(frozen=True, slots=True)
-class HomeJudgement:
+class HomeJudgement(msgspec.Struct, frozen=True):
     """The result of looking at a folder that may be a home."""
 
     home: Path

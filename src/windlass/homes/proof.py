@@ -211,7 +211,7 @@ def write_whole(file: Path, text: str, *, replace: bool = False) -> None:
     draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "w") as opened:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
             opened.write(text)
             opened.flush()
             os.fsync(descriptor)

@@ -24,7 +24,6 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +97,7 @@ class CheckpointFolder:
         shutil.rmtree(self._folder / execution, ignore_errors=True)
 
 
-@dataclass(slots=True)
-class _Growing:
+class _Growing(msgspec.Struct):
     """A checkpoint file as this process left it."""
 
     path: str

@@ -1,5 +1,8 @@
 """SQLite files of a home: their connections, transactions, threads, and errors in plain words.
 
+The SQL in this package is written for a `SqlConnection`: one of SQLite, or one of PostgreSQL that translates the few
+words in which the two differ.
+
 `Database` is the one way in which the journal, the ledger, the requests and the gates' book use SQLite. It notices when
 its file was deleted, replaced or cut while in use (D9): SQLite goes on writing to a file that no path leads to any
 more, and every commit succeeds; all of it is gone when the process ends. So after each commit the path is checked.
@@ -12,25 +15,97 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from windlass.errors import Conflict, JournalError, NotPermitted, Vanished
 from windlass.faults import fault_point, is_armed
 
-__all__ = ["Busy", "Database", "Pace", "is_damage", "meaning", "snapshot", "transaction", "translate"]
+__all__ = [
+    "EVERYTHING",
+    "Busy",
+    "Database",
+    "Pace",
+    "SqlConnection",
+    "SqlRows",
+    "SqlStore",
+    "has_table",
+    "is_damage",
+    "make_missing",
+    "meaning",
+    "snapshot",
+    "transaction",
+    "translate",
+]
 
 T = TypeVar("T")
+
+EVERYTHING = 2**62
+"""A limit that no result reaches."""
 
 SMALLEST = 512
 """Bytes of the smallest page: a database of ours is never shorter."""
 RETRY_EVERY = 0.005
 """Seconds between tries to get a lock that another process holds."""
 FAULTS = ("before_write", "before_commit", "after_commit")
+
+
+class SqlRows(Protocol):
+    """The result of a statement."""
+
+    @property
+    def lastrowid(self) -> int | None: ...
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class SqlConnection(Protocol):
+    """A connection to a store: SQLite's own, or one that understands the same statements."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> SqlRows: ...
+
+    def executemany(self, sql: str, rows: Any, /) -> SqlRows: ...
+
+
+class SqlStore(Protocol):
+    """A database as its users see it: `Database`, or `PostgresDatabase`."""
+
+    def read(self, fetch: Callable[[SqlConnection], T]) -> T: ...
+
+    def transact(self, work: Callable[[SqlConnection], T]) -> T: ...
+
+    async def reading(self, fetch: Callable[[SqlConnection], T]) -> T: ...
+
+    async def writing(self, work: Callable[[SqlConnection], T]) -> T: ...
+
+    def close(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+def has_table(db: SqlConnection, name: str) -> bool:
+    """Tell whether a table is there. A schema in PostgreSQL is made whole before anything uses it."""
+    if not isinstance(db, sqlite3.Connection):
+        return True
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+
+def make_missing(db: SqlConnection, statements: Iterable[str]) -> None:
+    """Make tables that a file of an older release does not have."""
+    if isinstance(db, sqlite3.Connection):
+        for statement in statements:
+            db.execute(statement)
 
 
 class Busy(Exception):
@@ -51,15 +126,18 @@ class Database:
         prepare: Callable[[sqlite3.Connection], None] = lambda _db: None,
         faults: str = "",
         busy: float = 10.0,
+        watch_log: bool = True,
     ) -> None:
         """`prepare` makes what is missing in a file that was opened; `busy` is how long SQLite waits for other writers.
 
-        `faults` is the first part of the names of its fault points.
+        `faults` is the first part of the names of its fault points. Without `watch_log`, nobody notices that its
+        write-ahead log was deleted: for files that may lose their last writes.
         """
         self._path = path
         self._connect = connect
         self._prepare = prepare
         self._busy = busy
+        self._watch_log = watch_log
         self._points = tuple(f"{faults}.{when}" for when in FAULTS) if faults and is_armed() else ()
         self._connection: sqlite3.Connection | None = None
         self._file: _OpenFile
@@ -80,7 +158,7 @@ class Database:
                 try:
                     db.execute(f"PRAGMA busy_timeout = {int(self._busy * 1000)}")
                     self._prepare(db)
-                    self._file = _OpenFile(self._path)
+                    self._file = _OpenFile(self._path, self._watch_log)
                 except BaseException as error:
                     db.close()
                     if _is_locked(error):
@@ -201,7 +279,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def snapshot(db: sqlite3.Connection) -> Iterator[None]:
+def snapshot(db: SqlConnection) -> Iterator[None]:
     """Let all statements of the block read the same state of the file, whatever is committed meanwhile."""
     db.execute("BEGIN")
     try:
@@ -218,8 +296,9 @@ class _OpenFile:
     and inode mean the same file. The same holds for the write-ahead log, which nobody deletes while it is in use.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, watch_log: bool = True) -> None:
         """To be made while a connection is open, right after it was."""
+        self._watch_log = watch_log
         self._path = str(path)
         self._log_path = f"{path}-wal"
         found = os.stat(self._path)
@@ -237,6 +316,8 @@ class _OpenFile:
             raise self._vanished("was replaced by another file")
         if found.st_size < SMALLEST:
             raise self._vanished("was emptied")
+        if not self._watch_log:
+            return
         try:
             log = os.stat(self._log_path).st_ino
         except FileNotFoundError:

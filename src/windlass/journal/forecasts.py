@@ -6,7 +6,6 @@ fills in those that have come since. The record of the execution decides, so all
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -14,13 +13,14 @@ import msgspec
 
 from windlass.core.forecast.calibration import bucket_of
 from windlass.core.forecast.value import Forecast
+from windlass.journal.database import SqlConnection, has_table, make_missing
 from windlass.ports.history import ForecastOutcome
 
-__all__ = ["SqliteForecasts", "outcome_of"]
+__all__ = ["SqliteForecasts", "make_forecasts", "outcome_of"]
 
 T = TypeVar("T")
-Reading = Callable[[Callable[[sqlite3.Connection], T]], Awaitable[T]]
-Writing = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
+Reading = Callable[[Callable[[SqlConnection], T]], Awaitable[T]]
+Writing = Callable[[Callable[[SqlConnection], None]], Awaitable[None]]
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS forecasts (number INTEGER PRIMARY KEY, execution TEXT NOT NULL, "
@@ -64,6 +64,11 @@ class _RecordHead(msgspec.Struct, array_like=True):
 _decode_head = msgspec.msgpack.Decoder(_RecordHead).decode
 
 
+def make_forecasts(db: SqlConnection) -> None:
+    """Make the table in a file that has none."""
+    make_missing(db, _TABLES)
+
+
 def outcome_of(status: str, took_s: float, waited_s: float) -> str:
     """`completed`, or why the execution is no measure of its forecasts."""
     if status != SCORED:
@@ -86,9 +91,8 @@ class SqliteForecasts:
         )
         row = {"execution": execution, "plan": plan, "mark": quarter, "forecast": body}
 
-        def write(db: sqlite3.Connection) -> None:
-            for statement in _TABLES:
-                db.execute(statement)
+        def write(db: SqlConnection) -> None:
+            make_forecasts(db)
             number = db.execute(sql, row).lastrowid or 0
             if number % 100 == 0:
                 db.execute("DELETE FROM forecasts WHERE number <= ?", (number - KEPT,))
@@ -98,8 +102,8 @@ class SqliteForecasts:
     async def latest(self, *executions: str) -> dict[str, Forecast]:
         sql = "SELECT forecast FROM forecasts WHERE execution = ? ORDER BY number DESC LIMIT 1"
 
-        def fetch(db: sqlite3.Connection) -> dict[str, Forecast]:
-            if not _is_there(db):
+        def fetch(db: SqlConnection) -> dict[str, Forecast]:
+            if not has_table(db, "forecasts"):
                 return {}
             rows = {name: db.execute(sql, (name,)).fetchone() for name in executions}
             decoded = {name: _decoded(row[0]) for name, row in rows.items() if row is not None}
@@ -116,8 +120,8 @@ class SqliteForecasts:
             f"WHERE mark IS NOT NULL AND outcome = '{SCORED}' {where}ORDER BY number DESC LIMIT ?"
         )
 
-        def fetch(db: sqlite3.Connection) -> list[ForecastOutcome]:
-            if not _is_there(db):
+        def fetch(db: SqlConnection) -> list[ForecastOutcome]:
+            if not has_table(db, "forecasts"):
                 return []
             rows = db.execute(sql, (plan, limit) if plan else (limit,)).fetchall()
             return [
@@ -137,8 +141,8 @@ class SqliteForecasts:
             "(r.record IS NOT NULL AND e.status NOT IN ('pending', 'running', 'paused')))"
         )
 
-        def fetch(db: sqlite3.Connection) -> list[tuple[str, float | None, float | None, str]]:
-            if not _is_there(db):
+        def fetch(db: SqlConnection) -> list[tuple[str, float | None, float | None, str]]:
+            if not has_table(db, "forecasts"):
                 return []
             return [
                 (*(("removed", None, None) if removed else _ended(record)), execution)
@@ -149,7 +153,7 @@ class SqliteForecasts:
         if found:
             update = "UPDATE forecasts SET outcome = ?, took = ?, usd = ? WHERE execution = ? AND outcome IS NULL"
 
-            def write(db: sqlite3.Connection) -> None:
+            def write(db: SqlConnection) -> None:
                 db.executemany(update, found)
 
             await self._writing(write)
@@ -167,7 +171,3 @@ def _ended(record: bytes) -> tuple[str, float, float | None]:
     head = _decode_head(record)
     outcome = outcome_of(head.status, head.took_s, head.waited_s)
     return outcome, head.took_s, None if head.unknown else head.known_usd
-
-
-def _is_there(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'forecasts'").fetchone() is not None

@@ -21,10 +21,10 @@ import msgspec
 
 from windlass.core.breaker import Breaker
 from windlass.errors import JournalError, Vanished
-from windlass.journal.database import Database, is_damage
+from windlass.journal.database import Database, SqlConnection, SqlStore, is_damage
 from windlass.ports import Rate
 
-__all__ = ["SqliteGateStore"]
+__all__ = ["PostgresGateStore", "SqliteGateStore"]
 
 FRESH = 1.0
 """Seconds for which what is known of the breakers is taken as it is."""
@@ -33,6 +33,9 @@ TIDY_EVERY = 100
 """Results that are learned between two looks at how many there are."""
 LARGEST = 1024 * 1024
 """Bytes of a result that is worth keeping."""
+AWAY_FOR = 60.0
+"""Seconds that a server may be away before a use fails for it."""
+ASK_AGAIN = 1.0
 BUSY = 0.5
 """Seconds that one waits for another process."""
 
@@ -50,12 +53,15 @@ _values: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 class SqliteGateStore:
-    def __init__(self, file: Path | str) -> None:
-        self._path = Path(file)
-        self._db = Database(self._path, _connect, busy=BUSY)
+    def __init__(self, where: Path | str | SqlStore) -> None:
+        """`where` is a file, or another database in which one writes at a time."""
+        self._db: SqlStore = (
+            Database(Path(where), _connect, busy=BUSY, watch_log=False) if isinstance(where, Path | str) else where
+        )
         self._lock = threading.Lock()
         self._seen: dict[str, Breaker] = {}
-        self._seen_at = float("-inf")
+        self._fresh_until = float("-inf")
+        """Until then what was seen is taken as it is."""
         self._learned = 0
         self._due: dict[str, float] = {}
         """The rates as this process has written them last."""
@@ -75,18 +81,19 @@ class SqliteGateStore:
                 self._due[name] = due
                 return 0.0
 
-        def count(db: sqlite3.Connection) -> tuple[float, float]:
+        def count(db: SqlConnection) -> tuple[float, float]:
             row = db.execute("SELECT due FROM rate WHERE name = ?", (name,)).fetchone()
             due, wait = rate.next(row[0] if row else now, now)
             if not wait:
-                db.execute("INSERT OR REPLACE INTO rate VALUES (?, ?)", (name, due))
+                sql = "INSERT INTO rate VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET due = excluded.due"
+                db.execute(sql, (name, due))
             return due, wait
 
         self._due[name], wait = self._db.transact(count)
         return wait
 
     def breaker(self, name: str) -> Breaker:
-        if time.monotonic() - self._seen_at > FRESH:
+        if time.monotonic() > self._fresh_until:
             self._look()
         return self._seen.get(name, _CLOSED)
 
@@ -96,7 +103,8 @@ class SqliteGateStore:
             self._write("DELETE FROM breaker WHERE name = ?", name)
         else:
             self._seen[name] = breaker
-            self._write("INSERT OR REPLACE INTO breaker VALUES (?, ?)", name, _encode(breaker))
+            sql = "INSERT INTO breaker VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state"
+            self._write(sql, name, _encode(breaker))
 
     def breakers(self) -> dict[str, Breaker]:
         self._look()
@@ -110,7 +118,8 @@ class SqliteGateStore:
         raw = _encode(value)
         if len(raw) > LARGEST:
             return
-        self._write("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", key, raw, until)
+        replaced = "DO UPDATE SET value = excluded.value, until = excluded.until"
+        self._write(f"INSERT INTO known VALUES (?, ?, ?) ON CONFLICT (key) {replaced}", key, raw, until)
         self._learned += 1
         if self._learned % TIDY_EVERY == 1:
             keep = "SELECT key FROM known ORDER BY until DESC LIMIT ?"
@@ -124,7 +133,7 @@ class SqliteGateStore:
         rows = self._read("SELECT name, state FROM breaker")
         if rows is not None:
             self._seen = {name: _breakers.decode(state) for name, state in rows}
-        self._seen_at = time.monotonic()
+        self._fresh_until = time.monotonic() + FRESH
 
     def _read(self, statement: str, *given: Any) -> list[Any] | None:
         """The rows; None when the file cannot be read: then nothing is known."""
@@ -145,6 +154,26 @@ class SqliteGateStore:
             except Vanished:
                 self._db.close()
                 return work()
+
+
+class PostgresGateStore(SqliteGateStore):
+    """The same in PostgreSQL. While the server is away, a rate lets nobody through: it says to ask again soon."""
+
+    def __init__(self, where: SqlStore) -> None:
+        super().__init__(where)
+        self._away_since: float | None = None
+
+    def take(self, name: str, rate: Rate, now: float) -> float:
+        try:
+            wait = super().take(name, rate, now)
+        except JournalError:
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+            if time.monotonic() - self._away_since > AWAY_FOR:
+                raise
+            return ASK_AGAIN
+        self._away_since = None
+        return wait
 
 
 def _connect(path: Path) -> sqlite3.Connection:

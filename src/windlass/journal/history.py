@@ -15,7 +15,7 @@ import msgspec
 
 from windlass.core.history import RECORD_FORMAT, ExecutionRecord, record_of
 from windlass.errors import Damaged
-from windlass.journal.database import transaction
+from windlass.journal.database import SqlConnection, has_table, transaction
 from windlass.journal.rows import read_one
 
 __all__ = ["HISTORY_TRIGGERS", "begin_anew", "build_due", "ensure_history", "is_recorded", "write_record"]
@@ -37,7 +37,7 @@ HISTORY_TRIGGERS = (
 """Triggers, so that they hold for the writes of an older release as well."""
 
 _KIND = "plan TEXT NOT NULL, step TEXT NOT NULL, tool TEXT NOT NULL, runtime TEXT NOT NULL, model TEXT NOT NULL"
-_FIGURES = "runs, items, attempts, queued, waited, person, worked, usd, unknown, tokens_in, tokens_out"
+_FIGURES = "runs, items, attempts, queued, waited, person, worked, usd, unknown, tokens_in, tokens_out, cpu, measured"
 _TABLES = (
     "CREATE TABLE history_records (number INTEGER PRIMARY KEY, execution INTEGER, plan TEXT NOT NULL, "
     "ended REAL NOT NULL, updated REAL NOT NULL, record BLOB NOT NULL)",
@@ -47,23 +47,36 @@ _TABLES = (
     "CREATE TABLE history_due (execution INTEGER PRIMARY KEY, damage TEXT)",
     f"CREATE TABLE history_kinds (kind INTEGER PRIMARY KEY, {_KIND}, role TEXT NOT NULL)",
     "CREATE TABLE history_sums (span INTEGER NOT NULL, kind INTEGER NOT NULL, status TEXT NOT NULL, "
-    f"category TEXT NOT NULL, {_FIGURES}, times BLOB NOT NULL, "
+    f"category TEXT NOT NULL, {_FIGURES}, times BLOB NOT NULL, peaks BLOB NOT NULL, "
     "PRIMARY KEY (span, kind, status, category)) WITHOUT ROWID",
     "CREATE TABLE history_format (format INTEGER NOT NULL, summed INTEGER NOT NULL)",
     *HISTORY_TRIGGERS,
 )
 _EMPTIED = ("history_records", "history_due", "history_kinds", "history_sums", "history_format")
 _FILL = f"INSERT INTO history_due SELECT key, NULL FROM executions WHERE status {_STOPPED}"
-_INSERT = "INSERT INTO history_records (execution, plan, ended, updated, record) VALUES (?, ?, ?, ?, ?)"
+_INSERT = (
+    "INSERT INTO history_records (execution, plan, ended, updated, record) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (execution) WHERE execution IS NOT NULL DO NOTHING"
+)
+_IS_DUE = (
+    "INSERT INTO history_due (execution, damage) VALUES (?, ?) "
+    "ON CONFLICT (execution) DO UPDATE SET damage = excluded.damage"
+)
 _DROP = (
     *(f"DROP TRIGGER IF EXISTS {sql.split()[2]}" for sql in HISTORY_TRIGGERS),
     *(f"DROP TABLE IF EXISTS {table}" for table in _EMPTIED),
 )
 
-SUMMED_AFTER = 64
-"""Every so many records, those not in the sums yet are added to them."""
-STEPS_SUMMED_AFTER = 8_000
-"""The same by the steps in the records that a process has written."""
+LOOKED_AT_AFTER = 64
+"""Every so many records, and after each of as many steps, a writer looks at how much is not in the sums yet."""
+SUMMED_AFTER = 256
+"""So many records are added to the sums together: few are read in no time, and to sum up holds up the loop."""
+BYTES_SUMMED_AFTER = 400_000
+"""The same by the size of the records; of a step, it is about a hundred."""
+_TO_SUM = (
+    "SELECT count(*), coalesce(sum(length(record)), 0) FROM history_records "
+    "WHERE number > (SELECT summed FROM history_format)"
+)
 
 encode_record = msgspec.msgpack.Encoder().encode
 
@@ -85,13 +98,13 @@ def ensure_history(db: sqlite3.Connection) -> None:
 
 
 def _format(db: sqlite3.Connection) -> int | None:
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'history_format'").fetchone() is None:
+    if not has_table(db, "history_format"):
         return None
     row = db.execute("SELECT format FROM history_format").fetchone()
     return int(row[0]) if row is not None else 0
 
 
-def begin_anew(db: sqlite3.Connection) -> None:
+def begin_anew(db: SqlConnection) -> None:
     """Forget everything, and note every stopped execution."""
     for table in _EMPTIED:
         db.execute(f"DELETE FROM {table}")
@@ -99,7 +112,7 @@ def begin_anew(db: sqlite3.Connection) -> None:
     db.execute("INSERT INTO history_format VALUES (?, 0)", (RECORD_FORMAT,))
 
 
-def write_record(db: sqlite3.Connection, key: int, record: ExecutionRecord, updated: float = 0.0) -> bool | None:
+def write_record(db: SqlConnection, key: int, record: ExecutionRecord, updated: float = 0.0) -> bool | None:
     """In the transaction of the event that stopped the execution; it replaces the record of an earlier stop.
 
     It is written before the execution's line, which is then `updated` at that time: the trigger sees that it has its
@@ -109,17 +122,23 @@ def write_record(db: sqlite3.Connection, key: int, record: ExecutionRecord, upda
         row = (key, record.plan, record.ended, updated, encode_record(record))
     except (OverflowError, ValueError) as error:  # no figure may keep an execution from stopping
         db.execute(f"{FORGET} ?", (key,))
-        db.execute("INSERT OR REPLACE INTO history_due VALUES (?, ?)", (key, f"its record cannot be stored: {error}"))
+        db.execute(_IS_DUE, (key, f"its record cannot be stored: {error}"))
         return None
-    try:
-        number = db.execute(_INSERT, row).lastrowid or 0
-    except sqlite3.IntegrityError:  # one that was stopped before, and is not running since
+    inserted = db.execute(_INSERT, row)
+    if inserted.rowcount == 0:  # one that was stopped before, and is not running since
         db.execute(f"{FORGET} ?", (key,))
-        number = db.execute(_INSERT, row).lastrowid or 0
-    return number % SUMMED_AFTER == 0
+        inserted = db.execute(_INSERT, row)
+    number = inserted.lastrowid or 0
+    looks = number % LOOKED_AT_AFTER == 0 or len(record.steps) >= LOOKED_AT_AFTER
+    return looks and _is_time_to_sum(db)
 
 
-def is_recorded(db: sqlite3.Connection, key: int) -> None:
+def _is_time_to_sum(db: SqlConnection) -> bool:
+    count, size = db.execute(_TO_SUM).fetchone()
+    return bool(count >= SUMMED_AFTER or size >= BYTES_SUMMED_AFTER)
+
+
+def is_recorded(db: SqlConnection, key: int) -> None:
     """Take note that an execution has its record."""
     db.execute("DELETE FROM history_due WHERE execution = ?", (key,))
 
@@ -127,7 +146,7 @@ def is_recorded(db: sqlite3.Connection, key: int) -> None:
 # -- building records -----------------------------------------------------------------------------
 
 
-def build_due(db: sqlite3.Connection, most: int) -> int:
+def build_due(db: SqlConnection, most: int) -> int:
     """Build the newest records that are due, and return how many executions that were. One that is damaged is noted."""
     sql = (
         "SELECT d.execution, x.id, x.updated_at FROM history_due d JOIN executions x ON x.key = d.execution "
@@ -144,7 +163,7 @@ def build_due(db: sqlite3.Connection, most: int) -> int:
     return len(found)
 
 
-def _built(db: sqlite3.Connection, execution: str) -> ExecutionRecord:
+def _built(db: SqlConnection, execution: str) -> ExecutionRecord:
     from windlass.core.record import folded  # only where there is something to build
 
     return record_of(folded(execution, [entry.event for entry in read_one(db, execution, 0, 0)]))

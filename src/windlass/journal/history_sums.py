@@ -6,7 +6,6 @@ from the records, and these from the events: `rebuild` makes everything anew.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -27,18 +26,22 @@ from windlass.core.rollup import (
     answer_query,
     ranges_of,
 )
-from windlass.journal.database import snapshot
+from windlass.journal.database import EVERYTHING, SqlConnection, snapshot
 from windlass.journal.history import SUMMED_AFTER, begin_anew, build_due
 
 __all__ = ["SqliteHistory", "sum_up"]
 
 T = TypeVar("T")
 
-_COUNTED = HistoryCell.__struct_fields__[:-1]
+_COUNTED = HistoryCell.__struct_fields__[:-2]
+_BUCKETS = HistoryCell.__struct_fields__[-2:]
 _ROW = "SELECT number, execution, number <= (SELECT summed FROM history_format), record FROM history_records WHERE"
 _NEW = "number > (SELECT summed FROM history_format)"
 _GONE = "execution IS NULL AND number <= (SELECT summed FROM history_format)"
 _KEY = "span = ? AND kind = ? AND status = ? AND category = ?"
+_REPLACE = "ON CONFLICT (span, kind, status, category) DO UPDATE SET " + ", ".join(
+    f"{name} = excluded.{name}" for name in (*_COUNTED, *_BUCKETS)
+)
 
 MOST_READ = 500
 """Records that are read at most to find the last steps of a kind."""
@@ -54,10 +57,10 @@ MOST_PLANS = 500
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ExecutionRecord).decode
-_decode_times = msgspec.msgpack.Decoder(dict[int, int]).decode
+_decode_buckets = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
-def sum_up(db: sqlite3.Connection, most: int = SUMMED_TOGETHER) -> int:
+def sum_up(db: SqlConnection, most: int = SUMMED_TOGETHER) -> int:
     """Add new records to the sums, take those that are gone out of them, and return how many there were."""
     found = _to_sum(db, most)
     if not found:
@@ -75,40 +78,40 @@ def sum_up(db: sqlite3.Connection, most: int = SUMMED_TOGETHER) -> int:
             cells[place].add(cell)
         else:
             cells[place] = cell
-    columns = ", ".join(_COUNTED)
-    marks = ", ".join("?" * (len(_COUNTED) + 5))
+    columns = ", ".join((*_COUNTED, *_BUCKETS))
+    marks = ", ".join("?" * (len(_COUNTED) + len(_BUCKETS) + 4))
+    insert = f"INSERT INTO history_sums (span, kind, status, category, {columns}) VALUES ({marks}) {_REPLACE}"
     for place, cell in cells.items():
-        row = db.execute(f"SELECT {columns}, times FROM history_sums WHERE {_KEY}", place).fetchone()
+        row = db.execute(f"SELECT {columns} FROM history_sums WHERE {_KEY}", place).fetchone()
         if row is not None:
             cell.add(_stored(row))
         if any(cell.figures):
-            values = (*place, *cell.figures, _encode(cell.times))
-            db.execute(f"INSERT OR REPLACE INTO history_sums VALUES ({marks})", values)
+            db.execute(insert, (*place, *cell.figures, _encode(cell.times), _encode(cell.peaks)))
         elif row is not None:
             db.execute(f"DELETE FROM history_sums WHERE {_KEY}", place)
     gone = [(number,) for number, execution, _summed, _record in found if execution is None]
     db.executemany("DELETE FROM history_records WHERE number = ?", gone)
     new = max((number for number, _execution, summed, _record in found if not summed), default=0)
     # The number of a deleted last record is given out again: nothing that is still to come may count as summed.
-    db.execute(
-        "UPDATE history_format SET summed = "
-        "min(max(summed, ?), (SELECT coalesce(max(number), 0) FROM history_records))",
-        (new,),
+    ((summed,), (last,)) = (
+        db.execute(sql).fetchone()
+        for sql in ("SELECT summed FROM history_format", "SELECT coalesce(max(number), 0) FROM history_records")
     )
+    db.execute("UPDATE history_format SET summed = ?", (min(max(summed, new), last),))
     if gone:  # the name of a removed plan must not stay behind
         db.execute("DELETE FROM history_kinds WHERE kind NOT IN (SELECT kind FROM history_sums)")
     return len(found)
 
 
-def _to_sum(db: sqlite3.Connection, most: int = -1) -> list[tuple[int, int | None, int, bytes]]:
+def _to_sum(db: SqlConnection, most: int = EVERYTHING) -> list[tuple[int, int | None, int, bytes]]:
     """Records that are not in the sums, and those that are and are gone; by their numbers."""
     found = db.execute(f"{_ROW} {_GONE} LIMIT ?", (most,)).fetchall()
     return found + db.execute(f"{_ROW} {_NEW} ORDER BY number LIMIT ?", (most,)).fetchall()
 
 
 def _stored(row: Sequence[Any]) -> HistoryCell:
-    cell = HistoryCell(*row[:-1])
-    cell.times = _decode_times(row[-1])
+    cell = HistoryCell(*row[:-2])
+    cell.times, cell.peaks = (_decode_buckets(buckets) for buckets in row[-2:])
     return cell
 
 
@@ -124,7 +127,7 @@ def _tally(rows: Iterable[tuple[int, int | None, int, bytes]], *, steps: bool) -
 class _Kinds:
     """Numbers of the kinds of steps that have sums of their own."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: SqlConnection) -> None:
         self._db = db
         rows = db.execute("SELECT * FROM history_kinds").fetchall()
         self._numbers = {StepKind(*row[1:]): int(row[0]) for row in rows}
@@ -138,8 +141,9 @@ class _Kinds:
             return self.number(kind._replace(step=OTHER_STEPS))
         if kind.plan not in ("", OTHER_PLANS) and len(self._numbers) >= MOST_KINDS:
             return self.number(kind._replace(plan=OTHER_PLANS, step=OTHER_STEPS if kind.step else ""))
-        marks = ", ".join("?" * (len(kind) + 1))
-        number = self._db.execute(f"INSERT INTO history_kinds VALUES ({marks})", (None, *kind)).lastrowid or 0
+        marks = ", ".join("?" * len(kind))
+        sql = f"INSERT INTO history_kinds ({', '.join(StepKind._fields)}) VALUES ({marks})"
+        number = self._db.execute(sql, kind).lastrowid or 0
         self._numbers[kind] = number
         self._of_plan[kind.plan] += 1
         return number
@@ -151,14 +155,14 @@ class _Kinds:
 class HistoryReader(Protocol):
     """Calls a function with a connection for reading."""
 
-    def __call__(self, fetch: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
+    def __call__(self, fetch: Callable[[SqlConnection], T]) -> Awaitable[T]: ...
 
 
 class SqliteHistory:
     """The history of a journal's file, read and kept through the journal's own connections."""
 
     def __init__(
-        self, reading: HistoryReader, writing: Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
+        self, reading: HistoryReader, writing: Callable[[Callable[[SqlConnection], None]], Awaitable[None]]
     ) -> None:
         self._reading = reading
         self._writing = writing
@@ -206,7 +210,7 @@ class SqliteHistory:
         model: str | None = None,
         limit: int = 60,
     ) -> list[StepRecord]:
-        def fetch(db: sqlite3.Connection) -> list[StepRecord]:
+        def fetch(db: SqlConnection) -> list[StepRecord]:
             found: list[StepRecord] = []
             for record in _newest(db, plan, MOST_READ):
                 found += [one for one in record.steps if matches(one, step, tool, runtime, model)]
@@ -217,13 +221,13 @@ class SqliteHistory:
         await self.catch_up(most=limit)
         return await self._read(fetch)
 
-    async def _read(self, fetch: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, fetch: Callable[[SqlConnection], T]) -> T:
         """Read records and sums of one moment: others move records into the sums at any time.
 
         Where a record is damaged, all are made anew first: the sums may hold it, and would keep it.
         """
 
-        def read(db: sqlite3.Connection) -> T:
+        def read(db: SqlConnection) -> T:
             with snapshot(db):
                 return fetch(db)
 
@@ -238,14 +242,14 @@ def _ignored(_count: int) -> None:
     """For a write of which nobody needs the result."""
 
 
-def _backlog(db: sqlite3.Connection) -> tuple[int, int]:
+def _backlog(db: SqlConnection) -> tuple[int, int]:
     """Executions without a record, and records that are not in the sums."""
     (due,) = db.execute("SELECT count(*) FROM history_due WHERE damage IS NULL").fetchone()
     counts = [db.execute(f"SELECT count(*) FROM history_records WHERE {which}").fetchone() for which in (_NEW, _GONE)]
     return due, sum(count for (count,) in counts)
 
 
-def _newest(db: sqlite3.Connection, plan: str | None, limit: int) -> Iterator[ExecutionRecord]:
+def _newest(db: SqlConnection, plan: str | None, limit: int) -> Iterator[ExecutionRecord]:
     if plan is not None:
         sql = "SELECT record FROM history_records WHERE execution IS NOT NULL AND plan = ? ORDER BY ended DESC LIMIT ?"
     else:  # their ids grow with the time of their beginning
@@ -255,7 +259,7 @@ def _newest(db: sqlite3.Connection, plan: str | None, limit: int) -> Iterator[Ex
         yield _decode(body)
 
 
-def _plans(db: sqlite3.Connection) -> list[str]:
+def _plans(db: SqlConnection) -> list[str]:
     """Names of plans in the records, found by leaps in their index."""
     found, last = list[str](), ""
     while len(found) < MOST_PLANS:
@@ -266,7 +270,7 @@ def _plans(db: sqlite3.Connection) -> list[str]:
     return found
 
 
-def _answer(db: sqlite3.Connection, query: HistoryQuery, built: bool) -> HistoryAnswer:
+def _answer(db: SqlConnection, query: HistoryQuery, built: bool) -> HistoryAnswer:
     new = _tally(_to_sum(db), steps=query.unit == "steps")
     cells = [*_cells(db, query), *new.cells.items()]
     counts = dict(db.execute("SELECT status, count FROM status_counts").fetchall())
@@ -278,7 +282,7 @@ def _answer(db: sqlite3.Connection, query: HistoryQuery, built: bool) -> History
     return HistoryAnswer(answer_query(query, cells), unfinished, damaged, complete)
 
 
-def _cells(db: sqlite3.Connection, query: HistoryQuery) -> Iterator[tuple[Place, HistoryCell]]:
+def _cells(db: SqlConnection, query: HistoryQuery) -> Iterator[tuple[Place, HistoryCell]]:
     ranges = ranges_of(query)
     where = " OR ".join(["r.span BETWEEN ? AND ?"] * len(ranges))
     parameters: list[int | str] = [edge for pair in ranges for edge in pair]
@@ -288,7 +292,7 @@ def _cells(db: sqlite3.Connection, query: HistoryQuery) -> Iterator[tuple[Place,
     if query.plan or query.by in ("day", "status"):
         unit += " AND k.plan = ?"
         parameters.append(query.plan)
-    figures = ", ".join(f"r.{name}" for name in (*_COUNTED, "times"))
+    figures = ", ".join(f"r.{name}" for name in (*_COUNTED, *_BUCKETS))
     sql = (
         f"SELECT r.span, r.status, r.category, k.plan, k.step, k.tool, k.runtime, k.model, k.role, {figures} "
         f"FROM history_sums r JOIN history_kinds k ON k.kind = r.kind WHERE ({where}) AND {unit}"

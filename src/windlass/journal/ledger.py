@@ -32,11 +32,11 @@ from windlass.core.budget import (
     month_of,
 )
 from windlass.errors import UsageError
-from windlass.journal.database import Database, snapshot, transaction
+from windlass.journal.database import Database, SqlConnection, SqlStore, snapshot, transaction
 from windlass.journal.schema import open_database
 from windlass.ports import Charge, Spending, Usage
 
-__all__ = ["HEADINGS", "SqliteLedger", "checked_heading", "in_order"]
+__all__ = ["HEADINGS", "SqliteLedger", "checked_heading", "in_order", "make_charges"]
 
 HEADINGS = ("day", "month", "model", "runtime", "role", "execution")
 PATIENCE = 30.0
@@ -64,26 +64,33 @@ CREATE UNIQUE INDEX IF NOT EXISTS charges_open ON charges (execution, step, atte
 _LATER_COLUMNS = ("used_usd REAL NOT NULL DEFAULT 0", "used_tokens INTEGER NOT NULL DEFAULT 0")
 
 _SUMS = (
-    "SELECT total(counts_usd) FILTER (WHERE settled), coalesce(sum(counts_tokens) FILTER (WHERE settled), 0), "
-    "total(counts_usd) FILTER (WHERE NOT settled), coalesce(sum(counts_tokens) FILTER (WHERE NOT settled), 0) "
+    "SELECT coalesce(sum(counts_usd) FILTER (WHERE settled = 1), 0.0), "
+    "coalesce(sum(counts_tokens) FILTER (WHERE settled = 1), 0), "
+    "coalesce(sum(counts_usd) FILTER (WHERE settled = 0), 0.0), "
+    "coalesce(sum(counts_tokens) FILTER (WHERE settled = 0), 0) "
     "FROM charges WHERE "
 )
-_USED = "SELECT total(used_usd), coalesce(sum(used_tokens), 0) FROM charges WHERE settled = 0 AND "
+_USED = "SELECT coalesce(sum(used_usd), 0.0), coalesce(sum(used_tokens), 0) FROM charges WHERE settled = 0 AND "
 _QUARTER = 900
 """Every time zone is a whole number of quarters of an hour from UTC: SQL adds them up, Python finds their day."""
 
 
 class SqliteLedger:
-    def __init__(self, path: Path, *, tz: tzinfo | None = None, patience: float = PATIENCE) -> None:
+    def __init__(self, where: Path | SqlStore, *, tz: tzinfo | None = None, patience: float = PATIENCE) -> None:
+        """`where` is the journal's file, or another database in which one writes at a time."""
         self._tz = tz
-        self._db = Database(path, open_database, prepare=_make_table, faults="ledger", busy=patience)
+        self._db: SqlStore = (
+            Database(where, open_database, prepare=make_charges, faults="ledger", busy=patience)
+            if isinstance(where, Path)
+            else where
+        )
 
     async def reserve(
         self, charge: Charge, at: float, want: Amount, scopes: Sequence[Scope], used: Amount = NOTHING
     ) -> ReservationRefused | None:
         """Cancelled while it waits, the reservation may stand all the same; `release` gives it up."""
 
-        def write(db: sqlite3.Connection) -> ReservationRefused | None:
+        def write(db: SqlConnection) -> ReservationRefused | None:
             key, settled = _latest(db, charge)
             own = None if settled else key
             refusal = admit(want, [_standing(db, scope, own) for scope in scopes])
@@ -113,7 +120,7 @@ class SqliteLedger:
         return await self._db.writing(write)
 
     async def settle(self, charge: Charge, at: float, usage: Usage) -> None:
-        def write(db: sqlite3.Connection) -> None:
+        def write(db: SqlConnection) -> None:
             key, _ = _latest(db, charge)
             if key is None:
                 # Nobody set anything aside: spent is spent.
@@ -139,18 +146,18 @@ class SqliteLedger:
         await self._db.writing(write)
 
     async def release(self, charge: Charge) -> None:
-        def write(db: sqlite3.Connection) -> None:
+        def write(db: SqlConnection) -> None:
             sql = "DELETE FROM charges WHERE execution = ? AND step = ? AND attempt = ? AND settled = 0"
             db.execute(sql, charge[:3])
 
         await self._db.writing(write)
 
-    async def abandon(self, execution: str, at: float) -> None:
+    async def abandon(self, execution: str, at: float, step: str = "") -> None:
         """Count open reservations as spent: the process of their attempts is dead, and their usage is not known."""
 
-        def write(db: sqlite3.Connection) -> None:
+        def write(db: SqlConnection) -> None:
             sql = "UPDATE charges SET settled = 1, ended = ? WHERE execution = ? AND settled = 0"
-            db.execute(sql, (at, execution))
+            db.execute(f"{sql} AND step = ?" if step else sql, (at, execution, *((step,) if step else ())))
 
         await self._db.writing(write)
 
@@ -161,9 +168,10 @@ class SqliteLedger:
         quarter = f"CAST(began / {_QUARTER} AS INTEGER)"
         columns = ", ".join(quarter if by in ("day", "month") else checked_heading(by) for by in headings)
         sql = (
-            f"SELECT {columns}, total(coalesce(usd, used_usd)), count(*) FILTER (WHERE settled AND usd IS NULL), "
-            "sum(tokens_in), sum(tokens_out), count(*), total(counts_usd - used_usd) FILTER (WHERE NOT settled), "
-            "coalesce(sum(counts_tokens - used_tokens) FILTER (WHERE NOT settled), 0) "
+            f"SELECT {columns}, coalesce(sum(coalesce(usd, used_usd)), 0.0), "
+            "count(*) FILTER (WHERE settled = 1 AND usd IS NULL), sum(tokens_in), sum(tokens_out), count(*), "
+            "coalesce(sum(counts_usd - used_usd) FILTER (WHERE settled = 0), 0.0), "
+            "coalesce(sum(counts_tokens - used_tokens) FILTER (WHERE settled = 0), 0) "
             f"FROM charges WHERE began >= ? GROUP BY {columns}"
         )
         rows = await self._db.reading(lambda db: db.execute(sql, (since,)).fetchall())
@@ -176,7 +184,7 @@ class SqliteLedger:
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:
         """Sum up what counts against each scope now."""
 
-        def read(db: sqlite3.Connection) -> list[Standing]:
+        def read(db: SqlConnection) -> list[Standing]:
             with snapshot(db):  # an attempt that settles meanwhile is counted once
                 return [_standing(db, scope, None) for scope in scopes]
 
@@ -195,7 +203,7 @@ class SqliteLedger:
         return list(found.values())
 
 
-def _make_table(db: sqlite3.Connection) -> None:
+def make_charges(db: sqlite3.Connection) -> None:
     """Make the ledger's table where it is missing or of an older release."""
     if _complete(db):
         return
@@ -224,17 +232,17 @@ def _complete(db: sqlite3.Connection) -> bool:
     return any(row[1] == "used_tokens" for row in db.execute("PRAGMA table_info(charges)"))
 
 
-def _latest(db: sqlite3.Connection, charge: Charge) -> tuple[int | None, bool]:
+def _latest(db: SqlConnection, charge: Charge) -> tuple[int | None, bool]:
     """The row of an attempt's last run, and whether it is settled."""
     sql = "SELECT key, settled FROM charges WHERE execution = ? AND step = ? AND attempt = ? ORDER BY key DESC LIMIT 1"
     row = db.execute(sql, charge[:3]).fetchone()
     return (row[0], bool(row[1])) if row else (None, True)
 
 
-def _standing(db: sqlite3.Connection, scope: Scope, without: int | None) -> Standing:
+def _standing(db: SqlConnection, scope: Scope, without: int | None) -> Standing:
     """Sum up what counts against a scope, with one row left out."""
-    conditions: list[str] = ["began >= ?", "key IS NOT ?"]
-    parameters: list[Any] = [scope.since, without]
+    conditions: list[str] = ["began >= ?", "key <> ?"]
+    parameters: list[Any] = [scope.since, without or 0]
     if scope.execution is not None:
         conditions.append("execution = ?")
         parameters.append(scope.execution)

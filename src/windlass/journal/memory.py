@@ -27,7 +27,18 @@ from windlass.core.history import ExecutionRecord, StepRecord, matches
 from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.errors import Conflict, JournalError
 from windlass.journal.ledger import checked_heading, in_order
-from windlass.ports import AskedQuestion, Charge, Entry, ForecastOutcome, Head, Message, Note, Spending, Usage
+from windlass.ports import (
+    AskedQuestion,
+    Charge,
+    Entry,
+    ForecastOutcome,
+    Head,
+    Message,
+    Note,
+    PolledJournal,
+    Spending,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from windlass.core.forecast.value import Forecast
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryForecasts", "MemoryHistory", "MemoryJournal", "MemoryLedger"]
 
 
-class MemoryJournal:
+class MemoryJournal(PolledJournal):
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._position = 0
@@ -111,6 +122,9 @@ class MemoryJournal:
                 found.append(AskedQuestion(position, execution, self._heads[execution].name, question, entry.event))
         return found[:limit] if limit else found
 
+    async def asking(self, executions: Sequence[str]) -> set[str]:
+        return {execution for execution, _step in self._questions}.intersection(executions)
+
     async def count_questions(self) -> int:
         return len(self._questions)
 
@@ -130,12 +144,15 @@ class MemoryJournal:
         text: str = "",
         since: float = 0.0,
         before: str = "",
+        asking: bool = False,
         limit: int = 0,
     ) -> list[Head]:
+        ask = {execution for execution, _step in self._questions}
         found = [
             head
             for head in sorted(self._heads.values(), key=lambda head: head.id, reverse=True)
             if head.id.startswith(prefix) and (not statuses or head.status in statuses)
+            if not asking or head.id in ask
             if (not name or head.name == name) and (not before or head.id < before) and head.created_at >= since
             if text.encode().lower() in f"{head.name}\0{head.id}".encode().lower()
         ]
@@ -295,10 +312,10 @@ class MemoryLedger:
     async def release(self, charge: Charge) -> None:
         self._rows = [row for row in self._rows if row.charge[:3] != charge[:3] or row.usage is not None]
 
-    async def abandon(self, execution: str, at: float) -> None:
+    async def abandon(self, execution: str, at: float, step: str = "") -> None:
         """Count open reservations as spent: the process of their attempts is dead, and their usage is not known."""
         for row in self._rows:
-            if row.charge.execution == execution and row.usage is None:
+            if row.charge.execution == execution and step in ("", row.charge.step) and row.usage is None:
                 row.usage = Usage(at_least=row.used.usd or 0.0)
 
     async def spent(self, by: str, since: float = 0.0) -> list[Spending]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.journal.database import Database
+from windlass.journal.database import Database, SqlConnection, SqlStore, has_table, make_missing
 from windlass.journal.schema import open_database
 from windlass.ports import Note, Rate
 from windlass.ports.notify import OutboxEntry
@@ -48,30 +48,30 @@ _TABLES = (
 _ENTRY = f"SELECT number, {_COLUMNS}, status, tries, changed_at, detail, claimed_by FROM notes "
 
 
-def add_notes(db: sqlite3.Connection, notes: Sequence[Note]) -> None:
+def add_notes(db: SqlConnection, notes: Sequence[Note]) -> None:
     """Put notes into the outbox, in the transaction of their events; one that is there already stays as it is."""
     make_tables(db)
-    sql = f"INSERT OR IGNORE INTO notes ({_COLUMNS}) VALUES ({', '.join('?' * len(Note._fields))})"
+    sql = f"INSERT INTO notes ({_COLUMNS}) VALUES ({', '.join('?' * len(Note._fields))}) ON CONFLICT (key) DO NOTHING"
     rows = [note._asdict() | {"data": msgspec.json.encode(note.data)} for note in notes]
     db.executemany(sql, [tuple(row.values()) for row in rows])
 
 
-def make_tables(db: sqlite3.Connection) -> None:
-    for statement in _TABLES:
-        db.execute(statement)
+def make_tables(db: SqlConnection) -> None:
+    make_missing(db, _TABLES)
 
 
 def drop_unsent(db: sqlite3.Connection) -> None:
     """Make what is unsent in a copy of a home stale: the home that it comes from sends it, or has sent it."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'notes'").fetchone() is not None:
+    if has_table(db, "notes"):
         sql = "UPDATE notes SET status = 'stale', detail = 'its home was copied' WHERE status IN ('waiting', 'claimed')"
         with db:
             db.execute(sql)
 
 
 class SqliteOutbox:
-    def __init__(self, path: Path) -> None:
-        self._db = Database(path, open_database, prepare=make_tables)
+    def __init__(self, where: Path | SqlStore) -> None:
+        """`where` is the journal's file, or another database in which one writes at a time."""
+        self._db: SqlStore = Database(where, open_database, prepare=make_tables) if isinstance(where, Path) else where
 
     async def add(self, notes: Sequence[Note]) -> None:
         await self._db.writing(lambda db: add_notes(db, notes))
@@ -84,7 +84,7 @@ class SqliteOutbox:
         Notes that are no news any more become stale. No more than `rate` allows go to one message service.
         """
 
-        def work(db: sqlite3.Connection) -> list[OutboxEntry]:
+        def work(db: SqlConnection) -> list[OutboxEntry]:
             # A clock that was set back must not hold notes up: one from the future is due.
             due = "(due <= :now OR at > :now + 1)"
             old = f"status = 'waiting' AND until < :now AND {due}"
@@ -138,7 +138,7 @@ def _is_for(me: str, note: Note, claimed_by: str, now: float, alive: Callable[[s
     return note.to != "bell" and (not alive(note.owner) or now - note.due > OVERDUE)
 
 
-def _has_room(db: sqlite3.Connection, entry: OutboxEntry, now: float, rate: Rate) -> bool:
+def _has_room(db: SqlConnection, entry: OutboxEntry, now: float, rate: Rate) -> bool:
     if entry.note.to in LOCAL_CHANNELS:
         return True
     sql = "SELECT count(*) FROM notes WHERE destination = ? AND number <> ? AND tries > 0 AND changed_at > ?"

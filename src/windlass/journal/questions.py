@@ -16,7 +16,7 @@ import msgspec
 from windlass.core.events import ApprovalAsked, Event, decode
 from windlass.core.questions import OpenQuestion, QuestionChanges, open_questions
 from windlass.errors import Damaged, WindlassError
-from windlass.journal.database import transaction
+from windlass.journal.database import SqlConnection, has_table, transaction
 from windlass.journal.rows import decode_row
 from windlass.ports import AskedQuestion
 
@@ -40,27 +40,27 @@ _DELETE = "DELETE FROM questions WHERE execution = ? AND step = ?"
 
 def ensure_index(db: sqlite3.Connection) -> None:
     """Make the index in a file that has none, and fill it from the events of unfinished executions."""
-    if _is_there(db):
+    if has_table(db, "questions"):
         return
     with transaction(db):
-        if not _is_there(db):  # another process may have been faster
+        if not has_table(db, "questions"):  # another process may have been faster
             for statement in _TABLES:
                 db.execute(statement)
             _fill(db)
 
 
-def update_index(db: sqlite3.Connection, key: int, changes: QuestionChanges) -> None:
+def update_index(db: SqlConnection, key: int, changes: QuestionChanges) -> None:
     """In the transaction of the events that changed it. A step has one open question at a time."""
     gone = [*changes.closed, *(question.step for question in changes.opened)]
     db.executemany(_DELETE, [(key, step) for step in gone])
     db.executemany(_INSERT, [(key, *question) for question in changes.opened])
 
 
-def forget_questions(db: sqlite3.Connection, key: int) -> None:
+def forget_questions(db: SqlConnection, key: int) -> None:
     db.execute("DELETE FROM questions WHERE execution = ?", (key,))
 
 
-def find_questions(db: sqlite3.Connection, named: str, before: int, limit: int) -> list[AskedQuestion]:
+def find_questions(db: SqlConnection, named: str, before: int, limit: int) -> list[AskedQuestion]:
     """The newest first; with `named`, those of that id or digest alone."""
     conditions, parameters = list[str](), list[str | int]()
     if named:
@@ -98,11 +98,7 @@ def _asked(
     return AskedQuestion(position, execution, plan, question, asked if isinstance(asked, ApprovalAsked) else None)
 
 
-def _is_there(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'questions'").fetchone() is not None
-
-
-def _fill(db: sqlite3.Connection) -> None:
+def _fill(db: SqlConnection) -> None:
     unfinished = db.execute("SELECT key FROM executions WHERE status IN ('pending', 'running', 'paused') ORDER BY id")
     for (key,) in unfinished.fetchall():
         bodies = db.execute("SELECT body FROM events WHERE execution = ? ORDER BY seq", (key,)).fetchall()

@@ -1,7 +1,7 @@
-"""Rows of the journal's tables, and what they say: events with their checksums, heads, messages.
+"""SqlRows of the journal's tables, and what they say: events with their checksums, heads, messages.
 
 The checksum covers the event's bytes, its execution and its sequence, so that a changed byte and a row in the wrong
-place are both noticed. It shows accidents, not intent. Rows that an older release has written have none.
+place are both noticed. It shows accidents, not intent. SqlRows that an older release has written have none.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from windlass.core.events import Event, decode
 from windlass.errors import Damaged
-from windlass.journal.database import is_damage
+from windlass.journal.database import EVERYTHING, SqlConnection, is_damage
 from windlass.ports import Entry, Head, Message
 
 __all__ = [
     "HEAD_COLUMNS",
     "EventRow",
+    "begin_checksum",
     "checksum",
     "decode_row",
     "read_all",
@@ -40,11 +41,15 @@ EventRow = tuple[int, int, bytes, int]
 """Key of the execution, sequence, event, checksum."""
 
 
-def to_rows(key: int, execution: str, after: int, bodies: Iterable[bytes]) -> list[EventRow]:
-    """Make the rows of encoded events that follow sequence `after`."""
+def to_rows(key: int, begun: int, after: int, bodies: Iterable[bytes]) -> list[EventRow]:
+    """Make the rows of encoded events that follow sequence `after`. `begun` is `begin_checksum` of their execution."""
     crc32 = zlib.crc32
-    begun = crc32(f"{execution} ".encode())  # the part of `checksum` that they share
     return [(key, seq, body, crc32(body, crc32(b"%d" % seq, begun))) for seq, body in enumerate(bodies, after + 1)]
+
+
+def begin_checksum(execution: str) -> int:
+    """The part of `checksum` that all events of an execution share."""
+    return zlib.crc32(f"{execution} ".encode())
 
 
 def checksum(execution: str, seq: int, body: bytes) -> int:
@@ -64,7 +69,7 @@ def decode_row(execution: str, seq: int, body: Any, stored: Any) -> Event:
         raise Damaged(execution, seq, str(error), advice=(newer,)) from error
 
 
-def read_one(db: sqlite3.Connection, execution: str, after: int, limit: int) -> list[Entry]:
+def read_one(db: SqlConnection, execution: str, after: int, limit: int) -> list[Entry]:
     """Read one execution's entries. Raises `Damaged` with the first that is missing or cannot be read."""
     sql = (
         "SELECT events.position, events.seq, events.body, events.checksum FROM events JOIN executions "
@@ -73,7 +78,7 @@ def read_one(db: sqlite3.Connection, execution: str, after: int, limit: int) -> 
     entries: list[Entry] = []
     due = after + 1
     try:
-        for position, seq, body, stored in db.execute(f"{sql} LIMIT ?", (execution, after, limit or -1)):
+        for position, seq, body, stored in db.execute(f"{sql} LIMIT ?", (execution, after, limit or EVERYTHING)):
             if seq != due:
                 raise Damaged(execution, due, "it is missing")
             entries.append(Entry(position, execution, seq, decode_row(execution, seq, body, stored)))
@@ -85,21 +90,24 @@ def read_one(db: sqlite3.Connection, execution: str, after: int, limit: int) -> 
     return entries
 
 
-def read_all(db: sqlite3.Connection, after: int, limit: int) -> list[Entry]:
-    """Read all entries after a position, without those that cannot be read: one must not hide the others."""
+def read_all(db: SqlConnection, after: int, limit: int, last: int = EVERYTHING) -> list[Entry]:
+    """Read all entries after a position up to the `last`; one that cannot be read must not hide the others."""
     sql = (
         "SELECT events.position, executions.id, events.seq, events.body, events.checksum FROM events "
-        "JOIN executions ON executions.key = events.execution WHERE events.position > ? ORDER BY events.position"
+        "JOIN executions ON executions.key = events.execution WHERE events.position > ? AND events.position <= ? "
+        "ORDER BY events.position LIMIT ?"
     )
     entries: list[Entry] = []
-    with closing(db.execute(sql, (after,))) as rows:
-        for position, execution, seq, body, stored in rows:
-            try:
+    wanted = limit or EVERYTHING
+    while wanted > 0:
+        found = 0
+        for position, execution, seq, body, stored in db.execute(sql, (after, last, wanted)):
+            found, after = found + 1, position
+            with suppress(Damaged):  # reading the execution itself says so
                 entries.append(Entry(position, execution, seq, decode_row(execution, seq, body, stored)))
-            except Damaged:
-                continue  # reading the execution itself says so
-            if len(entries) == limit:
-                break
+        if found < wanted:
+            break
+        wanted = limit - len(entries)
     return entries
 
 

@@ -23,7 +23,7 @@ from windlass.engine.spending import scopes_of
 from windlass.errors import Category, ToolError, WindlassError
 from windlass.faults import fault_point
 from windlass.homes.key import HomeKey
-from windlass.journal.outbox import SqliteOutbox
+from windlass.journal.stores import HomeStores
 from windlass.notify.channels import Channels
 from windlass.notify.texts import Wording
 from windlass.notify.watch import SHORTEST_WAIT, ExecutionWatch, NoteMaker, budget_occasions
@@ -69,7 +69,7 @@ class HomeNotifier:
         """`owner` names this process among those alive; `bell` says that it has a terminal with somebody at it."""
         self._settings, self._home = settings, home
         self._journal, self._ledger, self._clock, self._owner = journal, ledger, clock, owner
-        self._outbox = SqliteOutbox(home / "windlass.db")
+        self._outbox = HomeStores(home, settings.journal).outbox()
         self._channels = Channels(settings.messages, settings.notify, home, processes, clock.now, env)
         self._redactor = Redactor(env, self._channels.secrets())
         wording = Wording(str(home), settings.public_url, self._redactor.text)

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from windlass.plan.graph import find_cycle, templates_of
-from windlass.plan.model import AGENT, CODE, MAX_STEPS, Plan, Step
+from windlass.plan.model import AGENT, CODE, MAX_STEPS, MERGE, Plan, Step
 from windlass.plan.program import granted_tools, is_pattern, program_reads
 from windlass.plan.quoting import unsafe_value
 from windlass.plan.report import STAND_IN, Findings, Locate, Report, readable_id, salvaged
@@ -180,6 +180,7 @@ class _Meaning:
         given = step.handoff if isinstance(step.handoff, tuple) else ()
         named = [("needs", position, need) for position, need in enumerate(step.needs)]
         named += [("handoff", position, need) for position, need in enumerate(given)]
+        named += [("merge", 0, step.merge)] if step.merge is not None else []
         for field, position, need in named:
             where: Path = (field, position)
             if need == self._ids[index]:
@@ -295,6 +296,8 @@ class _Meaning:
             self._check_agent(index, step)
         elif name == CODE and step.is_code:
             self._check_code(index, step)
+        elif step.merge is not None:
+            self._check_merge(index, step)
         elif not self._tools.knows(name):
             hint = self._report.did_you_mean(name, self._tool_names)
             field = "run" if step.run is not None else "tool"
@@ -315,6 +318,39 @@ class _Meaning:
             for message in self._tools.validate(AGENT, {"prompt": "…", **told}):
                 field = next((name for name in _KNOWN_BEFORE if f"`{name}`" in message), "role")
                 self._problem(index, message, ("agent" if field == "role" else field,))
+            for position, use in enumerate(step.arguments.get("check", ())):
+                self._check_use(index, position, use)
+            if isinstance(step.output, dict):
+                from windlass.schemas import unusable  # takes a while to import
+
+                for message in unusable(step.output, of_arguments=False):
+                    self._problem(index, f"its `output` is no schema that can be used: {message}", ("output",))
+
+    def _check_merge(self, index: int, step: Step) -> None:
+        """Check that the step to merge works in worktrees, and the checks."""
+        merged = next((other for other in self._steps if other is not None and other.id == step.merge), None)
+        if merged is not None and (merged.workspace is None or merged.workspace.kind != "worktree"):
+            self._problem(
+                index, f"step `{step.merge}` has no `workspace: worktree`, so there is nothing to merge", ("merge",)
+            )
+        for position, use in enumerate(step.arguments["check"]):
+            self._check_use(index, position, use)
+
+    def _check_use(self, index: int, position: int, use: Mapping[str, Any]) -> None:
+        """Check the tool of a check of an agent's work, and a command's quoting."""
+        assert self._tools is not None
+        name, where = use["tool"], ("check", position)
+        if not self._tools.knows(name):
+            hint = self._report.did_you_mean(name, self._tool_names)
+            self._problem(index, f"its check uses `{_short(name)}`, which is not a tool", where, hint)
+        elif name in (AGENT, CODE, MERGE):
+            self._problem(index, f"`{name}` cannot be a check: use a command or another tool", where)
+        elif name == "shell" and (unsafe := unsafe_value(use["with"])) is not None:
+            message = f"{self._subject(index)}: its check: {unsafe.message}"
+            self._report.warning(message, ("steps", index, *where), unsafe.hint)
+        else:
+            for message in self._tools.misnamed(name, use["with"]):
+                self._problem(index, f"its check: {message}", where)
 
     def _check_code(self, index: int, step: Step) -> None:
         """Check a program with its tool, without `args` where they hold templates."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from windlass.plan.model import Plan, Step
 from windlass.plan.program import steps_read
@@ -17,8 +18,7 @@ from windlass.plan.template import Reference, references
 __all__ = ["Graph", "find_cycle", "step_references", "templates_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True):
     needs: dict[str, tuple[str, ...]]
     """The steps that each step waits for."""
     dependents: dict[str, tuple[str, ...]]
@@ -43,7 +43,8 @@ class Graph:
             looks_at = {r.name for r in step_references(step) if r.root == "steps" and r.name in known}
             looks_at.discard(step.id)  # its program gives the name `steps` to something of its own
             given = step.handoff if isinstance(step.handoff, tuple) else ()
-            ordered = dict.fromkeys((*step.needs, *given, *sorted(n for n in looks_at if n is not None)))
+            merged = (step.merge,) if step.merge in known else ()
+            ordered = dict.fromkeys((*step.needs, *given, *merged, *sorted(n for n in looks_at if n is not None)))
             needs[step.id] = tuple(ordered)
             for need in ordered:
                 dependents[need].append(step.id)
@@ -115,6 +116,9 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
     if step.prompt is not None:
         yield from _texts("prompt", step.prompt)
         yield from _texts("files", step.files)
+    if step.check:
+        for index, use in enumerate(step.arguments["check"]):
+            yield from _texts(f"check[{index}]", use["with"])
     yield from _texts("with", step.with_)
 
 

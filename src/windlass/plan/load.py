@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from windlass.errors import PlanInvalid, Problem, UsageError
 from windlass.plan.check import ToolCatalog, check_data, check_steps
@@ -39,8 +40,7 @@ MAX_BYTES = 16 * 1024 * 1024
 """Longest file that is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A plan that passed every check."""
 
     plan: Plan

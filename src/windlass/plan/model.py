@@ -7,6 +7,7 @@ makes them directly; both pass the same checks in `check.py`.
 from __future__ import annotations
 
 import hashlib
+import re
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -33,6 +34,7 @@ __all__ = [
     "AGENT",
     "CODE",
     "MAX_STEPS",
+    "MERGE",
     "Approve",
     "Budget",
     "Duration",
@@ -53,6 +55,8 @@ AGENT = "agent"
 """The tool of agent steps."""
 CODE = "code"
 """The tool of code steps."""
+MERGE = "merge"
+"""The tool of merge steps."""
 DEFAULT_ROLE = "developer"
 """The role of an agent step that names none."""
 
@@ -141,6 +145,36 @@ class Permits(CheckedValue):
     """Tools that are refused unasked."""
 
 
+class ToolCheck(CheckedValue):
+    """A check of an agent's work by a tool: it passes unless the tool fails."""
+
+    tool: str
+    with_: dict[str, Any] = field(default_factory=dict, key="with")
+    """The tool's arguments; text in them may be a template."""
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class WorkspaceChoice(CheckedValue):
+    """The folder that an agent works in. Its kind alone may be written as text."""
+
+    kind: Literal["shared", "worktree", "copy"] = "shared"
+    """The working directory itself; a git worktree with a branch of its own; or a copy of the working directory."""
+    files: Annotated[tuple[str, ...], Before(_listed)] = ()
+    """Files that git does not track and the work needs, for a worktree: paths and patterns in the repository."""
+
+    @classmethod
+    def _before(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
+
+    def _after(self) -> WorkspaceChoice:
+        if self.files and self.kind != "worktree":
+            raise ValueError("`files` is for a worktree: a copy has all files, and `shared` is the folder itself")
+        return self
+
+
 class Limits(CheckedValue):
     """Bounds of the whole execution."""
 
@@ -152,8 +186,11 @@ class Limits(CheckedValue):
     """Bytes in memory, of the processes of all its steps together. The step that grows beyond it is ended."""
 
 
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+def _listed_check(value: Any) -> Any:
+    return [value] if isinstance(value, str | dict) else value
+
+
+DEFAULT_TRIES = 3
 
 
 class Step(CheckedValue):
@@ -194,6 +231,16 @@ class Step(CheckedValue):
     """What the agent may do unasked, where it is not what the settings say."""
     max_turns: int | None = field(default=None, ge=1, le=10_000)
     """Turns that the agent may take."""
+    merge: StepId | None = None
+    """The step whose agents' branches are merged, one after the other."""
+    check: Annotated[tuple[str | ToolCheck, ...], Before(_listed_check)] = ()
+    """Commands or tools that check the agent's work: it is done when all pass. Values of templates are quoted."""
+    output: dict[str, Any] | Literal["plan"] | None = None
+    """A JSON Schema: the agent's result is data that fits it. Or `plan`: it is a plan that passes all checks."""
+    tries: int | None = field(default=None, ge=1, le=100)
+    """Checks of the work, at most: after each but the last, the agent is told what failed and goes on. Default 3."""
+    workspace: WorkspaceChoice | None = None
+    """The folder that the agent works in: `shared` (default), `worktree` or `copy`."""
     budget: Budget | None = None
     """What all attempts of this step may spend together."""
     fallback: bool | None = None
@@ -206,6 +253,8 @@ class Step(CheckedValue):
     retry: Annotated[Retry, Before(_retry_from_number)] = Retry.model_construct()
     timeout: Duration | None = None
     """Longest time of one attempt."""
+    tag: StepId | None = None
+    """On several machines: only workers with this tag run the step."""
     effect: Effect | None = None
     """Overrides what the tool says of itself."""
     approve: Approve = Approve.AUTO
@@ -215,8 +264,8 @@ class Step(CheckedValue):
     """How long the question stays open; unanswered, it fails closed. Default from the settings."""
 
     def _after(self) -> Step:
-        if (self.run is not None) + (self.tool is not None) + self.is_code + self.is_agent != 1:
-            raise ValueError("a step has exactly one of `run`, `tool`, `agent` and `code`")
+        if sum((self.run is not None, self.tool is not None, self.is_code, self.is_agent, self.merge is not None)) != 1:
+            raise ValueError("a step has exactly one of `run`, `tool`, `agent`, `code` and `merge`")
         if self.run is not None and not self.run:
             raise ValueError("`run` is empty")
         if self.code is not None and (wrong_source := source_problem(self.code)):
@@ -225,8 +274,13 @@ class Step(CheckedValue):
             raise ValueError("an agent needs a `prompt` that describes its task")
         if self.is_agent and self.with_:
             raise ValueError("`with` is for tools; describe the agent's task in its `prompt`")
-        if not self.is_agent and (wrong := [name for name in OF_AGENTS if name in self.model_fields_set]):
+        of_agents = [name for name in OF_AGENTS if name in self.model_fields_set]
+        if not self.is_agent and (wrong := [one for one in of_agents if self.merge is None or one != "check"]):
             raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
+        if self.tries is not None and not self.check and self.output is None:
+            raise ValueError("`tries` counts the tries to pass `check` and `output`, and this step has neither")
+        if any(isinstance(check, str) and not check.strip() for check in self.check):
+            raise ValueError("`check` is empty")
         commands = self.run is not None or self.tool == "shell"
         of_program = [] if self.is_code or self.tool is not None else OF_PROGRAMS
         if wrong := [
@@ -268,6 +322,8 @@ class Step(CheckedValue):
             return AGENT
         if self.is_code:
             return CODE
+        if self.merge is not None:
+            return MERGE
         return "shell" if self.run is not None else str(self.tool)
 
     @property
@@ -277,6 +333,8 @@ class Step(CheckedValue):
             return self._for_agent()
         if self.is_code:
             return self._for_code()
+        if self.merge is not None:
+            return {"step": self.merge, "check": [_use_of(check) for check in self.check]}
         if self.run is None and self.tool != "shell":
             return self.with_
         limits = self.limits.model_dump(exclude_none=True, mode="json") if self.limits is not None else None
@@ -300,6 +358,14 @@ class Step(CheckedValue):
             "files": list(self.files),
             "max_turns": self.max_turns,
         }
+        if self.check:
+            told["check"] = [_use_of(check) for check in self.check]
+        if self.output is not None:
+            told["output"] = self.output
+        if self.check or self.output is not None:
+            told["tries"] = self.tries or DEFAULT_TRIES
+        if self.workspace is not None and self.workspace.kind != "shared":
+            told["workspace"] = self.workspace.model_dump(exclude_defaults=True, mode="json")
         if self.permissions is not None:
             told["permissions"] = self.permissions.model_dump(exclude_defaults=True, mode="json")
         return {name: value for name, value in told.items() if value not in (None, [])}
@@ -316,7 +382,34 @@ class Step(CheckedValue):
         return told
 
 
-OF_AGENTS = ("runtime", "model", "skills", "files", "handoff", "permissions", "max_turns", "budget", "fallback")
+def _use_of(check: str | ToolCheck) -> dict[str, Any]:
+    """A check as the use of a tool. In a command each value is made one word, whatever an agent has put into it."""
+    if isinstance(check, ToolCheck):
+        return {"tool": check.tool, "with": check.with_}
+    quoted = re.sub(r"\{\{(.+?)\}\}", _quote_value, check, flags=re.DOTALL)
+    return {"tool": "shell", "with": {"line": quoted}}
+
+
+def _quote_value(template: re.Match[str]) -> str:
+    expression = template[1].strip().strip("-+").strip()
+    return template[0] if re.search(r"\|\s*quote$", expression) else f"{{{{ ({expression}) | quote }}}}"
+
+
+OF_AGENTS = (
+    "runtime",
+    "model",
+    "skills",
+    "files",
+    "handoff",
+    "permissions",
+    "max_turns",
+    "check",
+    "output",
+    "tries",
+    "workspace",
+    "budget",
+    "fallback",
+)
 """Fields that mean something for an agent alone."""
 OF_PROGRAMS = ("grants", "limits")
 """Fields that mean something for a program alone: a code step's, or the one that a composed tool is."""

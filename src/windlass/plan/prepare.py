@@ -73,6 +73,10 @@ class Prepared:
 
 
 def _compiled(step: Step) -> Compiled:
+    if step.output is not None:  # a schema is no template
+        form, rest = step.output, {name: value for name, value in step.arguments.items() if name != "output"}
+        filled = compile_value(rest)
+        return Compiled(lambda scope: {**filled.render(scope), "output": form}, filled.constant)
     if not step.is_code:
         return compile_value(step.arguments)
     told, args = step.arguments, compile_value(step.with_)  # the source is no template, whatever braces it has

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
+
+import msgspec
 
 __all__ = ["ShellCommand", "Value", "Word", "parse_line", "parse_list"]
 
@@ -27,8 +28,7 @@ _PLAIN_VALUES = re.compile(r"\{\{(?![-+])([^'\"{}]*)(?<![-+])\}\}(?!\})")
 _SEPARATORS = frozenset(";&|()\n")
 
 
-@dataclass(slots=True)
-class Value:
+class Value(msgspec.Struct):
     """One `{{ … }}`."""
 
     text: str
@@ -37,19 +37,17 @@ class Value:
     """The surroundings in which quoting does not hold, as a message names them; "" for a plain word."""
 
 
-@dataclass(slots=True)
-class Word:
+class Word(msgspec.Struct):
     text: str = ""
     """Its literal text; `\\0` stands for a value or an expansion."""
-    values: list[Value] = field(default_factory=list)
+    values: list[Value] = msgspec.field(default_factory=list)
     expands: bool = False
     """It holds `$name`, `$(…)` or the like."""
 
 
-@dataclass(slots=True)
-class ShellCommand:
-    words: list[Word] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
+class ShellCommand(msgspec.Struct):
+    words: list[Word] = msgspec.field(default_factory=list)
+    written: list[str] = msgspec.field(default_factory=list)
     """Files that its output goes to."""
     fed: bool = False
     """It reads a pipe, a file or a here-document."""

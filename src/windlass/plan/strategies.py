@@ -30,6 +30,8 @@ class Strategy(StrEnum):
     """A chain of agents, each of which is handed what those before it said."""
     PARALLEL = "parallel"
     """A graph of tasks; those that wait for others are handed their outputs."""
+    PLAN = "plan"
+    """An agent drafts the plan, and a person agrees to it."""
 
 
 RESTRUCTURES = (
@@ -48,6 +50,11 @@ RESTRUCTURES = (
     "split",
 )
 """Beginnings of words that speak of architecture or refactoring."""
+
+PLANNER = "planner"
+"""The role of the agent that drafts a plan."""
+DRAFTS = 4
+"""Drafts at most: problems of a plan go back to the agent three times."""
 
 _WORDS = re.compile(rf"\b(?:{'|'.join(RESTRUCTURES)})", re.IGNORECASE)
 _POINTS = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
@@ -123,6 +130,10 @@ def plan_data(
     task = {**tasks[0], "agent": tasks[0].get("agent") or role}
     if strategy is Strategy.SINGLE:
         return _plan(name or "task", {"task": task["prompt"]}, [_step(task, "task", task["agent"])])
+    if strategy is Strategy.PLAN:
+        draft = _step(task, "task", task["agent"] or PLANNER) | {"id": "draft", "output": "plan", "tries": DRAFTS}
+        draft["prompt"] = f"{draft['prompt']}\n\nDraft a plan for this task. Do not do the task itself."
+        return _plan(name or "draft", {"task": task["prompt"]}, [draft])
     roles = list(chain or chain_for(str(task["prompt"])))
     steps = []
     for number, member in enumerate(roles):

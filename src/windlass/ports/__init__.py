@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses
 from windlass.ports.history import ForecastOutcome, ForecastStore, History
-from windlass.ports.journal import OVER_BUDGET, Archive, AskedQuestion, Entry, Head, Journal, Message, Note
+from windlass.ports.journal import (
+    OVER_BUDGET,
+    Archive,
+    AskedQuestion,
+    Entry,
+    Head,
+    Journal,
+    Message,
+    Note,
+    PolledJournal,
+)
 from windlass.ports.ledger import Amount, Charge, Ledger, ReservationRefused, Scope, Spending
 from windlass.ports.meter import Meter
 from windlass.ports.runner import (
@@ -91,6 +101,7 @@ __all__ = [
     "Part",
     "Permissions",
     "PersonAnswer",
+    "PolledJournal",
     "Program",
     "ProgramError",
     "ProgramLimits",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 __all__ = ["ComposedStore", "ComposedTool", "Uses"]
 
 
-@dataclass(frozen=True, slots=True)
-class ComposedTool:
+class ComposedTool(msgspec.Struct, frozen=True):
     """A saved program with a name, a description and schemas, usable as a tool."""
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ from windlass.core.history import ExecutionRecord
 from windlass.core.questions import OpenQuestion, QuestionChanges
 from windlass.ports.history import ForecastStore, History
 
-__all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message", "Note"]
+__all__ = ["OVER_BUDGET", "Archive", "AskedQuestion", "Entry", "Head", "Journal", "Message", "Note", "PolledJournal"]
 
 
 OVER_BUDGET = "over budget"
@@ -137,6 +137,10 @@ class Journal(Protocol):
         """Open questions of all executions, newest first: those of an id or digest, and older than `before`."""
         ...
 
+    async def asking(self, executions: Sequence[str]) -> set[str]:
+        """Find the executions among these that have an open question."""
+        ...
+
     async def count_questions(self) -> int:
         """Count the open questions of all executions."""
         ...
@@ -154,10 +158,12 @@ class Journal(Protocol):
         text: str = "",
         since: float = 0.0,
         before: str = "",
+        asking: bool = False,
         limit: int = 0,
     ) -> list[Head]:
         """Executions, newest first: of a plan's name, with a text in name or id (ASCII letters of either case), created
-        at a moment or later, and older than the id `before`, where these are given.
+        at a moment or later, and older than the id `before`, where these are given; with `asking`, only those that
+        have an open question.
         """
         ...
 
@@ -173,6 +179,18 @@ class Journal(Protocol):
         """Messages with a higher id that no driver has consumed yet."""
         ...
 
+    def listen(self, name: str, told: Callable[[], None]) -> Callable[[], None]:
+        """Call `told` when others may have written events of that execution, or messages for that driver.
+
+        Returns the end of that. News may be lost, and many journals tell none: look again every `poll` seconds.
+        """
+        ...
+
+    @property
+    def poll(self) -> float:
+        """Seconds between two looks of somebody who waits."""
+        ...
+
     async def remove(self, *executions: str) -> None:
         """Forget executions, their events and messages, in one commit."""
         ...
@@ -185,6 +203,21 @@ class Journal(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class PolledJournal:
+    """The part of a journal that tells no news: everybody who waits looks often."""
+
+    @property
+    def poll(self) -> float:
+        return 0.1
+
+    def listen(self, name: str, told: Callable[[], None]) -> Callable[[], None]:
+        return _nothing
+
+
+def _nothing() -> None:
+    """Nothing was begun, and nothing ends."""
 
 
 class Archive(Protocol):

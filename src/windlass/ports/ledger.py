@@ -64,8 +64,11 @@ class Ledger(Protocol):
         """Release the open reservation of an attempt that never began and cost nothing."""
         ...
 
-    async def abandon(self, execution: str, at: float) -> None:
-        """Count the open reservations of an execution with a dead process as spent, at an unknown cost."""
+    async def abandon(self, execution: str, at: float, step: str = "") -> None:
+        """Count the open reservations of an execution, or of one step of it, as spent, at an unknown cost.
+
+        The process of their attempts is dead.
+        """
         ...
 
     async def standing(self, scopes: Sequence[Scope]) -> list[Standing]:

@@ -233,7 +233,8 @@ class Host(Protocol):
         ...
 
     async def history(self) -> list[Event]:
-        """Events of this step in the journal, from the beginning, with texts that it keeps in files."""
+        """Events of this step in the journal, from the beginning, with texts that it keeps in files. While its
+        conversation is that of the execution it was forked from, those of that one come first."""
         ...
 
     def summary_wanted(self) -> bool:

@@ -9,8 +9,9 @@ the same end. So a run can be dropped at any time and be made again from the del
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
 
 from windlass.ports.tool import Health
 
@@ -61,8 +62,7 @@ class ProgramError(Exception):
         """Its log since the last turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramLimits:
+class ProgramLimits(msgspec.Struct, frozen=True):
     """Limits of one program, with everything that it calls."""
 
     memory: int = 64 * 1024 * 1024
@@ -78,8 +78,7 @@ class ProgramLimits:
     """Bytes of its log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     source: str
     """The body of an async function."""
     tools: tuple[str, ...] = ()

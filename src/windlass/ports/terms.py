@@ -6,8 +6,9 @@ before the tool's own terms. `GateStore` is the seam towards the gates' state th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from windlass.core.breaker import Breaker
 from windlass.rate import Rate
@@ -15,8 +16,7 @@ from windlass.rate import Rate
 __all__ = ["Estimate", "GateStore", "Rate", "Terms"]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """Limits and rules for every use of a tool."""
 
     timeout: float | None = None

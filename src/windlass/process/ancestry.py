@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 __all__ = ["AttemptAbove", "Peer", "attempt_above", "attempt_behind", "peer"]
 
@@ -25,8 +26,7 @@ _LOOPBACK = ("127.", "::1", "::ffff:127.")
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptAbove:
+class AttemptAbove(msgspec.Struct, frozen=True):
     """The attempt that a process was started by."""
 
     execution: str = ""

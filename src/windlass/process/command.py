@@ -11,8 +11,9 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
+
+import msgspec
 
 from windlass.errors import Category, WindlassError
 
@@ -41,8 +42,7 @@ class SpawnError(WindlassError):
         self.category = _CATEGORIES.get(number, Category.CONFIGURATION)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     argv: list[bytes]
     cwd: bytes
     """Absolute: the process that starts it stands in another directory."""
@@ -122,8 +122,7 @@ class MemoryPool(NamedTuple):
     """Folder through which their keepers share their figures; made when it is needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLimits:
+class ProcessLimits(msgspec.Struct, frozen=True):
     """Bounds of a whole process tree; None is no limit. A tree that passes one is killed at once, except a share."""
 
     memory: int | None = None
@@ -147,8 +146,7 @@ class ProcessLimits:
         return any(one is not None for one in (self.memory, self.cpu, self.processes, self.cpu_share, self.pool))
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcesUsed:
+class ResourcesUsed(msgspec.Struct, frozen=True):
     """Resources that a process tree has used by its end."""
 
     cpu: float

@@ -15,7 +15,8 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from windlass.process.bounds import NICER
 from windlass.process.command import Command, LimitName, ProcessLimits, ResourcesUsed
@@ -197,8 +198,7 @@ COLUMNS = "pid=,ppid=,pgid=,rss=,time=,lstart="
 """Those that Linux, macOS and the BSDs have in common."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedProcess:
+class ListedProcess(msgspec.Struct, frozen=True):
     parent: int
     group: int
     memory: int

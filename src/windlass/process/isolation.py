@@ -15,9 +15,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from windlass.process import bounds, cgroups, confine
 from windlass.process.supervisor import Mechanism, containment
@@ -89,8 +90,7 @@ REALTIME = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
 """The request of a keeper for real-time priority, tried by a process of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     name: str
     active: bool
     detail: str

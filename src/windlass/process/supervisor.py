@@ -15,8 +15,9 @@ import functools
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, Self
+
+import msgspec
 
 from windlass.process.command import Command, ProcessLimits
 from windlass.process.group import Grouping
@@ -38,8 +39,7 @@ LINE_LIMIT = 1 << 20
 """Bytes that a line of output may have for `readline`. asyncio's 64 KiB are too few for an agent's JSON events."""
 
 
-@dataclass(frozen=True, slots=True)
-class Containment:
+class Containment(msgspec.Struct, frozen=True):
     mechanism: Mechanism
     limits: str
     """One sentence on the processes that it does not catch."""

@@ -8,9 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+
+import msgspec
 
 from windlass.prices import Prices
 from windlass.process import Supervisor
@@ -19,8 +20,7 @@ from windlass.settings import RuntimeSettings
 __all__ = ["RunnerDeps", "import_in_background"]
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerDeps:
+class RunnerDeps(msgspec.Struct, frozen=True):
     """Dependencies that the engine gives a runner."""
 
     supervisor: Supervisor
@@ -30,9 +30,9 @@ class RunnerDeps:
     now: Callable[[], float]
     home: Path
     """The state directory."""
-    settings: RuntimeSettings = field(default_factory=RuntimeSettings)
+    settings: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
     """The user's settings for this runtime; `path` has no `~` any more."""
-    prices: Prices = field(default_factory=Prices)
+    prices: Prices = msgspec.field(default_factory=Prices)
 
 
 def import_in_background(*modules: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import mimetypes
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +27,7 @@ _PAGE = {"cache-control": "no-cache", "content-security-policy": POLICY, "referr
 _ASSET = {"cache-control": "private, max-age=31536000, immutable", "content-security-policy": POLICY}
 PAGES = ("/", "/start", "/executions/{id}", "/approvals", "/history", "/tools", "/budget", "/settings")
 """Addresses of the dashboard; its own router shows what belongs there."""
+_ID = re.compile(r"[0-9a-f-]{8,36}")
 
 
 def dashboard_routes(built: Path = BUILT) -> list[Route]:
@@ -37,13 +39,20 @@ def dashboard_routes(built: Path = BUILT) -> list[Route]:
         if index is None:
             text = "The dashboard is not in this installation. Build it with: make dashboard"
             return HTMLResponse(f"<!doctype html><title>Windlass</title><p>{text}</p>", 404, _PAGE)
-        return _file(request, index, _PAGE)
+        return _file(request, index, _PAGE | _needed(request.path_params.get("id", "")))
 
     async def asset(request: Request) -> Response:
         return _file(request, assets[request.url.path], _ASSET)
 
     found = [Route(path, page, methods=["GET"]) for path in PAGES]
     return found + [Route(path, asset, methods=["GET"]) for path in assets]
+
+
+def _needed(execution: str) -> dict[str, str]:
+    """Let the browser ask for the steps of an execution while it still loads the script that shows them."""
+    if not _ID.fullmatch(execution):
+        return {}
+    return {"link": f"</api/executions/{execution}/steps>; rel=preload; as=fetch; crossorigin=anonymous"}
 
 
 def _file(request: Request, path: Path, headers: dict[str, str]) -> Response:

@@ -307,11 +307,11 @@ class Subscription:
         if self._after is None:
             self.cursor = feed.position
             return
-        encoder = MessageEncoder(feed.journal, feed.redactor)
         after = self._after
-        if self.execution is None and after >= feed.ring.floor:
-            self.cursor = after
-            return
+        self.cursor = after if self.execution is None else await self._place(self.execution, after)
+        if self.cursor >= feed.ring.floor:
+            return  # the ring has all that follow: pages that open now cost no fold of what went before
+        encoder = MessageEncoder(feed.journal, feed.redactor)
         while True:
             # Everything up to the ring's tip is on disk, so a read that comes to an end has seen it.
             tip = feed.ring.tip
@@ -329,6 +329,11 @@ class Subscription:
             self.cursor = last if len(entries) == PAGE else max(tip, last)
             if self.cursor >= feed.ring.floor and len(entries) < PAGE:
                 return
+
+    async def _place(self, execution: str, seq: int) -> int:
+        """The position of an execution's event; -1 if there is none."""
+        entries = await self._feed.journal.read(execution, seq - 1, limit=1) if seq else []
+        return entries[0].position if entries and entries[0].seq == seq else -1
 
     async def more(self, within: float | None) -> list[StreamMessage]:
         """The next batch out of the ring; empty if there was none in that time, or the feed is closed."""

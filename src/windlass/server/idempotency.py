@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from windlass.clock import Clock
 from windlass.faults import fault_point
 from windlass.ids import new_id
-from windlass.journal.database import Database
+from windlass.journal.database import Database, SqlConnection, SqlStore
 from windlass.journal.schema import open_database
 from windlass.server.bodies import BODY
 from windlass.server.problems import problem
@@ -64,19 +64,23 @@ class KnownRequest(NamedTuple):
 class IdempotencyKeys:
     """The requests of a home, by key. Used by one server at a time."""
 
-    def __init__(self, path: Path) -> None:
-        self._db = Database(path, open_database, prepare=_make_table, busy=PATIENCE)
+    def __init__(self, where: Path | SqlStore) -> None:
+        """`where` is the journal's file, or another database in which one writes at a time."""
+        self._db: SqlStore = (
+            Database(where, open_database, prepare=_make_table, busy=PATIENCE) if isinstance(where, Path) else where
+        )
 
     async def begin(self, key: str, digest: str, at: float) -> KnownRequest:
         """Write a request down before it is begun, or give what is known of it."""
 
-        def work(db: sqlite3.Connection) -> KnownRequest:
+        def work(db: SqlConnection) -> KnownRequest:
             sql = "SELECT digest, execution, 0, status, location, body FROM requests WHERE key = ? AND at > ?"
             row = db.execute(sql, (key, at - KEPT_FOR)).fetchone()
             if row is not None:
                 return KnownRequest(row[0], row[1], False, row[3], row[4], row[5] or b"")
             made = new_id()
-            sql = "INSERT OR REPLACE INTO requests (key, digest, execution, at) VALUES (?, ?, ?, ?)"
+            db.execute("DELETE FROM requests WHERE key = ?", (key,))  # one that is too old
+            sql = "INSERT INTO requests (key, digest, execution, at) VALUES (?, ?, ?, ?)"
             db.execute(sql, (key, digest, made, at))
             return KnownRequest(digest, made, True)
 

@@ -20,6 +20,7 @@ __all__ = [
     "Decision",
     "EventPage",
     "ExecutionPage",
+    "FileChanges",
     "Fork",
     "Head",
     "Interrupt",
@@ -33,6 +34,7 @@ __all__ = [
     "Say",
     "Skip",
     "Snapshot",
+    "UndoneFiles",
 ]
 
 Text = Annotated[str, Field(min_length=1, max_length=1_000_000)]
@@ -186,6 +188,9 @@ class Answer(_Request):
     digest: Name | None = Field(
         default=None, description="Of what was seen: another question is then not answered by it."
     )
+    always: Annotated[str, Field(max_length=1000)] | None = Field(
+        default=None, description="The rule of `/rule`, to be saved in the user's settings with this answer."
+    )
 
 
 class BudgetAnswer(_Request):
@@ -307,6 +312,23 @@ class ExecutionSummary(_Told):
     error: dict[str, Any] | None
 
 
+class WaitingStep(_Told):
+    execution: str
+    plan: str
+    step: str
+    since: float = Field(description="Seconds since the epoch.")
+    until: float | None = Field(description="The time of its next attempt, where it is known.")
+
+
+class WaitingGate(_Told):
+    """A gate at which steps wait."""
+
+    gate: Literal["slot", "rate", "place", "breaker"]
+    name: str = Field(description="The tool or the breaker; empty for the slots, which every attempt needs.")
+    count: int
+    steps: list[WaitingStep] = Field(description="The first 20.")
+
+
 class Artifact(_Told):
     path: str = Field(description="Below the execution's artifacts.")
     bytes: int
@@ -334,6 +356,24 @@ class StepList(_Told):
     finished: float | None
     pauses: list[StretchTuple] = Field(description="Times in which it stood still, each with its reason.")
     steps: list[StepRow]
+
+
+class StepForecast(_Told):
+    """Seconds from the forecast's `at`."""
+
+    id: str
+    begins_s: float = Field(description="Median; 0 of a step that has begun.")
+    ends_s: float = Field(description="Median.")
+    late_s: float = Field(description="The end that one of ten passes.")
+
+
+class StepForecasts(_Told):
+    """The expected times of the steps that are left. Those that nothing is known of are not among them."""
+
+    execution: str
+    seq: int = Field(description="The event after which it was so.")
+    at: float = Field(description="When the forecast was made.")
+    steps: list[StepForecast]
 
 
 class OneStep(_Told):
@@ -366,6 +406,7 @@ class Head(_Told):
     driven: bool
     progress: float | None = Field(description="Percent; of one that this server runs.")
     eta: float | None = Field(description="Seconds to its end, by the median; where that is known.")
+    waiting: str | None = Field(default=None, description="`approval` while a person is asked.")
     damage: dict[str, Any] | None = Field(default=None, description="Of a damaged one: `seq`, `reason`, last `status`.")
 
 
@@ -452,6 +493,43 @@ class SaidMessage(_Told):
     detail: str
 
 
+class FileChange(_Told):
+    """A file that an agent changed."""
+
+    path: str
+    change: Literal["added", "deleted", "changed"]
+    added: int | None = Field(description="Lines; null for a binary file.")
+    removed: int | None
+    patch: str = Field(description="As `git diff` writes it.")
+
+
+class AgentWork(_Told):
+    """A stretch of an agent's work on files."""
+
+    step: str
+    root: str = Field(description="The folder; paths are from there.")
+    ended: bool = Field(description="False while the agent works: these are its changes so far.")
+    note: str = Field(description="Files that were not recorded.")
+    files: list[FileChange]
+
+
+class FileChanges(_Told):
+    execution: str
+    changes: list[AgentWork]
+
+
+class UndoneFiles(_Told):
+    execution: str
+    step: str
+    changes: list[dict[str, str]] = Field(description="Each `path` with what became of it: `undone`, and maybe `to`.")
+
+
+class AlwaysRule(_Told):
+    rule: str = Field(description="What is saved: it allows exactly this, for agents.")
+    file: str
+    text: str = Field(description="What the rule means.")
+
+
 class Question(_Told):
     id: str
     execution: str
@@ -468,6 +546,8 @@ class Question(_Told):
     basis: dict[str, str]
     """Anything besides the input that decides the effect (`file NOTES.md`, `program report`), with its hash."""
     digest: str
+    in_attempt: bool
+    """Asked by an agent or a program at work, rather than by the plan before an attempt."""
     asked_at: str
     expires_at: str
     forecast: dict[str, Any] | None = None

@@ -21,6 +21,7 @@ from windlass.core import events as ev
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
 from windlass.errors import Damaged, NotFound, UsageError, WindlassError
+from windlass.journal.stores import HomeStores
 from windlass.ports import Head
 from windlass.redact import Redactor
 from windlass.server.access import Access
@@ -57,7 +58,7 @@ class Service:
         self.engine = engine
         self.access = access or Access(engine.home, engine.clock.now)
         self.feed = feed or Feed(engine, redactor=Redactor(more={"server token": self.access.token}))
-        self.keys = IdempotencyKeys(engine.home / "windlass.db")
+        self.keys = IdempotencyKeys(HomeStores(engine.home, engine.settings.journal).requests())
         self.metrics = Metrics()
         self.started_at = engine.clock.now()
         self.stopping = asyncio.Event()

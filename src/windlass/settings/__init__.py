@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from windlass.errors import UsageError
 from windlass.homes import user_folder
+from windlass.homes.journal_url import PostgresUrl
 from windlass.plan.quantities import Duration
 from windlass.runtimes import RuntimeName
 from windlass.settings.project import FREE, RULES, stricter
@@ -76,6 +78,20 @@ def _origin(text: str) -> str:
     return text.rstrip("/")
 
 
+def _journal(text: str) -> str:
+    try:
+        PostgresUrl(text)
+    except UsageError as error:
+        raise ValueError(error.message) from None
+    return text
+
+
+def _host_and_port(text: str) -> str:
+    if not re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):\d{1,5}(/[A-Za-z0-9._-]+)?", text):
+        raise ValueError("it is an address like temporal.example.com:7233, or with a namespace …:7233/NAMESPACE")
+    return text
+
+
 class Settings(CheckedValue):
     """All settings. A table that nobody sets is its defaults as they stand here, and is not validated."""
 
@@ -119,6 +135,10 @@ class Settings(CheckedValue):
     telemetry: TelemetrySettings = TelemetrySettings.model_construct()
     notify: tuple[NotifyRule, ...] = ()
     """Rules of notifications; see `windlass.notify`."""
+    journal: Annotated[str, After(_journal)] | None = None
+    """The PostgreSQL database that holds the journal, like postgresql://USER@HOST/DATABASE. Unset: the home's file."""
+    temporal: Annotated[str, After(_host_and_port)] | None = None
+    """The Temporal server whose workers run executions, HOST:PORT or HOST:PORT/NAMESPACE. Unset: this process does."""
     public_url: Annotated[str, After(_origin)] | None = None
     """The address under which people reach `windlass serve`: links in notifications begin with it."""
 

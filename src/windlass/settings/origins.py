@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.homes import user_folder
+from windlass.homes.journal_url import PostgresUrl
 from windlass.settings import Settings, settings_sources
 
 __all__ = ["HIDDEN", "settings_table"]
@@ -60,6 +61,8 @@ def _told(path: tuple[str, ...], value: Any) -> Any:
     secret = any(_SECRET.search(part) and not _NAMES_ONE.search(part) for part in path)
     if secret and isinstance(value, str | list) and value and not any(_NAMES_ONE.search(part) for part in path):
         return HIDDEN
+    if path == ("journal",) and isinstance(value, str):
+        return PostgresUrl(value).shown
     if isinstance(value, str) and _WITH_PASSWORD.search(value):
         return HIDDEN
     if isinstance(value, list):

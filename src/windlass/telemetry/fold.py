@@ -395,6 +395,9 @@ class TraceFold:
             self._continues(span, event.at)
         self._about(event.step, "message_heard", event.at, how=event.how, messages=len(event.ids))
 
+    def _agent_checked(self, event: ev.AgentChecked) -> None:
+        self._about(event.step, "checked", event.at, number=event.number, passed=event.passed)
+
     def _agent_summarised(self, event: ev.AgentSummarised) -> None:
         said = {"number": event.number, "tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
         self._about(event.step, "summarised", event.at, by=event.by, **said)
@@ -479,6 +482,7 @@ _APPLY: dict[type, Callable[[TraceFold, Any], None]] = {
     ev.AgentReturned: TraceFold._agent_returned,
     ev.AgentTold: TraceFold._agent_told,
     ev.AgentHeard: TraceFold._agent_heard,
+    ev.AgentChecked: TraceFold._agent_checked,
     ev.AgentSummarised: TraceFold._agent_summarised,
     ev.UsageReported: TraceFold._usage,
     ev.RuntimeFellBack: TraceFold._fell_back,

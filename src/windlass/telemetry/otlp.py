@@ -20,7 +20,7 @@ __all__ = ["OtlpClient", "environment_headers", "span_encoder", "traces_url"]
 
 INTERNAL, CLIENT = 1, 3
 """Kinds of spans."""
-ERROR = 2
+ERROR: Any = 2
 """The status of a span that failed."""
 SAMPLED = 1
 RETRYABLE = frozenset({429, 502, 503, 504})

@@ -8,15 +8,15 @@ A `Registry` is all tools that an engine knows, by name.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from windlass.clock import Clock, SystemClock
 from windlass.errors import UsageError
@@ -90,8 +90,7 @@ TABLE: dict[str, BuiltInEntry] = {
 """Every built-in tool by name. To add one, add its module and a line here."""
 
 
-@dataclass(frozen=True)
-class ToolSetup:
+class ToolSetup(msgspec.Struct, frozen=True):
     """The things that a built-in tool may be built from."""
 
     settings: Settings
@@ -99,9 +98,9 @@ class ToolSetup:
     supervisor: Supervisor
     env: Mapping[str, str]
     """The environment that child processes see."""
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environ: Mapping[str, str] = msgspec.field(default_factory=lambda: os.environ)
     """The user's own environment: keys and secrets are looked up in it by the names that the settings give."""
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
 
 
 class BuiltInTools(Mapping[str, Tool]):
@@ -241,6 +240,8 @@ class Registry:
         return name in self._built_in
 
     def nearest(self, name: str) -> str | None:
+        import difflib  # for those who made a mistake
+
         return next(iter(difflib.get_close_matches(name, self.names(), 1)), None)
 
     def names(self) -> list[str]:
@@ -265,6 +266,8 @@ class Registry:
             return found
         for key in given:
             if key not in known:
+                import difflib  # for those who made a mistake
+
                 near = difflib.get_close_matches(key, known, 1)
                 hint = f"did you mean {near[0]!r}?" if near else "there are: " + ", ".join(known)
                 found.append(f"{key!r} is not an argument; {hint}")

@@ -18,7 +18,7 @@ from windlass.core.forecast.calibration import Band, Calibration, bucket_of
 from windlass.core.forecast.costs import NORMAL, CostTask, rest_of_cost
 from windlass.core.forecast.knowledge import Knowledge, kind_of
 from windlass.core.forecast.learning import Prediction
-from windlass.core.forecast.simulation import Gate, Task, Work, band_of, simulate_work
+from windlass.core.forecast.simulation import Gate, Task, TaskTimes, Work, band_of, simulate_tasks, simulate_work
 from windlass.core.forecast.value import LOW_CONFIDENCE, Forecast
 from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
@@ -138,11 +138,30 @@ class Outlook:
             low_confidence=known.runs < LOW_CONFIDENCE or bool(self.unknown or self.uncounted or overdue),
         )
 
-    def _work(self) -> Work:
+    def by_step(self) -> dict[str, TaskTimes]:
+        """The expected times of the steps that are left, by the simulation that makes the forecast.
+
+        Without steps that nothing is known of, and those that will be skipped. All are stretched as the calibration
+        stretches the whole, so that the last one ends with the forecast.
+        """
+        uncertain = {*self.unknown, *self.uncounted}
+        if len(uncertain) >= len(self._tasks):
+            return {}
+        samples, found = simulate_tasks(self._work(traced=True), self._seed)
+        raw = band_of(samples)
+        left = self.around.times.apply(raw, bucket_of(self._done))
+        middle, high = (whole / part if part > 0 else 1.0 for whole, part in zip(left[1:], raw[1:], strict=True))
+        return {
+            name: TaskTimes(one.begins * middle, one.ends * middle, max(one.ends * middle, one.late * high))
+            for name, one in zip(self._place, found, strict=True)
+            if one is not None and name not in uncertain
+        }
+
+    def _work(self, traced: bool = False) -> Work:
         seconds = self.known.seconds
         difficulty = seconds.difficulty(self._finished)
         shape = seconds.shape or NORMAL
-        return Work(self._tasks, self._parallel, shape, difficulty, seconds.smallest, self.around.gates)
+        return Work(self._tasks, self._parallel, shape, difficulty, seconds.smallest, self.around.gates, traced)
 
     # -- steps that have ended -------------------------------------------------------------------
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from windlass.core.forecast.calibration import Band
 from windlass.core.forecast.learning import Difficulty, normal_quantile
 from windlass.rate import Rate
 
-__all__ = ["Gate", "Samples", "Task", "Work", "band_of", "simulate_work"]
+__all__ = ["Gate", "Samples", "Task", "TaskTimes", "Work", "band_of", "simulate_tasks", "simulate_work"]
 
 BUDGET = 12_000
 """Starts of attempts in all samples together."""
@@ -91,6 +91,8 @@ class Work:
     smallest: float
     """Seconds that were added before the logarithm was taken."""
     gates: Mapping[str, Gate] = field(default_factory=dict)
+    traced: bool = False
+    """The times of each task are wanted: none takes the short way."""
     laws: list[tuple[float, float, float]] = field(init=False)
     plain: list[bool] = field(init=False)
     """Tasks that are one attempt, without a gate, a condition or a wait."""
@@ -102,7 +104,9 @@ class Work:
         self.laws = [(task.mean, task.loading, task.noise) for task in self.tasks]
         self.feeds = [task.feeds for task in self.tasks]
         self.plain = [
-            task.items == 1 and not (task.counts or task.running or task.due or task.skipped or task.gate in self.gates)
+            not self.traced
+            and task.items == 1
+            and not (task.counts or task.running or task.due or task.skipped or task.gate in self.gates)
             for task in self.tasks
         ]
         self.failing = [(n, task.fails) for n, task in enumerate(self.tasks) if task.fails and self.plain[n]]
@@ -118,19 +122,56 @@ class Samples(NamedTuple):
     """A step runs longer than any that was observed."""
 
 
+class TaskTimes(NamedTuple):
+    """Seconds until a task begins and ends: medians, and the end that one of ten samples passes."""
+
+    begins: float
+    ends: float
+    late: float
+
+
 def simulate_work(work: Work, seed: int) -> Samples:
+    times, weights, overdue = [], [], False
+    for run in _sample_runs(_SampleRun, work, seed):
+        times.append(run.to_the_end())
+        weights.append(run.weight)
+        overdue = overdue or run.overdue
+    return Samples(times, weights, overdue)
+
+
+def simulate_tasks(work: Work, seed: int) -> tuple[Samples, list[TaskTimes | None]]:
+    """The same with the times of each task; None of one that has nothing to do in most samples."""
+    times, weights, overdue = [], [], False
+    found: list[list[tuple[float, float, float]]] = [[] for _ in work.tasks]
+    for run in _sample_runs(_TracedRun, work, seed):
+        times.append(run.to_the_end())
+        weights.append(run.weight)
+        overdue = overdue or run.overdue
+        for index, end in run.ended.items():
+            found[index].append((run.begun[index], end, run.weight))
+    half = sum(weights) / 2
+    return Samples(times, weights, overdue), [_task_times(one, half) for one in found]
+
+
+def _task_times(found: list[tuple[float, float, float]], least: float) -> TaskTimes | None:
+    if sum(weight for *_, weight in found) < least:
+        return None
+    begins = sorted((begin, weight) for begin, _, weight in found)
+    ends = sorted((end, weight) for _, end, weight in found)
+    return TaskTimes(_weighted_quantile(begins, 0.5), _weighted_quantile(ends, 0.5), _weighted_quantile(ends, 0.9))
+
+
+R = TypeVar("R", bound="_SampleRun")
+
+
+def _sample_runs(kind: type[R], work: Work, seed: int) -> Iterator[R]:
     starts = 1 + sum(len(task.running) + _parts(_most_items(task), work.parallel) for task in work.tasks)
     count = max(FEWEST_SAMPLES, min(MOST_SAMPLES, BUDGET // starts))
     chance = Random(seed)
     levels = [normal_quantile((place + chance.random()) / count) for place in range(count)]
     chance.shuffle(levels)
-    times, weights, overdue = [], [], False
     for level in levels:
-        run = _SampleRun(work, work.difficulty.mean + work.difficulty.deviation * level, chance)
-        times.append(run.to_the_end())
-        weights.append(run.weight)
-        overdue = overdue or run.overdue
-    return Samples(times, weights, overdue)
+        yield kind(work, work.difficulty.mean + work.difficulty.deviation * level, chance)
 
 
 def _most_items(task: Task) -> int:
@@ -218,8 +259,8 @@ class _SampleRun:
                             self.now = now
                             self._open(after)
 
-    def _start(self, index: int, now: float) -> None:
-        """Start an attempt, or a bundle of them, that has to pass gates or may fail."""
+    def _start(self, index: int, now: float) -> float:
+        """Start an attempt, or a bundle of them, that has to pass gates or may fail; returns when its work begins."""
         work, task, random = self.work, self.work.tasks[index], self.chance.random
         items = self.size.get(index, 1)
         took = self._seconds(task, items)
@@ -230,6 +271,7 @@ class _SampleRun:
         if tries < 0 or (task.fails and items == 1 and tries < task.retries and random() < task.fails):
             index += len(work.tasks)
         heappush(self.events, (end, index))
+        return end - took
 
     def _go_round(self, index: int, now: float) -> int:
         """An attempt failed, or a wait is over; returns the number of places that this leaves free."""
@@ -320,6 +362,29 @@ class _SampleRun:
         end = max(begin, taken[0]) + took
         heapreplace(taken, end)
         return end
+
+
+class _TracedRun(_SampleRun):
+    """One sample of `traced` work, with the times at which each task began and ended."""
+
+    def __init__(self, work: Work, level: float, chance: Random) -> None:
+        self.begun: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+        """Only tasks that had something to do."""
+        super().__init__(work, level, chance)
+        self.lost.add(-1)  # no task: while any is lost, each end passes `_settle`
+
+    def _start(self, index: int, now: float) -> float:
+        return self.begun.setdefault(index, super()._start(index, now))
+
+    def _go_on(self, index: int, task: Task, elapsed: float) -> None:
+        self.begun[index] = 0.0
+        super()._go_on(index, task, elapsed)
+
+    def _settle(self, index: int) -> None:
+        if index in self.begun:
+            self.ended[index] = self.now
+        super()._settle(index)
 
 
 def band_of(samples: Samples) -> Band:

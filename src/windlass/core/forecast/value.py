@@ -151,7 +151,9 @@ class Forecast(msgspec.Struct, frozen=True):
             least = "" if self.whole else "at least "
             parts.append(f"{least}{span(left)} left{_band(left)}")
         if self.usd is not None and self.usd.middle > 0:
-            parts.append(f"{money(self.spent_usd)} of about {money(self.usd.middle)}")
+            whole = money(self.usd.middle)
+            about = "" if whole.startswith("less") else "about "
+            parts.append(f"{money(self.spent_usd)} of {about}{whole}")
         if self.trend and self.first is not None and not self.wraps_up(now):
             parts.append(f"{self.trend} than first forecast ({from_to(self.first)})")
         if self.overdue and not self.wraps_up(now):

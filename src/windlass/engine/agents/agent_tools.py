@@ -12,7 +12,7 @@ from windlass.engine.agents.permits import listed, offers, verdict
 from windlass.engine.code.caller import Permit, ProgramOrigin, callable_names
 from windlass.engine.code.tool import CodeTool
 from windlass.errors import ApprovalOutdated, Category, Failure, classify
-from windlass.plan.model import AGENT, Effect
+from windlass.plan.model import AGENT, MERGE, Effect
 from windlass.ports import Call, ChooseTools, Contact, Permissions, Tool, Toolbox, ToolReturn, ToolSpec
 
 __all__ = ["AgentTools"]
@@ -110,7 +110,7 @@ class AgentTools:
         return harmless and listed(self._permissions, name, arguments) is None
 
     def _at_hand(self) -> list[str]:
-        names = [name for name in self._tools.names() if name != AGENT]
+        names = [name for name in self._tools.names() if name not in (AGENT, MERGE)]
         only = self._permissions.tools
         if only is None:
             return names

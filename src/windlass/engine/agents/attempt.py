@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,14 @@ from windlass.core.budget import known_part, tokens_of
 from windlass.core.delegate import falls_back, runtime_of
 from windlass.core.handover import LONGEST_HANDOVER, hand_over, work_done
 from windlass.engine.agents.agent_tools import AgentTools
+from windlass.engine.agents.checks import WorkChecks, asks_for_data
 from windlass.engine.agents.context import context_rule
 from windlass.engine.agents.deps import AgentDeps, RoleFacts
+from windlass.engine.agents.file_changes import WorkRecorder
 from windlass.engine.agents.host import EngineHost
 from windlass.engine.agents.model_choice import model_for
 from windlass.engine.agents.permits import permitted
+from windlass.engine.agents.plan_output import PlanCatalog, asks_for_plan
 from windlass.engine.agents.reservation import BudgetReservation
 from windlass.engine.agents.runtimes import Chosen, choose
 from windlass.engine.perform import Held
@@ -60,17 +63,40 @@ class AgentAttempt:
     def __init__(self, deps: AgentDeps, arguments: Mapping[str, Any], call: Call, contact: Contact) -> None:
         self._deps = deps
         self._told = arguments
-        self._call = call
         self._contact = contact
         self._role = str(arguments["role"])
         self._id = f"{call.execution}:{call.step}:{call.attempt}"
         agent = contact.step.agent
         self._origin = agent.session_origin if agent is not None else ""
         """The execution that this one was forked from, while the conversation is theirs."""
+        self._enter(call)
         self._account = ""
         self._version = ""
+        self._is_trusted = deps.trusted(call.workdir)
+        """Also of a folder of its own, which has the same files."""
 
-    async def perform(self) -> str:
+    async def perform(self) -> Any:
+        if (wanted := self._told.get("workspace")) is None:
+            return await self._do_work()
+        from windlass.engine.agents.workspace import AgentFolder  # most agents share the working directory
+
+        folder = AgentFolder(wanted, self._call, self._contact, self._deps.clock)
+        self._enter(await folder.enter())
+        value = await self._do_work()
+        await folder.keep_work(_text(self._told["prompt"]))
+        return value
+
+    def _enter(self, call: Call) -> None:
+        """Work in the call's folder, and check and record the work there."""
+        deps, contact = self._deps, self._contact
+        self._call = call
+        catalog = PlanCatalog(contact.tools, deps.misfits, call.workdir)
+        self._checks = WorkChecks(self._told, call, contact, deps.clock, deps.policy, catalog)
+        self._files = WorkRecorder(call, contact, deps.clock)
+
+    async def _do_work(self) -> Any:
+        if (proven := await self._checks.proven()) is not None:
+            return self._checks.value(proven)
         role = await asyncio.to_thread(self._deps.briefing.role, self._role, self._call.workdir)
         chosen = await self._choose(role)
         runner, self._version = chosen.runner, chosen.version
@@ -97,7 +123,7 @@ class AgentAttempt:
             result, host = await self._turn(runner, role, model, reservation, None, lost)
         for adjustment in result.adjustments:
             host.note(adjustment)
-        return self._outcome(runner.name, result, host, reservation)
+        return self._checks.value(self._outcome(runner.name, result, host, reservation))
 
     # -- before ----------------------------------------------------------------------------------
 
@@ -170,7 +196,7 @@ class AgentAttempt:
             return replace(brief, prompt="", nudge=False) if follows_up else brief
         return await asyncio.to_thread(
             briefing.brief,
-            task=_text(told["prompt"]),
+            task=self._task(),
             workdir=workdir,
             role=self._role,
             skills=told.get("skills", ()),
@@ -178,11 +204,24 @@ class AgentAttempt:
             handoff=self._handoff(),
             before=await self._before(runner.name, session, room),
             # In a folder that is not trusted a runtime is told to leave all of it out, its rules too.
-            reads_rules_itself=_reads_rules(runner.name) and self._deps.trusted(workdir),
+            reads_rules_itself=_reads_rules(runner.name) and self._is_trusted,
             room=room,
             allow_absolute=not any("{{" in path for path in self._contact.step.spec.files),
             media=hooks_of(runner).media(model),
         )
+
+    def _task(self) -> str:
+        return "\n\n".join(filter(None, (_text(self._told["prompt"]), self._form_of_result())))
+
+    def _form_of_result(self) -> str:
+        form = self._told.get("output")
+        if form == "plan":
+            box = self._contact.tools
+            tools = (tool for name in box.names() if (tool := box.get(name)) is not None)
+            limit = self._contact.state.plan.budget
+            budget = limit.usd if limit is not None else None
+            return asks_for_plan(tools, self._deps.briefing.roles(self._call.workdir), self._deps.runners, budget)
+        return asks_for_data(form) if form is not None else ""
 
     def _rule(self, role: RoleFacts, model: str | None) -> ContextRule:
         return context_rule(self._deps.settings.context, self._contact.state.plan.context, role.name, model)
@@ -237,7 +276,8 @@ class AgentAttempt:
     ) -> tuple[AgentResult, EngineHost]:
         call, deps = self._call, self._deps
         brief = await self._brief(runner, model, session, self._room(runner, role, model))
-        messages = self._untaken(runner)
+        agent = self._contact.step.agent
+        messages = _untaken(runner, agent.told.values() if agent is not None else ())
         brief = _with_messages(brief, messages)
         given = permitted(deps.settings.permissions, role.name, self._told.get("permissions"))
         permissions = role.narrow(given, runner.name)
@@ -256,6 +296,7 @@ class AgentAttempt:
         try:
             allowance = await reservation.open(self._prompt_tokens(brief, session))
             request = self._request(role, model, brief, allowance, session, permissions)
+            await self._files.record("before")
             event = self._began(runner.name, request, notes)
             await self._contact.record(event)
             for note in event.notes:
@@ -263,7 +304,11 @@ class AgentAttempt:
             began = True
             host.give(messages, "prompt")
             result = await self._see_through(runner, request, host)
-            while result.success and host.held is None and host.told() and result.session is not None:
+            while result.success and (self._was_told(host) or await self._sent_back(result, host)):
+                if host.held is not None:  # the work does not pass, and there is no money to go on
+                    raise host.held
+                if result.session is None:
+                    break
                 request = self._follow_up(runner, request, host, result)
                 result = await self._see_through(runner, request, host)
             if result.success:
@@ -275,16 +320,19 @@ class AgentAttempt:
             await asyncio.shield(self._settle(reservation, host) if began else reservation.put_back())
         return result, host
 
-    def _untaken(self, runner: Runner) -> list[ev.AgentTold]:
-        """Messages to put into the prompt, for a runner that does not take them itself."""
-        agent = self._contact.step.agent
-        return list(agent.told.values()) if agent is not None and not hooks_of(runner).takes_messages else []
+    def _was_told(self, host: EngineHost) -> bool:
+        return host.held is None and bool(host.told())
+
+    async def _sent_back(self, result: AgentResult, host: EngineHost) -> bool:
+        """Check the work; True if the agent has to go on."""
+        host.ended(result.usage)
+        return await self._checks.send_back(result.output, can_go_on=result.session is not None)
 
     def _follow_up(self, runner: Runner, request: AgentRequest, host: EngineHost, result: AgentResult) -> AgentRequest:
         """The request of another turn, for messages that came too late for the last one."""
         host.ended(result.usage)
         host.next_turn()
-        messages = self._untaken(runner)
+        messages = _untaken(runner, host.told())
         host.give(messages, "follow-up")
         usd = request.budget.usd
         left = request.budget if usd is None else Amount(max(0.01, usd - known_part(host.used)), request.budget.tokens)
@@ -325,7 +373,7 @@ class AgentAttempt:
             permissions=permissions,
             max_turns=told.get("max_turns") or role.max_turns,
             temperature=role.temperature,
-            trusted=self._deps.trusted(call.workdir),
+            trusted=self._is_trusted,
             context=self._rule(role, model),
             grace=call.grace,
             pool=call.pool,
@@ -349,6 +397,13 @@ class AgentAttempt:
         )
 
     async def _see_through(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:
+        """Run the agent. However it ends, its changes of files are recorded: before anything checks them."""
+        try:
+            return await self._run(runner, request, host)
+        finally:
+            await asyncio.shield(self._files.record("after"))
+
+    async def _run(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:
         """Run the agent. On a stop, it ends its turn politely, so that its usage is known."""
         loop = asyncio.get_running_loop()
         run = loop.create_task(runner.run(request, host))
@@ -395,6 +450,11 @@ class AgentAttempt:
         if failure.kind == REFUSED_CONTENT:
             self._tell_session(runtime, None)  # every further attempt in it would be refused, too
         raise ToolError.of(failure, result.output or None)
+
+
+def _untaken(runner: Runner, told: Iterable[ev.AgentTold]) -> list[ev.AgentTold]:
+    """Messages to put into the prompt, for a runner that does not take them itself."""
+    return [] if hooks_of(runner).takes_messages else list(told)
 
 
 def _with_messages(brief: Brief, messages: Sequence[ev.AgentTold]) -> Brief:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from windlass.clock import Clock
 from windlass.core.decide import Policy
@@ -34,6 +34,10 @@ class BriefingSource(Protocol):
     """Finds roles and skills, and assembles prompts."""
 
     def role(self, name: str, workdir: Path) -> RoleFacts: ...
+
+    def roles(self, workdir: Path) -> Mapping[str, str]:
+        """The roles that can be used, each with its description."""
+        ...
 
     def basis(self, workdir: Path, role: str, skills: Sequence[str]) -> dict[str, str]:
         """The role and the skills with their hashes, as far as they can be read."""
@@ -77,5 +81,6 @@ class AgentDeps(Protocol):
     def policy(self) -> Policy: ...
     @property
     def trusted(self) -> Callable[[Path], bool]: ...
+    def misfits(self, arguments: Mapping[str, Any], workdir: Path) -> list[str]: ...
     @property
     def release_dead(self) -> Callable[[], Awaitable[None]]: ...

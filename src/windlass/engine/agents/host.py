@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -65,6 +66,8 @@ class EngineHost:
         self.given: tuple[str, ...] = ()
         """Messages in the prompt of a runner that does not take them itself; heard once the model has answered."""
         self._how: Literal["follow-up", "prompt"] = "prompt"
+        self._heard: set[str] = set()
+        """Messages whose delivery is reported, and may not be in the state yet."""
         self.told_text = False
         self.over = asyncio.Event()
         """The runtime's turn is over."""
@@ -88,6 +91,7 @@ class EngineHost:
         if self.given:
             now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
             self._contact.tell(ev.AgentHeard(now, step, attempt, self.given, self._how), soon=True)
+            self._heard.update(self.given)
             self.given = ()
 
     def text(self, text: str) -> None:
@@ -215,14 +219,19 @@ class EngineHost:
         return await self._tools.use(tool, arguments, use_id)
 
     async def history(self) -> list[ev.Event]:
-        return [self._whole(event) for event in await self._contact.history()]
+        agent, folder = self._contact.step.agent, self._call.artifacts.parent
+        own = [self._whole(event, folder) for event in await self._contact.history()]
+        if agent is None or not agent.session_origin:
+            return own
+        folder = folder.parent / agent.session_origin
+        return [*(self._whole(event, folder) for event in await self._contact.history(agent.session_origin)), *own]
 
-    def _whole(self, event: ev.Event) -> ev.Event:
-        """The same with the text of its file, as far as it can be read."""
+    def _whole(self, event: ev.Event, folder: Path) -> ev.Event:
+        """The same with the text of its file, as far as it can be read. `folder` has an execution's artifacts."""
         if not isinstance(event, ev.AgentActed | ev.AgentReturned) or not event.file:
             return event
         try:
-            content = (self._call.artifacts.parent / event.file).read_bytes()
+            content = (folder / event.file).read_bytes()
             if isinstance(event, ev.AgentActed):
                 return msgspec.structs.replace(event, input=msgspec.json.decode(content))
         except (OSError, msgspec.DecodeError):
@@ -235,7 +244,7 @@ class EngineHost:
 
     def told(self) -> list[ev.AgentTold]:
         agent = self._contact.step.agent
-        return list(agent.told.values()) if agent is not None else []
+        return [told for told in agent.told.values() if told.id not in self._heard] if agent is not None else []
 
     async def heard(self, ids: Sequence[str], how: Literal["steer", "follow-up", "prompt"]) -> None:
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt

@@ -17,10 +17,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from windlass.errors import UsageError
 from windlass.ports import Permissions
 from windlass.settings import PermissionSettings
 
-__all__ = ["listed", "offers", "permitted", "verdict"]
+__all__ = ["exact_rule", "listed", "offers", "permitted", "verdict"]
 
 _COMMANDS = ("command", "line")
 _OTHERS = ("file_path", "filePath", "notebook_path", "path", "url", "pattern")
@@ -28,6 +29,14 @@ _GOES_ON = re.compile(r"[;&|`<>()\r\n]")
 """Characters of a line with more than one command, or a write to a file."""
 _JOINTS = re.compile(r"[;&|`<>(){}\r\n]")
 """Characters after which a command may begin."""
+
+_BESIDE_COMMAND = frozenset({*_COMMANDS, "argv", "timeout", "description"})
+_OWN_FILES = {"files.write": "path", "files.edit": "path"}
+"""Tools of ours whose path says what they change, with its argument."""
+_NAME = re.compile(r"[A-Za-z][\w.-]*")
+_READ_AS_PATTERN = frozenset("*?[](){},\\")
+"""Characters that a rule, here or in a runtime, does not take as they are."""
+MOST_IN_RULE = 500
 
 
 def permitted(settings: PermissionSettings, role: str, step: Mapping[str, Any] | None) -> Permissions:
@@ -61,6 +70,32 @@ def listed(permissions: Permissions, tool: str, input: Any) -> bool | None:
     if any(_speaks_of(pattern, tool, (use.whole,), exactly=use.more) for pattern in permissions.allow):
         return True
     return None
+
+
+def exact_rule(settings: PermissionSettings, tool: str, input: Any) -> str:
+    """The rule that allows this very command, or this very file, and no other. Raises `UsageError` with the reason
+    where there is none: a rule is never wider than the use that it was made of.
+    """
+    given = input if isinstance(input, Mapping) else {}
+    if tool in _OWN_FILES:
+        text = given.get(_OWN_FILES[tool])
+    else:
+        text = _use(given).whole if given.keys() <= _BESIDE_COMMAND else None
+    if not isinstance(text, str) or not text or not _NAME.fullmatch(tool):
+        raise UsageError(f"no exact rule can be made of this use of {tool}: only of one command, or one file to write")
+    if len(text) > MOST_IN_RULE:
+        raise UsageError(f"a rule of {len(text):,} characters is too long to be read before it is saved")
+    if text != text.strip() or not text.isprintable() or not _READ_AS_PATTERN.isdisjoint(text):
+        raise UsageError("no exact rule can be made of it: it has characters that a rule reads as a pattern, or hidden")
+    if ".." in re.split(r"[/\\]", text):
+        raise UsageError("no exact rule can be made of a path that climbs out of its folder")
+    denied = (*settings.deny, *(pattern for role in settings.roles.values() for pattern in role.deny))
+    if listed(Permissions("ask", (), denied), tool, input) is False:
+        raise UsageError("a `deny` rule of your settings is about this use, and is stronger than any `allow`")
+    rule = f"{tool}({text})"
+    if listed(Permissions("ask", (rule,), ()), tool, input) is not True:
+        raise UsageError("no exact rule can be made of this use")
+    return rule
 
 
 def offers(permissions: Permissions, tool: str, input: Any) -> bool:

@@ -161,6 +161,8 @@ class BudgetReservation:
                     await self.release_dead()
                 if (until := self._held_by_who_asks(refusal)) is not None:
                     raise Held("budget", _waits(refusal), until=until, scope=refusal.scope)
+                if looks == 0 and self.by_call:
+                    await self._take_anyway(NOTHING)  # two that wait must not keep the room from each other
                 if looks == 1:  # the first look may have found that the others were dead
                     self._tell_wait(_waits(refusal))
                 if looks:

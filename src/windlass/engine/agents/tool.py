@@ -18,13 +18,13 @@ from windlass.core.state import State
 from windlass.engine.agents.deps import BriefingSource
 from windlass.engine.agents.runtimes import choose
 from windlass.errors import Category, ToolError
-from windlass.plan.model import AGENT, Effect, Plan
+from windlass.plan.model import AGENT, MERGE, Effect, Plan
 from windlass.plan.prepare import prepare
 from windlass.plan.schema import kind_of, nearest
 from windlass.ports import Call, Ledger, Runner, Tool, Toolbox, hooks_of
 from windlass.settings import Settings
 
-__all__ = ["AgentTool"]
+__all__ = ["AgentTool", "MergeTool"]
 
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -38,6 +38,23 @@ _SCHEMA: dict[str, Any] = {
         "skills": _TEXTS,
         "files": _TEXTS,
         "max_turns": {"type": "integer", "minimum": 1},
+        "check": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"tool": {"type": "string"}, "with": {"type": "object"}},
+                "required": ["tool", "with"],
+                "additionalProperties": False,
+            },
+        },
+        "output": {"anyOf": [{"type": "object"}, {"const": "plan"}]},
+        "tries": {"type": "integer", "minimum": 1},
+        "workspace": {
+            "type": "object",
+            "properties": {"kind": {"enum": ["worktree", "copy"]}, "files": _TEXTS},
+            "required": ["kind"],
+            "additionalProperties": False,
+        },
         "permissions": {"type": "object"},
         "handoff": {"type": "array"},
     },
@@ -146,12 +163,40 @@ class AgentTool(Tool):
         if isinstance(self.runners, Closable):
             await self.runners.close()
 
-    async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
         if call.contact is None:
             raise ToolError("an agent runs only inside an execution", category=Category.LOGIC)
         from windlass.engine.agents.attempt import AgentAttempt  # most plans have no agents
 
         return await AgentAttempt(self, arguments, call, call.contact).perform()
+
+
+@dataclass(eq=False)
+class MergeTool(Tool):
+    """The tool that merge steps use."""
+
+    agents: AgentTool
+    name: str = MERGE
+    description: str = "Merges the branches of agents' worktrees, each checked."
+    schema = {
+        "type": "object",
+        "properties": {"step": {"type": "string"}, "check": _SCHEMA["properties"]["check"]},
+        "required": ["step"],
+        "additionalProperties": False,
+    }
+
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        return Effect.REPEATABLE
+
+    def circuit(self, arguments: Mapping[str, Any]) -> None:
+        """A conflict says nothing of the next merge."""
+
+    async def execute(self, arguments: Mapping[str, Any], call: Call) -> Any:
+        if call.contact is None or call.contact.step.spec.merge is None:
+            raise ToolError("branches are merged by a step with `merge`", category=Category.LOGIC)
+        from windlass.engine.agents.merge import merge_branches  # most plans merge nothing
+
+        return await merge_branches(self.agents, arguments, call, call.contact)
 
 
 def _numbers(version: str) -> list[int]:

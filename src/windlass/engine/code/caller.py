@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from windlass.core.approval import Basis
 from windlass.core.decide import Policy
 from windlass.core.program import CallRecord
-from windlass.plan.model import AGENT, CODE, Effect
+from windlass.plan.model import AGENT, CODE, MERGE, Effect
 from windlass.ports import Contact, PersonAnswer, ProgramError, ProgramLimits, Tool, Toolbox
 
 __all__ = ["Caller", "Permit", "ProgramOrigin", "StepCaller", "Tree", "callable_names"]
@@ -52,7 +53,7 @@ class Caller(Protocol):
 
 def callable_names(names: list[str]) -> list[str]:
     """The tools that a program can call: no agents, whose work is a step of its own, and no program text."""
-    return [name for name in names if name not in (AGENT, CODE)]
+    return [name for name in names if name not in (AGENT, CODE, MERGE)]
 
 
 class StepCaller:
@@ -81,8 +82,7 @@ class StepCaller:
         return Permit.of(await self._contact.ask(name, dict(arguments), use=use, question=question))
 
 
-@dataclass(slots=True)
-class Tree:
+class Tree(msgspec.Struct):
     """Limits and locks shared by a program and everything that it calls."""
 
     limits: ProgramLimits
@@ -90,11 +90,11 @@ class Tree:
     calls: int = 0
     cpu: float = 0.0
     log: int = 0
-    taken: dict[int, CallRecord] = field(default_factory=dict)
+    taken: dict[int, CallRecord] = msgspec.field(default_factory=dict)
     """Results of a way that was left which are spoken for, by `id`."""
     _working: int = 0
     _asking: bool = False
-    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _changed: asyncio.Condition = msgspec.field(default_factory=asyncio.Condition)
 
     def left(self) -> ProgramLimits:
         """Limits for a further program."""
@@ -160,8 +160,7 @@ class Tree:
             self._changed.notify_all()
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramOrigin:
+class ProgramOrigin(msgspec.Struct, frozen=True):
     """The origin of a program; handed on in `Call.origin`."""
 
     caller: Caller

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
@@ -19,7 +20,7 @@ from windlass.core.program import CallRecord
 from windlass.core.resources import Resources
 from windlass.engine.code.caller import ProgramOrigin, Tree
 from windlass.engine.code.failures import raised
-from windlass.engine.offclock import off_the_clock
+from windlass.engine.contact import off_the_clock
 from windlass.engine.perform import storable
 from windlass.errors import ApprovalOutdated, Category, Failure
 from windlass.plan.model import Effect
@@ -33,16 +34,15 @@ UNKNOWN = (
 )
 
 
-@dataclass(slots=True)
 class _CallRefused(Exception):
     """The call is not made, or its result is refused. `seen` is the message for the program, if it has its own."""
 
-    failure: Failure
-    seen: str = ""
+    def __init__(self, failure: Failure, seen: str = "") -> None:
+        super().__init__(failure.message)
+        self.failure, self.seen = failure, seen
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(msgspec.Struct, frozen=True):
     """The calls of one program."""
 
     call: Call
@@ -54,7 +54,7 @@ class Calls:
     run: ProgramRun
     failures: dict[int, Failure]
     """Failures of calls, by their numbers."""
-    promises: dict[str, Callable[[Any], list[str]]] = field(default_factory=dict)
+    promises: dict[str, Callable[[Any], list[str]]] = msgspec.field(default_factory=dict)
 
     def name(self, number: int) -> str:
         return f"{self.origin.path}.{number}" if self.origin.path else str(number)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from windlass.core.decide import Policy
 from windlass.engine.code.caller import ProgramOrigin, StepCaller
@@ -76,7 +77,7 @@ class Composed(Tool):
         value = await run_program(
             self.desk,
             call,
-            replace(origin, chain=(*origin.chain, self.name)),
+            msgspec.structs.replace(origin, chain=(*origin.chain, self.name)),
             self.composed.source,
             {"args": dict(arguments)},
             grants=grants,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from windlass.clock import Clock
 from windlass.core import events as ev
@@ -19,7 +20,7 @@ from windlass.core.program import CallRecord
 from windlass.engine.code.caller import ProgramOrigin, Tree
 from windlass.engine.code.calls import Calls
 from windlass.engine.code.failures import failure_of
-from windlass.engine.offclock import off_the_clock
+from windlass.engine.contact import off_the_clock
 from windlass.errors import Failure, ToolError
 from windlass.plan.program import granted_tools
 from windlass.ports import (
@@ -39,8 +40,7 @@ from windlass.ports import (
 __all__ = ["ProgramDeps", "run_program"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramDeps:
+class ProgramDeps(msgspec.Struct, frozen=True):
     """Services that running a program needs."""
 
     sandbox: Sandbox

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windlass.engine.code.caller import ProgramOrigin, callable_names
-from windlass.engine.code.typings import declarations
 from windlass.errors import Category, ToolError
 from windlass.plan.model import Effect
 from windlass.ports import Call, Tool
@@ -83,6 +82,8 @@ class CodeSearch(Tool):
 
     async def execute(self, arguments: Mapping[str, Any], call: Call) -> str:
         found = search(_there(call), arguments["query"], arguments.get("limit", 10))
+        from windlass.engine.code.typings import declarations  # only agents and programs search
+
         return declarations(found) if found else ""
 
 

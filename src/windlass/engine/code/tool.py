@@ -12,7 +12,6 @@ from windlass.core.scope import scope_of
 from windlass.engine.code.caller import ProgramOrigin, StepCaller
 from windlass.engine.code.grounds import program_basis
 from windlass.engine.code.running import ProgramDeps, run_program
-from windlass.engine.code.typings import declarations
 from windlass.errors import Category, PlanInvalid, Problem, ToolError
 from windlass.plan.model import CODE, Effect, Plan
 from windlass.plan.program import granted_tools, source_problem
@@ -63,6 +62,8 @@ class CodeTool(Tool):
     def briefed(self, names: Sequence[str], tools: Toolbox) -> str:
         """The description for an agent that has these tools."""
         if len(names) <= TYPED_AT_MOST:
+            from windlass.engine.code.typings import declarations  # only agents are told of types
+
             types = declarations(tool for name in names if (tool := tools.get(name)) is not None)
             if len(types) <= TYPES_AT_MOST:
                 return f"{WHAT_CODE_IS}\n{types}"

@@ -29,7 +29,7 @@ async def await_or_abandon(
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
-    task = loop.create_task(_told(use, ended))
+    task = asyncio.Task(_told(use, ended), loop=loop, name="use")  # `create_task` would think up a name for each
     timer = loop.call_later(seconds, _tell, ended) if seconds is not None else None
     try:
         await ended

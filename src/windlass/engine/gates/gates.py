@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Mapping
-from contextlib import nullcontext
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -20,9 +20,8 @@ from windlass.core.breaker import counts
 from windlass.engine.basis import basis_of, compare, definition
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
 from windlass.engine.gates.ending import UseTookTooLong, await_or_abandon
-from windlass.engine.gates.memory import MemoryGateStore
 from windlass.engine.gates.outflow import OutputCap
-from windlass.engine.gates.places import Slots
+from windlass.engine.gates.places import Slot, Slots
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
 from windlass.plan.model import Effect, Step
@@ -35,6 +34,37 @@ PATIENCE = 300.0
 _key = msgspec.json.Encoder(order="deterministic").encode
 
 
+class UseWait(NamedTuple):
+    """An attempt that waits before its work."""
+
+    gate: Literal["slot", "rate", "place"]
+    tool: str
+    """Empty for a slot, which every attempt needs."""
+    execution: str
+    step: str
+    since: float
+
+
+class Waits:
+    """All of this process, those that wait longest first."""
+
+    def __init__(self) -> None:
+        self._waits: dict[object, UseWait] = {}
+
+    def __iter__(self) -> Iterator[UseWait]:
+        return iter(list(self._waits.values()))
+
+    @contextmanager
+    def noted(self, gate: Literal["slot", "rate", "place"], tool: str, call: Call, now: float) -> Iterator[None]:
+        """Within this, the attempt waits there."""
+        mark = object()
+        self._waits[mark] = UseWait(gate, tool, call.execution, call.step, now)
+        try:
+            yield
+        finally:
+            del self._waits[mark]
+
+
 class Gates:
     def __init__(
         self,
@@ -44,10 +74,15 @@ class Gates:
         clock: Clock | None = None,
     ) -> None:
         """`places` is the folder in which processes share how many uses there are; without one, each has its own."""
-        self.book = book or MemoryGateStore()
+        if book is None:
+            from windlass.engine.gates.memory import MemoryGateStore  # a home has its own
+
+            book = MemoryGateStore()
+        self.book = book
         self.terms = terms or TermsOfUse()
         self._places = Slots(places)
         self.clock = clock or SystemClock()
+        self.waits = Waits()
 
     def close(self) -> None:
         self.book.close()
@@ -118,9 +153,10 @@ class Gates:
             if terms.fallback is None:
                 await circuit.probed()
             circuit.look()  # a use that would be refused waits for no turn and takes none from others
-        if terms.rate is not None:
-            await self._wait_for_turn(tool.name, terms.rate)
-        async with nullcontext() if terms.concurrent is None else self._places.one_of(tool.name, terms.concurrent):
+        if terms.rate is not None and (wait := self.book.take(tool.name, terms.rate, began)) > 0:
+            with self.waits.noted("rate", tool.name, call, began):
+                await self._wait_for_turn(tool.name, terms.rate, wait)
+        async with nullcontext() if terms.concurrent is None else self._place(tool, terms.concurrent, call):
             self._check_approval(tool, arguments, call, tools)
             circuit.enter()
             call.meter.queued += self.clock.now() - began
@@ -131,8 +167,12 @@ class Gates:
             self.book.learn(key, value, self.clock.now() + terms.cache)
         return value
 
-    async def _wait_for_turn(self, name: str, rate: Rate) -> None:
-        while (wait := self.book.take(name, rate, self.clock.now())) > 0:
+    def _place(self, tool: Tool, count: int, call: Call) -> Slot:
+        waiting = lambda: self.waits.noted("place", tool.name, call, self.clock.now())  # noqa: E731 - for few uses
+        return self._places.one_of(tool.name, count, waiting)
+
+    async def _wait_for_turn(self, name: str, rate: Rate, wait: float) -> None:
+        while wait > 0:
             if wait > PATIENCE:
                 raise NotBegun(
                     f"{name} is limited to {rate}; retry in {wait:.0f} s",
@@ -140,6 +180,7 @@ class Gates:
                     retry_after=wait,
                 )
             await asyncio.sleep(min(wait, 5.0))
+            wait = self.book.take(name, rate, self.clock.now())
 
     def _cache_key(self, tool: Tool, arguments: Mapping[str, Any], call: Call, terms: Terms) -> str | None:
         if terms.cache is None or tool.effect(arguments) is not Effect.NONE or tool.stateful:

@@ -46,6 +46,8 @@ class Admission:
         """Attempts that wait for their turn or for memory."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._looked_at = float("-inf")
+        self._open_until = float("-inf")
+        """Until then nothing but the number of attempts holds one back."""
         self._short = False
         self._disk_left: int | None = None
         """Bytes left on the disk of the home, when these are too few."""
@@ -55,14 +57,7 @@ class Admission:
 
     def enter(self) -> bool:
         """Admit an attempt at once, if nothing holds it back; False: call `wait` first."""
-        if (
-            self._waiting
-            or self._taken >= self._most
-            or self._by_home  # that is asked of the disk, and may have to be asked again
-            or self._short
-            or self._disk_left is not None
-            or time.monotonic() - self._looked_at >= FRESH
-        ):
+        if self._taken >= self._most or time.monotonic() >= self._open_until or self._waiting:
             return False
         self._taken += 1
         self._under_way += 1
@@ -174,6 +169,9 @@ class Admission:
         self._short = self._lack_of_memory()
         self._disk_left = self._lack_of_disk()
         self._looked_at = time.monotonic()
+        # A place in the home is asked of the disk, and may have to be asked again.
+        is_open = not (self._short or self._by_home) and self._disk_left is None
+        self._open_until = self._looked_at + FRESH if is_open else float("-inf")
 
     def _lack_of_memory(self) -> bool:
         free = self._memory()

@@ -9,12 +9,15 @@ import asyncio
 import fcntl
 import hashlib
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["Slots", "take_place", "wait_for_place"]
+__all__ = ["Slot", "Slots", "take_place", "wait_for_place"]
 
 LOOK_AGAIN = 0.05
+_NO_WAIT = nullcontext()
 _FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
 
 
@@ -24,27 +27,40 @@ class Slots:
         self._folder = folder
         self._queues: dict[tuple[str, int], asyncio.Semaphore] = {}
 
-    def one_of(self, name: str, count: int) -> _Slot:
-        """Within this, one of `count` places of that name is ours."""
+    def one_of(self, name: str, count: int, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> Slot:
+        """Within this, one of `count` places of that name is ours. `waiting` is around a wait for it."""
         queue = self._queues.get((name, count))
         if queue is None:
             queue = self._queues[name, count] = asyncio.Semaphore(count)
-        return _Slot(self._folder, name, count, queue)
+        return Slot(self._folder, name, count, queue, waiting)
 
 
-class _Slot:
-    __slots__ = ("_count", "_descriptor", "_folder", "_name", "_queue")
+class Slot:
+    """A place, for as long as it is entered."""
 
-    def __init__(self, folder: Path | None, name: str, count: int, queue: asyncio.Semaphore) -> None:
-        self._folder, self._name, self._count, self._queue = folder, name, count, queue
+    __slots__ = ("_count", "_descriptor", "_folder", "_name", "_queue", "_waiting")
+
+    def __init__(
+        self,
+        folder: Path | None,
+        name: str,
+        count: int,
+        queue: asyncio.Semaphore,
+        waiting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._folder, self._name, self._count, self._queue, self._waiting = folder, name, count, queue, waiting
         self._descriptor: int | None = None
 
     async def __aenter__(self) -> None:
         # In this process one after the other, so that only one of them looks for a file at a time.
-        await self._queue.acquire()
+        with self._waiting() if self._queue.locked() else _NO_WAIT:
+            await self._queue.acquire()
         if self._folder is not None:
             try:
-                self._descriptor = await wait_for_place(self._folder, self._name, self._count)
+                self._descriptor = take_place(self._folder, self._name, self._count)
+                if self._descriptor is None:
+                    with self._waiting():
+                        self._descriptor = await wait_for_place(self._folder, self._name, self._count)
             except BaseException:
                 self._queue.release()
                 raise

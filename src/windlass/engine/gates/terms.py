@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from windlass.ports import Terms, Tool
 from windlass.settings import ToolSettings
@@ -13,8 +14,6 @@ __all__ = ["PLAIN", "TermsOfUse"]
 
 PLAIN = Terms()
 """Terms of a tool without any; always this very object."""
-
-_NAMES = [field.name for field in fields(Terms)]
 
 
 class TermsOfUse:
@@ -39,5 +38,7 @@ class TermsOfUse:
         terms = tool.terms
         for pattern, told in reversed(self._settings):  # the most exact last, so that it stands
             if fnmatchcase(tool.name, pattern):
-                terms = replace(terms, **{n: v for n in _NAMES if (v := getattr(told, n)) is not None})
+                terms = msgspec.structs.replace(
+                    terms, **{n: v for n in Terms.__struct_fields__ if (v := getattr(told, n)) is not None}
+                )
         return PLAIN if terms == PLAIN else terms

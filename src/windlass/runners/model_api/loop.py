@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from windlass.core.budget import known_part, tokens_of_bytes
 from windlass.core.call_summary import call_summary
@@ -27,7 +27,7 @@ from windlass.runners.model_api.conversation import Conversation, Unwritable
 from windlass.runners.model_api.failures import of_exception, too_long
 from windlass.runners.model_api.target import ModelTarget
 from windlass.runners.model_api.window import ContextWindow
-from windlass.runners.model_api.wire import ModelExchange, UsageTally
+from windlass.runners.model_api.wire import ModelExchange, OpenModel, UsageTally
 from windlass.runners.toolbox import (
     DATA_RULE,
     UNKNOWN_OUTCOME,
@@ -38,9 +38,6 @@ from windlass.runners.toolbox import (
     result_text,
     use_tool,
 )
-
-if TYPE_CHECKING:
-    from pydantic_ai.models import Model
 from windlass.runtimes import CLI
 
 __all__ = ["Loop"]
@@ -86,7 +83,7 @@ class Loop:
         """The last thing it said, when it is done; before that, all of it."""
         return self._said[-1] if self._said and self._done else "\n\n".join(self._said)
 
-    async def run(self, model: Model) -> Failure | None:
+    async def run(self, model: OpenModel) -> Failure | None:
         """Run until the model is done (None) or cannot go on."""
         try:
             how: Literal["steer", "follow-up", "prompt"] = self._request.opening
@@ -150,7 +147,7 @@ class Loop:
 
     # -- the model ---------------------------------------------------------------------------------
 
-    async def _ask(self, model: Model) -> Failure | None:
+    async def _ask(self, model: OpenModel) -> Failure | None:
         """One turn; its reply is in the conversation when this returns."""
         turn = ModelExchange()
         self.turns += 1

@@ -208,19 +208,19 @@ class _ModelRun:
         request = self._request
         if request.session is None:
             return Conversation.new(request.scratch)
-        if request.inherited is not None:
-            copied = Conversation.load(request.inherited, request.session).copy(request.scratch)
-            await copied.keep()
-            return copied
         try:
-            return Conversation.load(request.scratch, request.session)
+            folder = request.inherited or request.scratch
+            found = await asyncio.to_thread(Conversation.load, folder, request.session)
         except Lost as lost:
-            found = rebuilt(request.scratch, request.session, await self._host.history())
-            if found is None:
+            remade = rebuilt(request.scratch, request.session, await self._host.history())
+            if remade is None:
                 raise
-            await found.keep()
+            found = remade
             self._host.note(f"{lost}; {len(found.messages)} messages were rebuilt from the journal")
-            return found
+        if request.inherited is not None:
+            found = found.copy(request.scratch)
+        await found.keep()
+        return found
 
     def result(self, failure: Failure | None, *, interrupted: bool = False) -> AgentResult:
         loop, facts = self._loop, dict(self._facts)

@@ -14,40 +14,31 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windlass.context import (
-    ContextLimits,
-    ContextMessage,
-    ContextUse,
-    Pin,
-    PinList,
-    TokenRate,
-    cut_point,
-    estimate_tokens,
-    key_points,
-    problem_of,
-    replacement,
-    shorten_middle,
-    summary_prompt,
-)
-from windlass.context.summary import INSTRUCTIONS
+from windlass.context.limits import ContextLimits
+from windlass.context.messages import ContextMessage, ContextUse, cut_point, shorten_middle
+from windlass.context.pins import Pin, PinList
+from windlass.context.summary import INSTRUCTIONS, key_points, problem_of, replacement, summary_prompt
+from windlass.context.tokens import TokenRate, estimate_tokens
 from windlass.ports import AgentRequest, Host, SummaryMethod, ToolSpec, Usage
 from windlass.runners.model_api.attachments import attached, attachment_tokens
 from windlass.runners.model_api.conversation import Conversation
 from windlass.runners.model_api.target import ModelTarget
-from windlass.runners.model_api.wire import Counted, ModelExchange, UsageTally
+from windlass.runners.model_api.wire import Counted, ModelExchange, OpenModel, UsageTally
 from windlass.runners.toolbox import RESULT_LIMIT
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
-    from pydantic_ai.models import Model
 
 __all__ = ["ContextWindow", "SummaryModel"]
 
 _EACH = 4
 """Tokens that an API adds to each part of a message."""
 _LEAST_WINDOW = 2_000
+_LARGE = 500_000
+"""Bytes of a conversation that are too many to count in the event loop."""
 _WORTH_ASKING = 500
 """Tokens below which no model is asked for a summary: it would be as long, and cost more."""
 _REFUSALS = 3
@@ -60,7 +51,7 @@ class SummaryModel:
 
     target: ModelTarget
     window: int | None
-    open: Callable[[], AbstractAsyncContextManager[Model]]
+    open: Callable[[], AbstractAsyncContextManager[OpenModel]]
     """Opens it; the step's own model is open already."""
 
 
@@ -171,8 +162,10 @@ class ContextWindow:
 
     # -- before a request ------------------------------------------------------------------------------
 
-    async def fit(self, model: Model) -> bool:
+    async def fit(self, model: OpenModel) -> bool:
         """Make the next request fit. False: there is no budget for a summary, and none for the request either."""
+        if self._conversation.size > _LARGE and not self._seen:
+            await asyncio.to_thread(self._messages)  # tens of seconds for 50 MB: others go on meanwhile
         limits = self._limits()
         wanted = self._host.summary_wanted() and self._nothing_at != len(self._conversation.messages)
         if wanted and limits is None:
@@ -184,7 +177,7 @@ class ContextWindow:
             await self._shorten_results(limits)
         return affordable
 
-    async def refused(self, model: Model) -> bool:
+    async def refused(self, model: OpenModel) -> bool:
         """The provider found the request too long: make it smaller. False if that cannot be done."""
         self._refusals += 1
         before = self.tokens
@@ -195,7 +188,7 @@ class ContextWindow:
         self._host.note(f"the request was too long for the model: it is made smaller ({before:,} tokens)")
         return await self.fit(model) and self.tokens < before
 
-    async def _summarise(self, model: Model, limits: ContextLimits, *, wanted: bool) -> bool:
+    async def _summarise(self, model: OpenModel, limits: ContextLimits, *, wanted: bool) -> bool:
         messages, before = self._messages(), self.tokens
         free = self._free(limits)
         keep = min(limits.keep, int(free * 0.4))
@@ -207,7 +200,8 @@ class ContextWindow:
         if cut == 0 or (wanted and size < _WORTH_ASKING):
             self._nothing_at = len(messages)
             return True
-        pins = self._pins.with_messages(older, self._request.task).within(min(limits.pinned, int(free * 0.25)))
+        pins = await asyncio.to_thread(self._pins.with_messages, older, self._request.task)
+        pins = pins.within(min(limits.pinned, int(free * 0.25)))
         room = int(min(limits.summary, free * 0.15) / self._calibration.ratio)
         used: Usage | None = None
         asked, text = "", None
@@ -235,7 +229,7 @@ class ContextWindow:
         window = self._summariser.window or limits.window
         return max(1_000, int(window * 0.7) - limits.summary - limits.pinned)
 
-    async def _ask(self, model: Model, prompt: str) -> tuple[str | None, Usage | None]:
+    async def _ask(self, model: OpenModel, prompt: str) -> tuple[str | None, Usage | None]:
         """Ask for a summary; None if there was no answer. Its cost counts, also if it is not used."""
         own = self._summariser.target.priced_as == self._tally.priced_as
         exchange = ModelExchange()
@@ -367,7 +361,13 @@ def _user(text: str, system: str) -> ModelMessage:
 
 
 def _spec_tokens(tool: ToolSpec) -> int:
-    return estimate_tokens(json.dumps([tool.name, tool.description, dict(tool.schema)])) + 2 * _EACH
+    return _tokens_of_spec(json.dumps([tool.name, tool.description, dict(tool.schema)])) + 2 * _EACH
+
+
+@lru_cache(1_000)
+def _tokens_of_spec(text: str) -> int:
+    """Counted once: every agent of a process has nearly the same tools."""
+    return estimate_tokens(text)
 
 
 def _say_nothing(text: str) -> None:

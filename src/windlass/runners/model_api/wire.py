@@ -13,6 +13,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -23,15 +24,28 @@ from windlass.core.budget import known_part
 from windlass.core.events import Usage
 from windlass.ports import ToolSpec
 from windlass.prices import Prices
+from windlass.runners.model_api.encoded import EncodedMessages
 from windlass.runners.model_api.target import ModelTarget, Provider
 from windlass.runners.toolbox import Joiner
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, StreamedResponse
     from pydantic_ai.tools import ToolDefinition
 
-__all__ = ["MOST_OUTPUT", "Counted", "ModelExchange", "UsageTally", "clients", "installed", "load", "open_model"]
+__all__ = [
+    "MOST_OUTPUT",
+    "Counted",
+    "ModelExchange",
+    "OpenModel",
+    "UsageTally",
+    "clients",
+    "installed",
+    "load",
+    "open_model",
+]
 
 MOST_OUTPUT = 32_000
 """Tokens that one reply is taken to have at most: that much is reserved under a limit. Anthropic's models are told so
@@ -62,20 +76,48 @@ async def load(provider: Provider) -> None:
     warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model that is ready to be asked."""
+
+    client: Model
+    encoded: EncodedMessages
+    """The messages of its last request."""
+
+
 @asynccontextmanager
-async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes], None]) -> AsyncIterator[Model]:
+async def open_model(target: ModelTarget, silence: float, sends: Callable[[bytes], None]) -> AsyncIterator[OpenModel]:
     """The model, ready to be asked; its connections are closed at the end. `sends` is called with each request body."""
     import httpx2
 
+    encoded = EncodedMessages()
+
     async def sending(request: httpx2.Request) -> None:
-        sends(request.content)
+        content = await request.aread()
+        if (whole := encoded.completed(content)) is not content:
+            request.stream = httpx2.ByteStream(whole)
+            request.headers["content-length"] = str(len(whole))
+        sends(whole)
 
     # Proxies of the environment are for the world outside, never for a server on this machine.
     timeout = httpx2.Timeout(silence, connect=CONNECT)
     async with httpx2.AsyncClient(
-        timeout=timeout, trust_env=not target.local, follow_redirects=True, event_hooks={"request": [sending]}
+        timeout=timeout,
+        trust_env=not target.local,
+        verify=_certificates(),
+        follow_redirects=True,
+        event_hooks={"request": [sending]},
     ) as http:
-        yield _anthropic(target, http, timeout) if target.provider == "anthropic" else _openai(target, http, timeout)
+        client = _anthropic if target.provider == "anthropic" else _openai
+        yield OpenModel(client(target, http, timeout), encoded)
+
+
+@cache
+def _certificates() -> SSLContext:
+    """The certificates to trust, the environment's own included. They are read once: that takes 50 ms."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 def _anthropic(target: ModelTarget, http: Any, timeout: Any) -> Model:
@@ -136,7 +178,7 @@ class ModelExchange:
 
     async def ask(
         self,
-        model: Model,
+        model: OpenModel,
         messages: Sequence[ModelMessage],
         tools: Sequence[ToolSpec],
         temperature: float | None,
@@ -154,7 +196,7 @@ class ModelExchange:
 
     async def _read(
         self,
-        model: Model,
+        model: OpenModel,
         messages: Sequence[ModelMessage],
         tools: Sequence[ToolSpec],
         temperature: float | None,
@@ -167,10 +209,11 @@ class ModelExchange:
         from pydantic_ai.models import ModelRequestParameters
 
         known = [_definition(tool) for tool in tools]
+        most = _most_output(model.client) if limited else None
         async with model_request_stream(
-            model,
-            messages,
-            model_settings=_settings(temperature, cached=bool(tools), most=_most_output(model) if limited else None),
+            model.client,
+            model.encoded.rest_of(messages),
+            model_settings=_settings(temperature, cached=bool(tools), most=most),
             model_request_parameters=ModelRequestParameters(function_tools=known),
             instrument=False,
         ) as stream:

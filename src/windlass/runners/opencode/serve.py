@@ -393,7 +393,8 @@ class ServedTurn:
         limit = self._request.max_turns
         if limit is not None and self._reading.turns >= limit and self._reading.finish == "tool-calls":
             self._stopped = failures.too_many_turns(limit)
-            # At once, before anything else is cleaned up: OpenCode asks the model again within milliseconds.
+            # At once, before anything else is cleaned up: OpenCode asks the model again within milliseconds. A plugin
+            # (`chat.params`) could refuse that call, but OpenCode with a plugin waits for npm whenever it starts.
             self._aborting = self._aborting or asyncio.create_task(self._abort())
             self._idle.set()
 

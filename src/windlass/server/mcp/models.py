@@ -169,6 +169,31 @@ class SaidView(BaseModel):
     detail: str
 
 
+class WorkView(BaseModel):
+    """A stretch of an agent's work on files."""
+
+    step: str
+    root: str = Field(description="The folder; paths are from there.")
+    ended: bool = Field(description="False while the agent works: these are its changes so far.")
+    note: str = ""
+    files: list[dict[str, Any]] = Field(description="path, change, added and removed lines, patch.")
+
+
+class DiffView(BaseModel):
+    """Files that agents changed."""
+
+    execution: str
+    changes: list[WorkView]
+
+
+class UndoView(BaseModel):
+    """Files of a step that were put back."""
+
+    execution: str
+    step: str
+    changes: list[dict[str, str]] = Field(description="Each path with what became of it.")
+
+
 class RetryChange(BaseModel):
     """Changes to a step before it is tried again."""
 

@@ -51,6 +51,8 @@ def mcp_server(
     server.add_tool(tools.engine_status, annotations=READS)
     server.add_tool(tools.engine_transcript, annotations=READS)
     server.add_tool(tools.engine_say, annotations=ACTS)
+    server.add_tool(tools.engine_diff, annotations=READS)
+    server.add_tool(tools.engine_undo, annotations=ACTS)
     server.add_tool(tools.engine_budget, annotations=READS)
     server.add_tool(tools.engine_history, annotations=READS)
     server.add_tool(tools.engine_estimate, annotations=READS)

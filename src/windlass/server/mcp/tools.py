@@ -7,10 +7,10 @@ tool, is an execution of a plan of one step, so it is durable, gated and on reco
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from mcp.server.mcpserver import Context
 from mcp_types import InputRequiredResult
 from pydantic import Field
@@ -55,6 +55,7 @@ from windlass.server.mcp.look import (
 from windlass.server.mcp.models import (
     BudgetView,
     ContextView,
+    DiffView,
     EstimateView,
     ExecutionView,
     HistoryView,
@@ -62,6 +63,8 @@ from windlass.server.mcp.models import (
     SaidView,
     StatusView,
     TranscriptView,
+    UndoView,
+    WorkView,
 )
 
 __all__ = ["TOLD_OF_CODE", "ProgramTools", "Tools"]
@@ -147,7 +150,7 @@ class Tools:
             )
             found = await _with_runtime(engine, request.load(engine), client_name(ctx))
             notes = await engine.prerequisites(found, folder, anyway=anyway)
-            return replace(found, warnings=(*found.warnings, *notes))
+            return msgspec.structs.replace(found, warnings=(*found.warnings, *notes))
 
         return await self._calls.begin(ctx, sourced, inputs or {}, workdir, wait_s, on_cancel, on_overrun)
 
@@ -352,6 +355,35 @@ class Tools:
         if not state.status.finished and not engine.driven(state):
             await self._calls.driving.resume(engine, state.id, keep_plan=receipt.forked)
         return cleaned(SaidView(**receipt.as_dict()))
+
+    @told
+    async def engine_diff(
+        self,
+        ctx: Context[Any, Any],
+        execution: Id,
+        step: Annotated[str, Field(description="Only this step, with its items.")] = "",
+        patches: Annotated[bool, Field(description="With the lines that changed, not the names alone.")] = True,
+    ) -> DiffView:
+        """Show the files that an execution's agents changed."""
+        engine = await self._engines(False)
+        head = await engine.find(execution)
+        found = await engine.diff(head.id, step)
+        for file in (file for one in found for file in one["files"] if not patches):
+            file["patch"] = ""
+        return cleaned(DiffView(execution=head.id, changes=[WorkView(**one) for one in found]))
+
+    @told
+    async def engine_undo(
+        self,
+        ctx: Context[Any, Any],
+        execution: Id,
+        step: Annotated[str, Field(description="The finished step.")],
+    ) -> UndoView:
+        """Undo the file changes of a finished step, unless a file was changed since."""
+        engine = await self._engines(False)
+        head = await engine.find(execution)
+        changes = await engine.undo(head.id, step, by=said_by(ctx))
+        return cleaned(UndoView(execution=head.id, step=step, changes=changes))
 
     @told
     async def engine_approve(

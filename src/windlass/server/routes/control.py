@@ -21,7 +21,8 @@ from windlass.engine.engine import Engine
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference
 from windlass.engine.run_request import RunRequest
-from windlass.errors import Ambiguous, NotFound
+from windlass.errors import Ambiguous, NotFound, UsageError
+from windlass.homes import user_folder
 from windlass.ports import AskedQuestion
 from windlass.server import models
 from windlass.server.idempotency import ticket_of
@@ -214,6 +215,19 @@ def step_routes(service: Service) -> APIRouter:
                 await engine.resume(receipt.state.id, hold=body.hold, keep_plan=keep)
         return answer(receipt.as_dict())
 
+    @router.post("/undo", responses={200: {"model": models.UndoneFiles}, **problems(404, 409, 415)})
+    async def undo(request: Request, execution: Id, step: StepId) -> Response:
+        """Undo the file changes of a finished step, unless a file was changed since."""
+        head = await engine.find(execution)
+        if ticket_of(request).again:
+            events = [entry.event for entry in await engine.journal.read(head.id)]
+            last = next((e for e in reversed(events) if isinstance(e, ev.StepUndone) and e.step == step), None)
+            if last is not None and last.by == BY:  # by this very request, whose server did not live to say so
+                return answer({"execution": head.id, "step": step, "changes": last.changes})
+        with not_now():
+            changes = await engine.undo(head.id, step, by=BY)
+        return answer({"execution": head.id, "step": step, "changes": changes})
+
     @router.post("/skip", responses=answers)
     async def skip(request: Request, execution: Id, step: StepId, body: models.Skip | None = None) -> Response:
         """Skip a step, also after the execution's end: steps that depend on it run with a null output."""
@@ -259,6 +273,7 @@ def _shown(service: Service, found: AskedQuestion, asked: ApprovalAsked) -> dict
         "hidden": list(service.feed.redactor.found(shown)),
         "basis": asked.basis,
         "digest": question.digest,
+        "in_attempt": asked.attempt > 0,
         "asked_at": iso(asked.at),
         "expires_at": iso(asked.expires_at),
         "link": service.access.approval_link(found.execution, question.step, question.digest, asked.expires_at),
@@ -325,10 +340,38 @@ def approval_routes(service: Service) -> APIRouter:
             if any(a.by == BY and a.allow == body.allow and wanted in (None, a.digest) for a in before):
                 return told(state)  # it was answered by this very request, whose server did not live to say so
         with not_now():
-            await engine.approve(execution, step, allow=body.allow, by=BY, note=body.note, digest=wanted)
+            if body.always is not None:
+                await _allow_always(service, execution, step, body, wanted)
+            else:
+                await engine.approve(execution, step, allow=body.allow, by=BY, note=body.note, digest=wanted)
         return told(await engine.state(execution))
 
+    @router.get("/{execution}/{step}/rule", responses={200: {"model": models.AlwaysRule}, **refusals})
+    async def always_rule(execution: Id, step: Annotated[str, Path(max_length=400)]) -> Response:
+        """The rule that an answer with `always` saves; 409 with the reason where there is none."""
+        head = await engine.find(execution)
+        with not_now():
+            rule = await _shown_rule(service, head.id, step)
+        meaning = "Agents may do exactly this in every project, without asking; what a file is given is not looked at."
+        return answer({"rule": rule, "file": str(user_folder() / "config.toml"), "text": meaning})
+
     return router
+
+
+async def _shown_rule(service: Service, execution: str, step: str) -> str:
+    """The rule of a question, if a person can read all of it."""
+    rule = await service.engine.always_rule(execution, step)
+    if list(service.feed.redactor.found(rule)):
+        raise UsageError("no rule can be made of it: there is a secret in it, so nobody could read the rule")
+    return rule
+
+
+async def _allow_always(service: Service, execution: str, step: str, body: models.Answer, digest: str | None) -> None:
+    if not body.allow:
+        raise UsageError("only what is allowed can be allowed always")
+    await _shown_rule(service, execution, step)
+    assert body.always is not None
+    await service.engine.approve_always(execution, step, body.always, by=BY, note=body.note, digest=digest)
 
 
 async def _answered(engine: Engine, approval: str) -> list[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
@@ -67,22 +67,28 @@ def execution_routes(service: Service) -> APIRouter:
             float,
             Query(ge=0, le=1e12, allow_inf_nan=False, description="Only created since then: seconds of the epoch."),
         ] = 0.0,
+        waiting: Annotated[Literal["approval"] | None, Query(description="Only with an open question.")] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         before: Annotated[str, Query(max_length=100, description="The last id of the page before.")] = "",
     ) -> Response:
         """Executions, newest first: one line about each, page by page."""
         wanted = sorted({str(one) for one in status or ()})
-        heads = await engine.executions(wanted, limit + 1, name=name, text=text, since=since, before=before)
+        asking = waiting is not None
+        heads = await engine.executions(
+            wanted, limit + 1, name=name, text=text, since=since, before=before, asking=asking
+        )
         following = None
         if len(heads) > limit:
             heads = heads[:limit]
             query: list[tuple[str, str]] = [("status", one) for one in wanted]
-            query += [(key, str(value)) for key, value in (("name", name), ("text", text), ("since", since)) if value]
+            filters = (("name", name), ("text", text), ("since", since), ("waiting", waiting))
+            query += [(key, str(value)) for key, value in filters if value]
             query += [("limit", str(limit)), ("before", heads[-1].id)]
             following = f"/api/executions?{urlencode(query)}"
         headers = {"link": f'<{following}>; rel="next"'} if following else None
         etas = await engine.etas(heads, engine.clock.now())
-        lines = [_line(head, etas.get(head.id)) for head in heads]
+        asks = await engine.waiting(heads)
+        lines = [_line(head, etas.get(head.id)) | {"waiting": asks.get(head.id)} for head in heads]
         return answer({"executions": lines, "next": following}, headers=headers)
 
     def _line(head: Head, eta: float | None) -> dict[str, Any]:
@@ -143,6 +149,15 @@ def execution_routes(service: Service) -> APIRouter:
         with not_now():
             found = await engine.context(head.id, step)
         return answer({"execution": head.id, "contexts": [one.plain() for one in found]})
+
+    @router.get("/executions/{execution}/diff", responses={200: {"model": models.FileChanges}, **problems(404, 409)})
+    async def diff(
+        execution: Id, step: Annotated[str, Query(max_length=400, description="Only of this step.")] = ""
+    ) -> Response:
+        """Files that agents changed, with their differences; of one that works, so far."""
+        head = await engine.find(execution)
+        with not_now():
+            return answer({"execution": head.id, "changes": await engine.diff(head.id, step)})
 
     return router
 

@@ -20,6 +20,7 @@ from windlass.engine.single import tool_named
 from windlass.engine.spending import By, as_json, limits_of, look_up, row_json
 from windlass.errors import JournalError, UsageError
 from windlass.ports import hooks_of
+from windlass.server import models
 from windlass.server.mcp.clean import clean
 from windlass.server.metrics import CONTENT_TYPE_LATEST
 from windlass.server.routes.shared import answer, problems
@@ -66,7 +67,7 @@ def home_routes(service: Service) -> APIRouter:
     ) -> Response:
         """The roles and skills that agents can be given, where they come from, and what is wrong with them."""
         folder = Path(workdir or os.getcwd())
-        if "\0" in str(folder) or not folder.is_dir():
+        if not os.path.isdir(folder):  # unlike Path.is_dir, it takes any text: too long a name, too
             raise UsageError(f"{str(folder)!r} is not a folder")
         return answer(await asyncio.to_thread(lambda: catalogue_data(Catalogue(folder))))
 
@@ -176,6 +177,11 @@ def health_routes(service: Service) -> APIRouter:
                 "intake": engine.attempt_runner.intake.told(),
             }
         return answer(told, 200 if trouble is None else 503, {"cache-control": "no-store"})
+
+    @router.get("/api/waiting", responses={200: {"model": list[models.WaitingGate]}, **problems()})
+    async def waiting() -> Response:
+        """The gates at which steps that this server runs wait: slots, rates and places of tools, open breakers."""
+        return answer(clean(engine.waiting_at_gates()))
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **problems()}, response_class=Response)
     async def metrics() -> Response:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from windlass.core.state import State, StepState
 from windlass.core.timeline import Timeline
+from windlass.core.transitions import StepStatus
 from windlass.core.view import items_of, progress, question_view, step_view, summary, waits_because, waits_for
 from windlass.engine.lookup import find_step
 from windlass.engine.preview import difference
@@ -28,31 +31,63 @@ __all__ = ["step_list_routes"]
 At = Annotated[int | None, Query(ge=1, le=2**62, description="As it was after this event, by its sequence.")]
 StepId = Annotated[str, Path(description="A step, or `STEP[N]` for an item of a foreach.", max_length=400)]
 
+Seen = Annotated[
+    int | None,
+    Query(ge=0, le=2**62, description="A summary of up to a second ago will do, if it has this event."),
+]
+GOOD_FOR = 1.0
+"""Seconds that a summary serves those who have `seen` no more than it has."""
+MOST_RECENT = 20
+
+
+class _MadeAnswer(NamedTuple):
+    made_at: float
+    seq: int
+    body: bytes
+
+    def response(self) -> Response:
+        return Response(self.body, media_type="application/json")
+
 
 def step_list_routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["executions"])
     engine = service.engine
     timelines = Timelines(engine.journal)
+    recent: dict[str, _MadeAnswer] = {}
+    sharing = asyncio.Lock()
 
     @router.get(
         "/executions/{execution}/summary", responses={200: {"model": models.ExecutionSummary}, **problems(404, 409)}
     )
-    async def summarised(execution: Id, at: At = None) -> Response:
+    async def summarised(execution: Id, at: At = None, seen: Seen = None) -> Response:
         """One execution without its steps: state, money, forecast, and what it asks."""
+        if at is not None or seen is None:
+            return (await _summary(execution, at)).response()
+        # Every page that looks at a running execution asks this again and again: one answer serves all of them.
+        async with sharing:
+            found = recent.get(execution)
+            if found is None or found.seq < seen or found.made_at + GOOD_FOR < time.monotonic():
+                while len(recent) >= MOST_RECENT:
+                    recent.pop(next(iter(recent)))
+                recent.pop(execution, None)
+                found = recent[execution] = await _summary(execution)
+        return found.response()
+
+    async def _summary(execution: str, at: int | None = None) -> _MadeAnswer:
+        made_at = time.monotonic()
         head = await engine.find(execution)
         state = (await timelines.at(head.id, at)).state
         forecast = await engine.forecast_view(state) if at is None else None
-        return answer(
-            {
-                **summary(state, forecast),
-                "seq": state.seq,
-                "at": state.updated_at,
-                "driven": engine.driven(head),
-                "steps": len(state.plan.steps),
-                "counts": Counter(str(step.status) for step in state.top_level()),
-                "questions": _questions(state),
-            }
-        )
+        found = {
+            **summary(state, forecast),
+            "seq": state.seq,
+            "at": state.updated_at,
+            "driven": engine.driven(head),
+            "steps": len(state.plan.steps),
+            "counts": Counter(str(step.status) for step in state.top_level()),
+            "questions": _questions(state),
+        }
+        return _MadeAnswer(made_at, state.seq, msgspec.json.encode(found))
 
     @router.get("/executions/{execution}/steps", responses={200: {"model": models.StepList}, **problems(404, 409)})
     async def steps(
@@ -81,6 +116,22 @@ def step_list_routes(service: Service) -> APIRouter:
                 "steps": [_row(timeline, step) for step in found],
             }
         )
+
+    @router.get(
+        "/executions/{execution}/forecast",
+        responses={200: {"model": models.StepForecasts}, **problems(404, 409)},
+    )
+    async def forecast_by_step(execution: Id) -> Response:
+        """When each step that is left is expected to begin and to end; waiting for a person is in no figure."""
+        head = await engine.find(execution)
+        state = (await timelines.at(head.id)).state
+        found = await engine.forecast_by_step(state)
+        rows = [
+            {"id": step, "begins_s": round(one.begins, 3), "ends_s": round(one.ends, 3), "late_s": round(one.late, 3)}
+            for step, one in (found.steps if found is not None else {}).items()
+        ]
+        at = found.at if found is not None else state.updated_at
+        return answer({"execution": head.id, "seq": state.seq, "at": at, "steps": rows})
 
     @router.get(
         "/executions/{execution}/steps/{step}", responses={200: {"model": models.OneStep}, **problems(404, 409)}
@@ -119,6 +170,7 @@ def step_list_routes(service: Service) -> APIRouter:
 
 
 MOST_QUESTIONS = 20
+_RUNNING, _WAITING = StepStatus.RUNNING, StepStatus.WAITING
 
 
 def _questions(state: State) -> list[dict[str, Any]]:
@@ -144,6 +196,7 @@ def _shape(timeline: Timeline, step: StepState) -> dict[str, Any]:
 
 def _row(timeline: Timeline, step: StepState) -> dict[str, Any]:
     agent, error = step.agent, step.error
+    can_wait = step.status is _RUNNING or step.status is _WAITING  # of ten thousand, nearly none does
     row = {
         "id": step.id,
         "status": str(step.status),
@@ -151,8 +204,8 @@ def _row(timeline: Timeline, step: StepState) -> dict[str, Any]:
         "attempts": step.attempts,
         "started": step.started_at,
         "finished": step.finished_at,
-        "waiting_for": waits_for(step),
-        "waiting_because": waits_because(step),
+        "waiting_for": waits_for(step) if can_wait else None,
+        "waiting_because": waits_because(step) if can_wait else None,
         "until": step.until,
         "asks": step.asks,
         "last_output": step.last_output,

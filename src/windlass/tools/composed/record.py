@@ -6,7 +6,6 @@ both, on every file system: lower case, no word that JavaScript or Windows keeps
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import unicodedata
@@ -111,6 +110,8 @@ def from_texts(name: str, source: bytes, record: bytes, *, everywhere: bool) -> 
         raise DamagedRecord(f"{name}.json is not a mapping")
     for key in found:
         if key not in _KEYS:
+            import difflib  # for those who made a mistake
+
             near = difflib.get_close_matches(key[:100], _KEYS, 1)
             known = f"did you mean `{near[0]}`?" if near else "there are: " + ", ".join(_KEYS)
             raise DamagedRecord(f"{name}.json: `{key:.60}` is not known; {known}")

@@ -8,7 +8,6 @@ lock the folder and looks share that lock, so nobody sees the moment between by 
 
 from __future__ import annotations
 
-import difflib
 import errno
 import fcntl
 import os
@@ -84,6 +83,8 @@ class FolderComposedStore:
             holding = [folder for folder in places if folder.holds(name)]
             if not holding:
                 known = [known for folder in places for known in folder.look().tools]
+                import difflib  # for those who made a mistake
+
                 near = difflib.get_close_matches(name, known, 1)
                 raise NotFound(
                     f"there is no composed tool {name!r} in " + " or ".join(str(folder.path) for folder in places),

@@ -1,0 +1,77 @@
+"""Recording the files that an agent works on, beside `git status` and `git worktree add` of the same repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["FILES", "SnapshotCost", "snapshot_cost"]
+
+FILES = 50_000
+ROUNDS = 9
+
+
+class SnapshotCost(NamedTuple):
+    """Seconds for a repository of 50,000 files: medians of rounds in turn."""
+
+    first: float
+    warm: float
+    """Two records, as around a step: before it, and after it with three changed files."""
+    status: float
+    """`git status` at the same two moments."""
+
+
+def git(folder: Path, *arguments: str) -> bytes:
+    names = {f"GIT_{who}_{what}": "b@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", **names}
+    return subprocess.run(["git", *arguments], cwd=folder, env=env, capture_output=True, check=True).stdout
+
+
+def make_repository(folder: Path, files: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for number in range(files):
+        file = folder / f"d{number // 2500}" / f"e{number // 50 % 50}" / f"file{number}.txt"
+        if number % 50 == 0:
+            file.parent.mkdir(parents=True)
+        file.write_text(f"the content of file {number}\n" * 20)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "-c", "core.fsync=none", "add", "-A")
+    git(folder, "-c", "gc.auto=0", "commit", "-qm", "all")
+    git(folder, "repack", "-adq")  # as a clone is
+
+
+def timed(deed: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    deed()
+    return time.perf_counter() - began
+
+
+def snapshot_cost(folder: Path) -> SnapshotCost:
+    from windlass.workspaces.store import find_store
+
+    folder = folder.resolve()
+    repository, home = folder / "repository", folder / "home"
+    shutil.rmtree(home, ignore_errors=True)
+    make_repository(repository, FILES)
+    git(repository, "status")
+    first = timed(lambda: find_store(repository, home).record())
+    find_store(repository, home).record()
+    ours, theirs = [], []
+
+    def both(number: int, look: Callable[[], object]) -> float:
+        before = timed(look)
+        for name in ("d0/e0/file0.txt", "d7/e7/new.txt", "README"):
+            (repository / name).write_text(f"changed in round {number}\n")
+        return before + timed(look)
+
+    for number in range(ROUNDS):
+        theirs.append(both(2 * number, lambda: git(repository, "status", "--porcelain")))
+        find_store(repository, home).record()
+        ours.append(both(2 * number + 1, lambda: find_store(repository, home).record()))
+    return SnapshotCost(first, statistics.median(ours), statistics.median(theirs))

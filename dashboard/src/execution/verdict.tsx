@@ -1,0 +1,33 @@
+import { Text } from "../ui/text";
+import { LongText } from "./value";
+
+export interface CheckedAgent {
+  verdict?: "verified" | "refuted" | "claimed" | null;
+  checks?: { check: string; passed: boolean; exit_code: number | null; output: string }[];
+}
+
+const WORDS = {
+  verified: "Verified: its work passed",
+  refuted: "Refuted: its work does not pass",
+  claimed: "Claimed: nothing has checked its work",
+};
+
+/** The verdict on an agent's work, with the checks behind it. */
+export function Verdict({ agent }: { agent: CheckedAgent }) {
+  if (!agent.verdict) return null;
+  const kind = { verified: "good", refuted: "bad", claimed: "soft" }[agent.verdict];
+  return (
+    <section className="verdict" aria-label="Verdict">
+      <p className={kind}>{WORDS[agent.verdict]}</p>
+      {agent.checks?.map((one, index) => (
+        <details key={`${index} ${one.check}`} className="call" open={!one.passed}>
+          <summary>
+            {one.passed ? "passed" : "failed"}: <Text>{one.check}</Text>
+            {one.exit_code !== null && !one.passed && ` (exit code ${one.exit_code})`}
+          </summary>
+          <LongText text={one.output || "It printed nothing."} label="Output of the check" />
+        </details>
+      ))}
+    </section>
+  );
+}

@@ -1,0 +1,242 @@
+"""Checks of an agent's work (K2): commands and tools that run when the agent says that it is done.
+
+A check that fails goes back to the agent as a message in its conversation. The message is in the same commit as the
+result of the check, and messages are delivered once, also over a crash: so nothing is checked or said twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.call_summary import call_summary
+from windlass.core.decide import Policy
+from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_plan
+from windlass.errors import Category, Failure, ToolError, classify
+from windlass.plan.check import ToolCatalog
+from windlass.ports import Call, Contact, Tool, Toolbox
+from windlass.redact import Redactor
+
+__all__ = ["WorkChecks", "asks_for_data", "data_in", "run_check"]
+
+Use: TypeAlias = Callable[[Tool, Mapping[str, Any], Call], Awaitable[Any]]
+LONGEST_OUTPUT = 8_000
+"""Characters of the end of a check's output that are recorded and told to the agent."""
+_OF_DATA, _OF_PLAN = "the result fits the schema of `output`", "the result is a plan that can run"
+
+
+class WorkChecks:
+    """The checks of one attempt of an agent step."""
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        call: Call,
+        contact: Contact,
+        clock: Clock,
+        policy: Policy,
+        catalog: ToolCatalog,
+    ) -> None:
+        """`catalog` is for plans that are the result of an agent."""
+        self._uses: Sequence[Mapping[str, Any]] = arguments.get("check", ())
+        self._form: Mapping[str, Any] | Literal["plan"] | None = arguments.get("output")
+        self._catalog = catalog
+        self._tries = int(arguments.get("tries", 1))
+        self._call, self._contact, self._clock, self._policy = call, contact, clock, policy
+
+    @property
+    def _none(self) -> bool:
+        return not self._uses and self._form is None
+
+    async def proven(self) -> str | None:
+        """The result of an agent that was done when its last attempt broke off, if its work passes."""
+        agent = self._contact.step.agent
+        if self._none or agent is None or agent.claim is None or agent.told:
+            return None
+        claim, checked = agent.claim, agent.checked
+        if checked is not None:
+            return claim if checked.passed else None
+        return None if await self._send_back(claim, can_go_on=True) else claim
+
+    def value(self, claim: str) -> Any:
+        """The step's output: the agent's last words, or the data in them."""
+        if self._form == "plan":
+            return plan_in(claim)
+        return claim if self._form is None else data_in(claim)
+
+    async def send_back(self, claim: str, *, can_go_on: bool) -> bool:
+        """Check the work. True if it failed and the agent was told; raises if that was the last try."""
+        if self._none:
+            return False
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        await self._contact.record(ev.AgentClaimed(now, step, attempt, claim))
+        return await self._send_back(claim, can_go_on=can_go_on)
+
+    async def _send_back(self, claim: str, *, can_go_on: bool) -> bool:
+        agent = self._contact.step.agent
+        number = (agent.checks if agent is not None else 0) + 1
+        results = await self._run_all(claim)
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        checked = ev.AgentChecked(now, step, attempt, number, tuple(results))
+        which = f"check {number} of {self._tries}" if number else "check before the agent goes on"
+        if checked.passed:
+            await self._contact.record(checked)
+            self._note(f"{which}: passed")
+            return False
+        failed = results[-1]
+        self._note(f"{which}: failed ({failed.check})")
+        if number >= self._tries or not can_go_on:
+            await self._contact.record(checked)
+            raise ToolError.of(self._given_up(number, failed, can_go_on), claim)  # with its text
+        self._contact.tell(checked)
+        await self._contact.record(ev.AgentTold(now, step, uuid.uuid4().hex[:12], _told(failed), "check"))
+        return True
+
+    async def look(self) -> list[ev.CheckResult]:
+        """Results of the checks, up to the first that fails, of work that no agent claims."""
+        return await self._run_all("")
+
+    async def _run_all(self, claim: str) -> list[ev.CheckResult]:
+        """Results of the checks in their order, up to the first that fails."""
+        results: list[ev.CheckResult] = []
+        if self._form is not None:
+            results.append(await asyncio.to_thread(self._fits, claim))
+            if not results[-1].passed:
+                return results
+        for position, use in enumerate(self._uses, 1):
+            results.append(await self._run(use["tool"], use["with"], position))
+            if not results[-1].passed:
+                break
+        return results
+
+    def _fits(self, claim: str) -> ev.CheckResult:
+        """Check the form of the result."""
+        if self._form == "plan":
+            problems = plan_problems(claim, self._catalog)
+            return ev.CheckResult(_OF_PLAN, not problems, 0.0, None, "\n".join(problems)[-LONGEST_OUTPUT:], True)
+        from windlass.schemas import misfits  # takes a while to import
+
+        assert self._form is not None
+        try:
+            problems = misfits(self._form, data_in(claim))
+        except ValueError as error:
+            problems = [str(error)]
+        return ev.CheckResult(_OF_DATA, not problems, 0.0, None, "\n".join(problems), True)
+
+    async def _run(self, name: str, arguments: Mapping[str, Any], position: int) -> ev.CheckResult:
+        await self._ask(name, arguments)
+        self._note(f"checking: {_shown(name, arguments)}")
+        call = self._call.within(f"check-{position}")
+        return await run_check(name, arguments, call, self._contact.tools, self._contact.use)
+
+    async def _ask(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Ask a person first, where the settings say so for this tool."""
+        if self._policy.asks_for(self._contact.step.spec.approve, name):
+            answer = await self._contact.ask(name, dict(arguments), use="check")
+            if not answer.allow:
+                raise ToolError("the check was denied by a person", category=Category.PERMISSION)
+
+    def _given_up(self, number: int, failed: ev.CheckResult, can_go_on: bool) -> Failure:
+        times = "once" if number == 1 else f"{number} times"
+        why = "" if can_go_on else "; the runtime keeps no conversation to go on in"
+        code = f" (exit code {failed.exit_code})" if failed.exit_code is not None else ""
+        last = failed.output.strip().rsplit("\n", 5)[-5:]
+        return Failure(
+            Category.LOGIC,
+            f"the {'result' if failed.of_form else 'work'} was checked {times} and does not pass{why}: "
+            f"{failed.check}{code}: " + "\n".join(last)[-500:],
+            advice=(
+                f"go on in the same conversation: windlass retry {self._call.execution} {self._call.step}",
+                f"tell the agent how: windlass say {self._call.execution} {self._call.step} TEXT",
+                "raise `tries` of the step",
+            ),
+        )
+
+    def _note(self, text: str) -> None:
+        self._call.output("note", f"{text}\n")
+
+
+async def run_check(name: str, arguments: Mapping[str, Any], call: Call, tools: Toolbox, use: Use) -> ev.CheckResult:
+    """Run one check. Raises if it cannot run, which is no fault of the work."""
+    shown, tool = _shown(name, arguments), tools.get(name)
+    if tool is None:
+        raise ToolError(f"the check needs the tool {name}, which is not here", category=Category.CONFIGURATION)
+    began = time.monotonic()
+    failure: Failure | None = None
+    try:
+        output: Any = await use(tool, arguments, call)
+    except ToolError as error:
+        failure, output = classify(error), error.output
+        unknown_command = name == "shell" and failure.category is Category.CONFIGURATION
+        if unknown_command or failure.category is Category.PERMISSION:  # the agent cannot mend these
+            raise ToolError(
+                f"the check cannot run: {failure.message}",
+                category=failure.category,
+                advice=(f"try it by hand in {call.workdir}: {shown}", *failure.advice),
+            ) from error
+    seconds = round(time.monotonic() - began, 3)
+    is_command = isinstance(output, Mapping) and "exit_code" in output
+    code = output["exit_code"] if is_command else None
+    text = _both(output) if is_command else (failure.message if failure is not None else "")
+    hide = Redactor(call.variables).text
+    end = hide(text)[-LONGEST_OUTPUT:] or (hide(failure.message) if failure is not None else "")
+    return ev.CheckResult(hide(shown), failure is None, seconds, code, end)
+
+
+def _shown(name: str, arguments: Mapping[str, Any]) -> str:
+    """The check as people read it: a command, or a tool with its arguments."""
+    if name == "shell" and "line" in arguments:
+        return str(arguments["line"])
+    return f"{name} {call_summary(dict(arguments))}".strip()
+
+
+def asks_for_data(form: Mapping[str, Any]) -> str:
+    """The part of the prompt that tells the agent about the form of its result."""
+    schema = json.dumps(form, ensure_ascii=False, indent=2)
+    return (
+        "When you are done, give the result as your last message: one JSON value that fits this JSON Schema, and "
+        f"nothing else, no text before or after it.\n\n```json\n{schema}\n```"
+    )
+
+
+def data_in(text: str) -> Any:
+    """The JSON value that a text is, or that its last block between fences is. Raises `ValueError`."""
+    blocks = re.findall(r"^```[a-z]*[ \t]*\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        if not blocks:
+            raise ValueError("the last message is not JSON") from None
+    try:
+        return msgspec.json.decode(blocks[-1])
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ValueError(f"the last block of the last message is not JSON: {error}") from None
+
+
+def _both(output: Mapping[str, Any]) -> str:
+    return "\n".join(filter(None, (str(output.get(name, "")).rstrip("\n") for name in ("stdout", "stderr"))))
+
+
+def _told(failed: ev.CheckResult) -> str:
+    if failed.check == _OF_PLAN:
+        return refused_plan(failed.output)
+    if failed.of_form:
+        return (
+            f"Your last message is not the result that was asked for:\n\n{failed.output}\n\n"
+            "Give it again: one JSON value that fits the schema, and nothing else."
+        )
+    code = f" with exit code {failed.exit_code}" if failed.exit_code is not None else ""
+    return (
+        f"Your work was checked, and it is not done: this check failed{code}:\n\n    {failed.check}\n\n"
+        f"The end of its output:\n\n{failed.output}\n\n"
+        "Find the cause and mend it. Do not change the check itself. It will run again when you are done."
+    )

@@ -1,0 +1,124 @@
+"""The files that agents changed (K5): recorded around each attempt, shown as differences, and put back.
+
+A record that cannot be made fails nothing: the journal says why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.agent import AgentState, WorkPeriod
+from windlass.core.state import State, StepState
+from windlass.errors import ToolError, UsageError
+from windlass.faults import fault_point
+from windlass.ports import Call, Contact
+from windlass.workspaces.put_back import put_back
+from windlass.workspaces.store import Recorded, find_store, shown, store_of
+
+__all__ = ["WorkRecorder", "changed_files", "put_files_back"]
+
+
+class WorkRecorder:
+    """Records the files before and after an attempt of an agent."""
+
+    def __init__(self, call: Call, contact: Contact, clock: Clock) -> None:
+        self._call, self._contact, self._clock = call, contact, clock
+        self._failed = False
+
+    async def record(self, moment: Literal["before", "after"]) -> None:
+        """Record the files as they are now. After a failure there is nothing to compare with: then it does nothing."""
+        if self._failed:
+            return
+        step, attempt = self._call.step, self._call.attempt
+        try:
+            found = await asyncio.to_thread(self._recorded)
+        except (ToolError, OSError) as error:
+            self._failed = True
+            found = Recorded(str(self._call.workdir), "", f"not recorded: {error}")
+        fault_point("workspace.recorded")
+        event = ev.WorkspaceSnapshot(
+            self._clock.now(), step, attempt, moment, found.root, found.tree, shown(found.note)
+        )
+        self._contact.tell(event)
+
+    def _recorded(self) -> Recorded:
+        return find_store(self._call.workdir, self._call.home).record()
+
+
+def changed_files(state: State, named: StepState | None, home: Path) -> list[dict[str, Any]]:
+    """The changes of a step and its items, or of all agents, each stretch of work by itself."""
+    steps = list(state.steps.values()) if named is None else [named, *(named.children or ())]
+    agents = [(step, step.agent) for step in steps if step.agent is not None]
+    found = [_view(step, period, agent, home) for step, agent in agents for period in agent.periods]
+    if found:
+        return found
+    raise _nothing(state, named, (agent for _, agent in agents), "to show")
+
+
+def put_files_back(state: State, step: StepState, home: Path) -> list[dict[str, str]]:
+    """Undo what the agents of a step and its items changed; nothing if none of it was recorded."""
+    ours = [step, *(step.children or ())]
+    periods = sorted(_periods(ours), key=lambda period: period.began)
+    if any(not period.after for period in periods):
+        raise ToolError("its end was not recorded, so nobody can tell its changes from those of others")
+    for other in state.steps.values():
+        if other not in ours and any(one.overlaps(two) for one in periods for two in _periods([other])):
+            raise ToolError(
+                f"{other.id} worked in the same folder at the same time, so nobody can tell whose changes they are",
+                advice=("next time give each agent a folder of its own: docs/workspaces.md",),
+            )
+    done: list[dict[str, str]] = []
+    for root in dict.fromkeys(period.root for period in periods):
+        merged = _merged([period for period in periods if period.root == root])
+        store = store_of(Path(root), merged[0].before.partition(":")[0], home)
+        done += put_back(store, [(period.before, period.after) for period in merged])
+    return done
+
+
+def _periods(steps: Iterable[StepState]) -> list[WorkPeriod]:
+    return [period for step in steps if step.agent is not None for period in step.agent.periods]
+
+
+def _merged(periods: list[WorkPeriod]) -> list[WorkPeriod]:
+    """Stretches of work that overlap, as one."""
+    found: list[WorkPeriod] = []
+    for period in periods:
+        if found and found[-1].overlaps(period):
+            last = max(found[-1], period, key=lambda one: one.ended)
+            found[-1] = found[-1]._replace(after=last.after, ended=last.ended)
+        else:
+            found.append(period)
+    return found
+
+
+def _nothing(state: State, named: StepState | None, agents: Iterable[AgentState], what: str) -> UsageError:
+    whose = f"step {named.id}" if named is not None else f"execution {state.id}"
+    if named is not None and named.undone:
+        return UsageError(f"{whose} was undone: it has no changes {what}")
+    if reasons := [agent.unrecorded for agent in agents if agent.unrecorded]:
+        return UsageError(f"{whose} has no changes {what}: {reasons[0]}")
+    origin = state.origin.execution if state.origin is not None else ""
+    advice = (f"it may have worked in the execution that this one was forked from: windlass diff {origin}",)
+    return UsageError(f"{whose} has no changes {what}: no agent has worked on files", advice=advice if origin else ())
+
+
+def _view(step: StepState, period: WorkPeriod, agent: AgentState, home: Path) -> dict[str, Any]:
+    store = store_of(Path(period.root), period.before.partition(":")[0], home)
+    after = period.after or store.record().tree
+    files = [
+        {
+            "path": shown(file.path),
+            "change": file.change,
+            "added": file.added,
+            "removed": file.removed,
+            "patch": file.patch,
+        }
+        for file in store.diffs(period.before, after)
+    ]
+    ended = bool(period.after)
+    return {"step": step.id, "root": period.root, "ended": ended, "note": agent.unrecorded, "files": files}

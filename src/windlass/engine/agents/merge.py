@@ -1,0 +1,123 @@
+"""Merge the branches of agents' worktrees (K4): one after the other, each checked, the target last.
+
+All of it happens in a worktree of its own, on a branch of its own that moves only past what was checked. So after a
+crash the next attempt goes on behind the last branch that passed, and nothing is merged twice. What does not merge, or
+does not pass, stays on its branch and is named. The branch that is checked out in the repository moves last, forward
+only and by git itself, which refuses where that would overwrite changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windlass.core import events as ev
+from windlass.core.state import StepState
+from windlass.core.transitions import StepStatus
+from windlass.engine.agents.checks import WorkChecks
+from windlass.engine.agents.deps import AgentDeps
+from windlass.engine.agents.plan_output import PlanCatalog
+from windlass.errors import Category, ToolError
+from windlass.ports import Call, Contact
+from windlass.workspaces.merges import MergeFolder
+
+__all__ = ["merge_branches"]
+
+
+class _Branch(NamedTuple):
+    step: str
+    name: str
+    commit: str
+
+
+async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Call, contact: Contact) -> Any:
+    """Merge the branches of a step's agents; the step's output, or an error that names what is left."""
+    step = contact.state.steps[str(arguments["step"])]
+    branches = [branch for one in (step, *(step.children or ())) if (branch := _branch_of(one)) is not None]
+    if not branches:
+        raise ToolError(
+            f"step {step.id} has no work to merge: none of its agents has completed in a worktree",
+            category=Category.CONFIGURATION,
+            advice=(f"give step {step.id} a `workspace: worktree`",),
+        )
+    folder = await asyncio.to_thread(MergeFolder.open, call.workdir, call.execution, call.step)
+    there = msgspec.structs.replace(call, workdir=folder.workdir)
+    catalog = PlanCatalog(contact.tools, deps.misfits, folder.workdir)
+    checks = WorkChecks(arguments, there, contact, deps.clock, deps.policy, catalog)
+    merged: list[dict[str, str]] = []
+    left: list[dict[str, Any]] = []
+    for branch in branches:
+        reason = await _merge_one(folder, branch, checks)
+        named = {"step": branch.step, "branch": branch.name, "commit": branch.commit}
+        call.output("note", f"{branch.name}: {reason or 'merged'}\n")
+        if reason:
+            left.append({**named, "reason": reason})
+        else:
+            merged.append(named)
+    return await _finish(folder, merged, left, checks)
+
+
+def _branch_of(step: StepState) -> _Branch | None:
+    agent = step.agent
+    if step.status is not StepStatus.COMPLETED or agent is None or agent.workspace is None or not agent.commit:
+        return None
+    return _Branch(step.id, agent.workspace.branch, agent.commit)
+
+
+async def _merge_one(folder: MergeFolder, branch: _Branch, checks: WorkChecks) -> str:
+    """Merge a branch and check the result; gives the reason if it stays where it is."""
+    tip = await asyncio.to_thread(folder.merge, branch.commit, f"merge {branch.step}")
+    if tip.conflicts:
+        return "conflicts in " + ", ".join(tip.conflicts)
+    if tip.is_new:
+        if (failed := await _failed(checks)) is not None:
+            await asyncio.to_thread(folder.reset)
+            code = f" (exit code {failed.exit_code})" if failed.exit_code is not None else ""
+            return f"with it this check fails: {failed.check}{code}: {failed.output.strip()[-500:]}"
+        await asyncio.to_thread(folder.keep)
+    return ""
+
+
+async def _failed(checks: WorkChecks) -> ev.CheckResult | None:
+    return next((result for result in await checks.look() if not result.passed), None)
+
+
+async def _finish(
+    folder: MergeFolder, merged: list[dict[str, str]], left: list[dict[str, Any]], checks: WorkChecks
+) -> dict[str, Any]:
+    target = await asyncio.to_thread(folder.target)
+    stays = ""
+    if merged and target:
+        while await asyncio.to_thread(folder.target_moved):  # somebody has committed to it meanwhile
+            stays = await _merge_one(
+                folder, _Branch(target, target, await asyncio.to_thread(folder.target_tip)), checks
+            )
+            if stays:
+                stays = f"{target} has moved on: {stays}"
+                break
+        stays = stays or await asyncio.to_thread(folder.move_target)
+    commit = await asyncio.to_thread(folder.close, moved=bool(merged and target and not stays))
+    output = {
+        "merged": merged,
+        "left": left,
+        "branch": folder.branch,
+        "commit": commit,
+        "target": target,
+        "stays": stays,
+    }
+    if left or stays:
+        raise _unfinished(output)
+    return output
+
+
+def _unfinished(output: dict[str, Any]) -> ToolError:
+    left, stays = output["left"], output["stays"]
+    parts = [f"{one['step']} stays on {one['branch']}: {one['reason']}" for one in left]
+    if stays:
+        parts.append(f"the merged work stays on {output['branch']}, and {output['target']} where it is: {stays}")
+    advice = [f"look at it: git diff {one['branch']}" for one in left[:1]]
+    advice += [f"take it over: git merge {output['branch']}"] if stays else []
+    return ToolError("; ".join(parts), category=Category.LOGIC, advice=(*advice, "then retry the step"), output=output)

@@ -1,0 +1,67 @@
+"""The checks of agents' work, run again without the agents (K2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.core.state import State, StepState
+from windlass.engine.agents.checks import run_check
+from windlass.engine.perform import AttemptRunner
+from windlass.errors import UsageError
+from windlass.ports import Call
+
+__all__ = ["check_again"]
+
+
+async def check_again(
+    state: State, named: StepState | None, driven: bool, runner: AttemptRunner, clock: Clock
+) -> list[ev.Event]:
+    """Results of the checks of a step and its items, or of all steps, as they ran last."""
+    if driven:
+        advice = (f"wait for its end, or pause it first: windlass pause {state.id}",)
+        raise UsageError(f"execution {state.id} is running: its work cannot be checked now", advice=advice)
+    steps = [step for step in _candidates(state, named) if step.settled and _checks_of(step)]
+    if not steps:
+        whose = f"step {named.id}" if named is not None else f"execution {state.id}"
+        raise UsageError(
+            f"{whose} has nothing to check again: no agent with a `check` has come to its end",
+            advice=("add a check to the step: docs/checks.md",),
+        )
+    return [await _check(state, step, runner, clock) for step in steps]
+
+
+def _candidates(state: State, named: StepState | None) -> Iterable[StepState]:
+    return state.steps.values() if named is None else (named, *(named.children or ()))
+
+
+def _checks_of(step: StepState) -> list[dict[str, Any]]:
+    given = step.input.get("check") if isinstance(step.input, dict) and step.agent is not None else None
+    return given or []
+
+
+async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Clock) -> ev.AgentChecked:
+    assert step.agent is not None
+    results: list[ev.CheckResult] = []
+    for position, use in enumerate(_checks_of(step), 1):
+        call = Call(
+            execution=state.id,
+            step=f"{step.id}.verify-{position}",
+            attempt=step.attempts,
+            workdir=Path(step.agent.workspace.workdir if step.agent.workspace is not None else state.workdir),
+            folder=runner.folder / state.id,
+            processes=runner.processes,
+            env=runner.env,
+            grace=runner.grace,
+        )
+
+        async def used(tool: Any, arguments: Any, call: Call) -> Any:
+            return await runner.gates.use(tool, arguments, call, runner.tools)
+
+        results.append(await run_check(use["tool"], use["with"], call, runner.tools, used))
+        if not results[-1].passed:
+            break
+    return ev.AgentChecked(clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results))

@@ -1,0 +1,88 @@
+"""The folder of its own that an agent works in (K4): made before its first attempt, found again by the next ones.
+
+The journal has it before it is made and after. When the work is done it is committed to the folder's branch, so that
+nothing of it is only in the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.clock import Clock
+from windlass.core import events as ev
+from windlass.errors import Category, ToolError
+from windlass.ports import Call, Contact
+from windlass.workspaces.worktrees import Worktree, commit_work, open_copy, open_worktree, place_of
+
+__all__ = ["AgentFolder", "worktree_from"]
+
+
+class AgentFolder:
+    """The folder of an attempt's agent."""
+
+    def __init__(self, wanted: Mapping[str, Any], call: Call, contact: Contact, clock: Clock) -> None:
+        self._wanted, self._call, self._contact, self._clock = wanted, call, contact, clock
+        self._found: Worktree | None = None
+
+    async def enter(self) -> Call:
+        """Make or find the folder; gives the call with it as the working directory."""
+        call, kind = self._call, self._wanted["kind"]
+        agent = self._contact.step.agent
+        known = agent.workspace if agent is not None else None
+        if known is None or not known.ready:
+            await self._contact.record(self._event(kind, place_of(call.execution, call.step), None))
+        try:
+            self._found = found = await asyncio.to_thread(self._open)
+        except OSError as error:
+            raise ToolError(f"the {kind} cannot be made: {error}", category=Category.RESOURCE) from error
+        for note in found.notes:
+            call.output("note", f"{note}\n")
+        if known is None or not known.ready:
+            self._contact.tell(self._event(kind, found.path, found))
+        return msgspec.structs.replace(call, workdir=found.workdir)
+
+    def _open(self) -> Worktree:
+        call = self._call
+        if self._wanted["kind"] == "copy":
+            return open_copy(call.workdir, call.execution, call.step, [call.home])
+        return open_worktree(call.workdir, call.execution, call.step, self._wanted.get("files", ()))
+
+    def _event(self, kind: Any, path: Path, found: Worktree | None) -> ev.WorkspaceOpened:
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        if found is None:
+            return ev.WorkspaceOpened(now, step, attempt, kind, str(path), ready=False)
+        return ev.WorkspaceOpened(
+            now,
+            step,
+            attempt,
+            kind,
+            str(path),
+            ready=True,
+            workdir=str(found.workdir),
+            repository=found.repository,
+            branch=found.branch,
+            base=found.base,
+            files=found.files,
+        )
+
+    async def keep_work(self, task: str) -> None:
+        """Commit the work to its branch."""
+        found = self._found
+        if found is None or not found.branch:
+            return
+        title = " ".join(task.split())[:60]
+        commit = await asyncio.to_thread(commit_work, found, f"{self._call.step}: {title}")
+        now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
+        self._contact.tell(ev.WorkspaceCommitted(now, step, attempt, found.branch, commit))
+
+
+def worktree_from(event: ev.WorkspaceOpened) -> Worktree:
+    """The worktree that the journal knows."""
+    return Worktree(
+        Path(event.path), Path(event.workdir), event.branch, event.base, event.repository, tuple(event.files)
+    )

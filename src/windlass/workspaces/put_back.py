@@ -1,0 +1,154 @@
+"""Put files back as they were recorded before an agent's work.
+
+Nothing is touched unless every file is as it was after that work, or is back already: so the same may be asked again
+after a crash in the middle. Nothing here follows a link on its way to a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+from windlass.errors import Category, ToolError
+from windlass.faults import fault_point
+from windlass.workspaces.store import ChangedFile, FileEntry, Store, shown
+
+__all__ = ["put_back"]
+
+COMMIT = 0o160000
+LINK = 0o120000
+MOST_NAMED = 10
+
+
+def put_back(store: Store, periods: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    """Undo the changes between each two records, the newest first; gives each path with what was done."""
+    todo = _together([store.changes(before, after) for before, after in periods])
+    if inside := [change.path for change in todo if _is_commit(change)]:
+        raise _refused(inside, "a repository inside this one, which has an undo of its own")
+    states = {change.path: _now(store, change) for change in todo}
+    if changed := [path for path, state in states.items() if state == "other"]:
+        raise _refused(changed, "changed since")
+    contents = {change.path: store.content(change.old.blob) for change in todo if change.old is not None}
+    for change in sorted(todo, key=lambda one: (one.old is not None, one.path)):  # what is new makes room first
+        if states[change.path] == "new":
+            _restore(store.root, change, contents.get(change.path))
+            fault_point("workspace.put_back")
+    return [{"path": shown(change.path), "undone": "removed" if change.old is None else "restored"} for change in todo]
+
+
+def _together(periods: list[list[ChangedFile]]) -> list[ChangedFile]:
+    """The changes of several stretches of work as one: from a file's oldest content to its newest."""
+    found: dict[str, ChangedFile] = {}
+    gaps: list[str] = []
+    for change in (change for changes in periods for change in changes):
+        before = found.get(change.path)
+        if before is not None and before.new != change.old:
+            gaps.append(change.path)
+        found[change.path] = change if before is None else ChangedFile(change.path, before.old, change.new)
+    if gaps:
+        raise _refused(gaps, "changed by somebody else between its attempts")
+    return sorted((change for change in found.values() if change.old != change.new), key=lambda change: change.path)
+
+
+def _refused(paths: list[str], why: str) -> ToolError:
+    named = ", ".join(shown(path) for path in paths[:MOST_NAMED])
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return ToolError(
+        f"nothing was touched: {why}: {named}{more}",
+        category=Category.PERMISSION,
+        advice=("put these files aside or back by hand, and try again",),
+    )
+
+
+def _is_commit(change: ChangedFile) -> bool:
+    return any(entry is not None and entry.mode == COMMIT for entry in (change.old, change.new))
+
+
+def _now(store: Store, change: ChangedFile) -> str:
+    """`old` if the file is back already, `new` if it is as the agent left it, else `other`."""
+    found = _entry(store, change.path)
+    return "old" if found == change.old else "new" if found == change.new else "other"
+
+
+def _entry(store: Store, path: str) -> FileEntry | None:
+    """The file as it is now. A path through a link is like nothing that was recorded."""
+    try:
+        with _parent(store.root, path, make=False) as (parent, name):
+            mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                return FileEntry(LINK, store.blob_of(os.fsencode(os.readlink(name, dir_fd=parent))))
+            if stat.S_ISDIR(mode):
+                return None
+            if not stat.S_ISREG(mode):
+                return FileEntry(mode, "")
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            with open(file, "rb") as stream:
+                return FileEntry(0o100755 if mode & 0o100 else 0o100644, store.blob_of(stream.read()))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return FileEntry(0, str(error))
+
+
+@contextmanager
+def _parent(root: Path, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
+    """The folder of a path, opened from the root downwards without following links, and the file's name in it."""
+    *folders, name = path.split("/")
+    if ".." in folders or name in ("", ".", "..") or ".git" in (*folders, name):
+        raise ToolError(f"{shown(path)} is no path of a recorded file")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    here = os.open(root, flags)
+    try:
+        for folder in folders:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, dir_fd=here)
+            if stat.S_ISLNK(os.stat(folder, dir_fd=here, follow_symlinks=False).st_mode):
+                raise OSError(errno.ELOOP, "a link is on the way to it")
+            inner = os.open(folder, flags | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = inner
+        yield here, name
+    finally:
+        os.close(here)
+
+
+def _restore(root: Path, change: ChangedFile, content: bytes | None) -> None:
+    if change.old is None or content is None:
+        with _parent(root, change.path, make=False) as (parent, name):
+            os.unlink(name, dir_fd=parent)
+        _remove_empty(root, change.path)
+        return
+    with _parent(root, change.path, make=True) as (parent, name):
+        new = f".windlass-{token_hex(6)}"
+        try:
+            if change.old.mode == LINK:
+                os.symlink(os.fsdecode(content), new, dir_fd=parent)
+            else:
+                mode = 0o755 if change.old.mode & 0o100 else 0o644
+                file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=parent)
+                with open(file, "wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+            os.replace(new, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(new, dir_fd=parent)
+            raise
+
+
+def _remove_empty(root: Path, path: str) -> None:
+    """Remove the folders of a file that the agent made, as far as nothing else is in them."""
+    folder = (root / path).parent
+    while folder != root:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

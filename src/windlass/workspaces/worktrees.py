@@ -1,0 +1,421 @@
+"""Folders of their own for agents: git worktrees with a branch each, and plain copies (K4).
+
+The place and the branch follow from the execution and the step, so a folder is found again after a crash. A file in
+git's own folder of the worktree marks it as whole: an unmarked one was never given to an agent, and is made anew. All
+commands name git's folder themselves, because the agent can write to the `.git` in its worktree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from secrets import token_hex
+
+from windlass.errors import Category, ToolError
+from windlass.faults import fault_point
+from windlass.globs import is_pattern, match_files
+from windlass.workspaces.git import GitFailed, Repository, escaped, find_repository, locked, run_git
+
+__all__ = [
+    "Worktree",
+    "branch_of",
+    "commit_work",
+    "find_worktree",
+    "git_at",
+    "git_in",
+    "lock_of",
+    "open_copy",
+    "open_worktree",
+    "place_of",
+    "remove_worktree",
+    "work_in",
+    "worktree_of",
+]
+
+MARK = "windlass.json"
+MOST_COPIED, MOST_BYTES = 100_000, 2 * 1024**3
+NOTE_BUSY = ("MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "REVERT_HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    """A folder of an agent's own."""
+
+    path: Path
+    workdir: Path
+    """The folder in it that the agent works in."""
+    branch: str = ""
+    """Empty for a copy, as the next ones."""
+    base: str = ""
+    """The commit that it began at."""
+    repository: str = ""
+    """The checkout that it was made from."""
+    files: tuple[str, ...] = ()
+    """Files that were brought along, and are no part of the work."""
+    notes: tuple[str, ...] = ()
+
+
+def place_of(execution: str, step: str) -> Path:
+    """The folder for an agent's files: outside every repository, so that nothing finds its way up into one."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "windlass" / "workspaces" / execution / _name(step)
+
+
+def branch_of(execution: str, step: str) -> str:
+    return f"windlass/{execution}/{_name(step)}"
+
+
+def _name(step: str) -> str:
+    """`fix[2]` is `fix.2`: brackets are patterns to many programs, and no step's id has a dot."""
+    return re.sub(r"\[(\d+)\]", r".\1", step)
+
+
+def lock_of(repository: Repository) -> Path:
+    """The lock for changes of a repository's worktrees and branches by us."""
+    key = re.sub(r"[^A-Za-z0-9]+", "-", str(repository.common))[-80:]
+    return place_of("", "").parent / f".lock{key}"
+
+
+def open_worktree(workdir: Path, execution: str, step: str, files: Sequence[str] = ()) -> Worktree:
+    """Make the worktree, or find it again; proves that it is apart from the checkout."""
+    repository = _repository(workdir)
+    found = worktree_of(repository, execution, step, workdir)
+    with locked(lock_of(repository)) as lock:
+        before = _marks(repository)
+        if not _is_whole(repository, found.path):
+            found = _make(repository, found, files, lock)
+        else:
+            kept = json.loads((_admin(repository, found.path) / MARK).read_text())
+            found = replace(found, base=kept["base"], files=tuple(kept["files"]))
+        if _marks(repository) != before:
+            raise ToolError(f"making a worktree changed the checkout {repository.top}: its index, HEAD or config")
+    found.workdir.mkdir(parents=True, exist_ok=True)
+    _prove_apart(found.workdir, workdir)
+    return found
+
+
+def worktree_of(repository: Repository, execution: str, step: str, workdir: Path) -> Worktree:
+    path = place_of(execution, step)
+    inside = workdir.relative_to(repository.top)
+    return Worktree(path, path / inside, branch_of(execution, step), "", str(repository.top))
+
+
+def find_worktree(workdir: Path, execution: str, step: str) -> Worktree | None:
+    """The worktree of a step, if it is there."""
+    repository = find_repository(workdir)
+    if repository is None:
+        return None
+    found = worktree_of(repository, execution, step, workdir)
+    if not _is_whole(repository, found.path):
+        return None
+    return replace(found, base=json.loads((_admin(repository, found.path) / MARK).read_text())["base"])
+
+
+def _repository(workdir: Path) -> Repository:
+    repository = find_repository(workdir)
+    if repository is not None:
+        return repository
+    why = f"{workdir} is in no git repository" if shutil.which("git") else "git is not installed"
+    raise _cannot(f"a worktree needs one: {why}")
+
+
+def _cannot(why: str) -> ToolError:
+    return ToolError(
+        f"`workspace: worktree` cannot be had here: {why}",
+        category=Category.CONFIGURATION,
+        advice=("use `workspace: copy`, which needs no git, or `shared`",),
+    )
+
+
+def _make(repository: Repository, wanted: Worktree, files: Sequence[str], lock: int) -> Worktree:
+    base = _base(repository)
+    _refuse_unfit(repository)
+    notes = _notes(repository)
+    _remove_unmarked(repository, wanted.path)
+    wanted.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fault_point("workspace.making")
+    reason = ("--lock", "--reason", f"an agent of windlass works here: {wanted.branch}")
+    try:
+        git_at(
+            repository, "worktree", "add", "--force", *reason, "-b", wanted.branch, str(wanted.path), base, lock=lock
+        )
+    except GitFailed as error:
+        if "already exists" not in error.stderr:
+            raise
+        git_at(repository, "worktree", "add", "--force", *reason, str(wanted.path), wanted.branch, lock=lock)
+        base = git_at(repository, "merge-base", base, wanted.branch).decode().strip()
+    fault_point("workspace.made")
+    brought = _bring(repository.top, wanted.path, files)
+    mark = _admin(repository, wanted.path) / MARK
+    new = mark.with_suffix(".new")
+    new.write_text(json.dumps({"branch": wanted.branch, "base": base, "files": brought}))
+    new.replace(mark)
+    fault_point("workspace.marked")
+    return replace(wanted, base=base, files=tuple(brought), notes=notes)
+
+
+def _base(repository: Repository) -> str:
+    try:
+        return git_at(repository, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
+    except GitFailed as error:
+        raise _cannot(f"{repository.top} has no commit yet" if error.code == 1 else str(error)) from error
+
+
+def _refuse_unfit(repository: Repository) -> None:
+    """Submodules and filters (Git LFS, encryption) are not in a worktree that git alone makes."""
+    patterns = (":(glob)**/.gitmodules", ":(glob)**/.gitattributes")
+    listed = git_at(repository, "ls-files", "-z", "--", *patterns).split(b"\0")
+    for name in filter(None, listed):
+        file = repository.top / os.fsdecode(name)
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        if file.name == ".gitmodules" and "path" in text:
+            raise _cannot(f"{repository.top} has submodules, which git does not bring into a worktree")
+        if found := re.search(r"^[^#\n]*\sfilter=(\S+)", text, re.MULTILINE):
+            what = "Git LFS" if found[1] == "lfs" else f"the filter {found[1]}"
+            raise _cannot(f"{repository.top} uses {what}, and only plain git works here")
+
+
+def _notes(repository: Repository) -> tuple[str, ...]:
+    changed = git_at(repository, "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames").count(b"\0")
+    notes = (
+        [f"{changed} changed files of {repository.top} are not committed, and not in the worktree"] if changed else []
+    )
+    if any((repository.folder / name).exists() for name in NOTE_BUSY):
+        notes.append(f"a merge or rebase goes on in {repository.top}: the worktree begins at the commit before it")
+    return tuple(notes)
+
+
+def _bring(top: Path, path: Path, patterns: Sequence[str]) -> list[str]:
+    """Copy files that git does not track, such as settings and built parts."""
+    brought: list[str] = []
+    for pattern in patterns:
+        found = _named(top, pattern)
+        if not found:
+            raise ToolError(f"`workspace.files`: nothing matches {pattern} in {top}", category=Category.CONFIGURATION)
+        for name in found:
+            target = path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.resolve().is_relative_to(path.resolve()):
+                raise ToolError(f"`workspace.files`: {name} is outside the worktree", category=Category.CONFIGURATION)
+            shutil.copy2(top / name, target, follow_symlinks=False)
+            brought.append(name)
+    return brought
+
+
+def _named(top: Path, pattern: str) -> list[str]:
+    """Paths of the files that a path or pattern means; of a folder, all in it."""
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise ToolError(f"`workspace.files`: {pattern} is outside the repository", category=Category.CONFIGURATION)
+    if not is_pattern(pattern):
+        if not (top / pattern).is_dir() or (top / pattern).is_symlink():
+            return [pattern] if os.path.lexists(top / pattern) else []
+        found = [os.path.join(folder, name) for folder, _, names in os.walk(top / pattern) for name in names]
+    else:
+        found = match_files(pattern, top).paths
+    relative = (os.path.relpath(path, top) for path in found)
+    return sorted(name for name in relative if ".git" not in name.split("/"))
+
+
+def _remove_unmarked(repository: Repository, path: Path) -> None:
+    """Remove what is left of a worktree whose making was cut off: no agent has seen it."""
+    admin = _find_admin(repository, path)
+    if admin is not None:
+        shutil.rmtree(admin)
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _is_whole(repository: Repository, path: Path) -> bool:
+    admin = _find_admin(repository, path)
+    return admin is not None and (admin / MARK).exists() and path.is_dir()
+
+
+def _admin(repository: Repository, path: Path) -> Path:
+    found = _find_admin(repository, path)
+    if found is None:
+        raise ToolError(f"{path} is no worktree of {repository.top} any more")
+    return found
+
+
+def _find_admin(repository: Repository, path: Path) -> Path | None:
+    """Git's own folder of a worktree, by what the repository says, not by what is in the worktree."""
+    listed = repository.common / "worktrees"
+    for folder in listed.iterdir() if listed.is_dir() else ():
+        file = folder / "gitdir"
+        if file.is_file() and file.read_text(errors="surrogateescape").strip() == str(path / ".git"):
+            return folder
+    return None
+
+
+def _marks(repository: Repository) -> list[object]:
+    """Parts of the checkout that must not change while a worktree is made."""
+    index = repository.folder / "index"
+    stat = index.stat() if index.exists() else None
+    texts = [
+        file.read_bytes() if file.exists() else b""
+        for file in (repository.folder / "HEAD", repository.common / "config")
+    ]
+    return [*texts, stat and (stat.st_mtime_ns, stat.st_size, stat.st_ino)]
+
+
+def _prove_apart(workdir: Path, outside: Path) -> None:
+    """Write a file into the folder, and look for it in the checkout."""
+    name = f".windlass-canary-{token_hex(8)}"
+    canary = workdir / name
+    canary.write_text("seen from outside, it is not isolated\n")
+    try:
+        if (outside / name).exists() or os.path.samefile(workdir, outside):
+            raise ToolError(f"{workdir} is not apart from {outside}: what is written in one is seen in the other")
+    finally:
+        canary.unlink()
+
+
+def git_at(repository: Repository, *arguments: str, good: Sequence[int] = (0,), lock: int | None = None) -> bytes:
+    """Run git in the checkout itself."""
+    where = {"GIT_DIR": str(repository.folder), "GIT_WORK_TREE": str(repository.top)}
+    if repository.folder != repository.common:
+        where["GIT_COMMON_DIR"] = str(repository.common)
+    return run_git(*arguments, cwd=repository.top, variables=where, good=good, holding=lock, timeout=600)
+
+
+def git_in(worktree: Worktree, *arguments: str, good: Sequence[int] = (0,), lock: int | None = None) -> bytes:
+    """Run git in a worktree, with git's own folder as the repository names it."""
+    repository = _repository(Path(worktree.repository))
+    where = {
+        "GIT_DIR": str(_admin(repository, worktree.path)),
+        "GIT_COMMON_DIR": str(repository.common),
+        "GIT_WORK_TREE": str(worktree.path),
+        **_identity(repository),
+    }
+    return run_git(*arguments, cwd=worktree.path, variables=where, good=good, holding=lock, timeout=600)
+
+
+@lru_cache(maxsize=64)
+def _identity(repository: Repository) -> dict[str, str]:
+    """The user's name for commits, from the settings of git that are otherwise left out."""
+    found: dict[str, str] = {}
+    for key, usual in (("name", "windlass"), ("email", "windlass@localhost")):
+        value = ""
+        for file in (
+            repository.common / "config",
+            Path(os.environ.get("GIT_CONFIG_GLOBAL") or Path.home() / ".gitconfig"),
+        ):
+            if not value and file.exists():
+                asked = ("config", "--file", str(file), f"user.{key}")
+                value = run_git(*asked, cwd=repository.top, good=(0, 1, 128)).decode("utf-8", "replace").strip()
+        found |= {f"GIT_{who}_{key.upper()}": value or usual for who in ("AUTHOR", "COMMITTER")}
+    return found
+
+
+def commit_work(worktree: Worktree, message: str) -> str:
+    """Commit what the agent has not committed, and have its branch at the result; gives the commit.
+
+    May be done again: with nothing to commit, it is the same commit.
+    """
+    repository = _repository(Path(worktree.repository))
+    with locked(lock_of(repository)) as lock:
+        (_admin(repository, worktree.path) / "index.lock").unlink(missing_ok=True)  # of a command that was killed
+        brought = _admin(repository, worktree.path) / "windlass-files"
+        brought.write_text("".join(f"/{escaped(name)}\n" for name in worktree.files), errors="surrogateescape")
+        git_in(worktree, "-c", f"core.excludesFile={brought}", "add", "--all", "--", ".", lock=lock)
+        try:
+            git_in(worktree, "diff", "--cached", "--quiet", "HEAD", lock=lock)
+        except GitFailed as error:
+            if error.code != 1:
+                raise
+            git_in(worktree, "commit", "--quiet", "--no-verify", "--message", message, lock=lock)
+        fault_point("workspace.committed")
+        commit = git_in(worktree, "rev-parse", "--verify", "HEAD^{commit}").decode().strip()
+        named = git_in(worktree, "rev-parse", "--verify", "--quiet", f"refs/heads/{worktree.branch}", good=(0, 1))
+        at = named.decode().strip()
+        if at != commit:  # it works on a branch of its own making
+            git_in(worktree, "update-ref", f"refs/heads/{worktree.branch}", commit, at or "0" * len(commit), lock=lock)
+    return commit
+
+
+def work_in(worktree: Worktree) -> str:
+    """The state of the work: `no work`, `merged`, or what would be lost; empty if nothing of it is left."""
+    repository = _repository(Path(worktree.repository))
+    tip = _tip(repository, worktree.branch)
+    if _is_whole(repository, worktree.path):
+        brought = set(worktree.files)
+        listed = git_in(worktree, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").split(b"\0")
+        if changed := [one for one in listed if one and os.fsdecode(one[3:]) not in brought]:
+            return f"{len(changed)} files not committed"
+        at = git_in(worktree, "rev-parse", "--verify", "HEAD^{commit}").decode().strip()
+        if at not in (tip, worktree.base):
+            return "commits that are not on its branch"
+    elif not tip:
+        return ""
+    if tip == worktree.base:
+        return "no work"
+    asked = ("for-each-ref", f"--contains={tip}", "--format=%(refname)", "refs/heads", "refs/tags", "refs/remotes")
+    holders = git_at(repository, *asked).decode("utf-8", "replace").splitlines()
+    if any(not name.startswith("refs/heads/windlass/") for name in holders):
+        return "merged"
+    count = int(git_at(repository, "rev-list", "--count", f"{worktree.base}..{tip}"))
+    return f"{count} commit{'s' if count > 1 else ''} not merged"
+
+
+def _tip(repository: Repository, branch: str) -> str:
+    where = {"GIT_DIR": str(repository.common)}
+    asked = ("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
+    return run_git(*asked, cwd=repository.top, variables=where, good=(0, 1)).decode().strip()
+
+
+def remove_worktree(worktree: Worktree, *, keep_branch: bool = False) -> None:
+    """Remove a worktree and its branch, if no work would be lost; or the worktree alone. May be done again."""
+    repository = _repository(Path(worktree.repository))
+    with locked(lock_of(repository)) as lock:
+        if not keep_branch and (work := work_in(worktree)) not in ("no work", "merged", ""):
+            raise ToolError(f"{worktree.path} is kept: {work}", category=Category.PERMISSION)
+        tip = _tip(repository, worktree.branch)
+        if worktree.path.exists() or _find_admin(repository, worktree.path) is not None:
+            git_at(repository, "worktree", "remove", "--force", "--force", str(worktree.path), lock=lock)
+        fault_point("workspace.removed")
+        if tip and (not keep_branch or tip == worktree.base):
+            git_at(repository, "update-ref", "-d", f"refs/heads/{worktree.branch}", tip, lock=lock)
+
+
+# -- copies --------------------------------------------------------------------------------------
+
+
+def open_copy(workdir: Path, execution: str, step: str, left_out: Iterable[Path]) -> Worktree:
+    """Copy the working directory as it is, without `.git`; or find the copy again."""
+    path = place_of(execution, step)
+    if not path.exists():
+        outside = {str(one) for one in left_out}
+        _refuse_large(workdir, outside)
+
+        def ignored(folder: str, names: list[str]) -> list[str]:
+            return [name for name in names if name == ".git" or os.path.join(folder, name) in outside]
+
+        making = path.with_name(f"{path.name}.making")
+        shutil.rmtree(making, ignore_errors=True)
+        making.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fault_point("workspace.making")
+        shutil.copytree(workdir, making, symlinks=True, ignore=ignored)
+        fault_point("workspace.made")
+        making.rename(path)
+    _prove_apart(path, workdir)
+    return Worktree(path, path)
+
+
+def _refuse_large(workdir: Path, left_out: set[str]) -> None:
+    count = size = 0
+    for folder, folders, files in os.walk(workdir):
+        folders[:] = [name for name in folders if name != ".git" and os.path.join(folder, name) not in left_out]
+        count += len(files)
+        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files)
+        if count > MOST_COPIED or size > MOST_BYTES:
+            raise ToolError(
+                f"{workdir} is too large to copy: over {MOST_COPIED:,} files or {MOST_BYTES >> 30} GiB",
+                category=Category.RESOURCE,
+                advice=("use `workspace: worktree` in a git repository",),
+            )

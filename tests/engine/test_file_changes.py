@@ -1,0 +1,309 @@
+"""K5: the files that an agent changed are recorded before and after, shown, and put back, in git and without it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from agent_worlds import AgentWorld, agent, occurred, plan
+from git_repositories import git, repository
+
+from windlass.core import events as ev
+from windlass.core.state import State
+from windlass.errors import UsageError, WindlassError
+from windlass.ports import AgentRequest
+from windlass.testing import ScriptedRunner, Turn
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+
+def works(*turns: Callable[[], Any]) -> ScriptedRunner:
+    """An agent that does one thing in each of its turns."""
+    left = list(turns)
+
+    def turn(request: AgentRequest) -> Turn:
+        left.pop(0)()
+        return Turn(session="s1").say("done").spend(tokens_in=10, tokens_out=1, usd=0.0)
+
+    return ScriptedRunner(turn, name="cli")
+
+
+def changes_three(folder: Path) -> None:
+    (folder / "old.txt").unlink()
+    (folder / "kept.txt").write_text("kept\nand more\n")
+    (folder / "sub" / "deep").mkdir(parents=True)
+    (folder / "sub" / "deep" / "new.txt").write_text("new\n")
+
+
+def paths(found: list[dict[str, Any]]) -> dict[str, str]:
+    return {file["path"]: file["change"] for one in found for file in one["files"]}
+
+
+THREE = {"kept.txt": "changed", "old.txt": "deleted", "sub/deep/new.txt": "added"}
+
+
+@pytest.fixture(params=["git", "files"])
+def folder(request: pytest.FixtureRequest, project: Project) -> Path:
+    if request.param == "git":
+        return repository(project)
+    project.file("kept.txt", "kept\n")
+    project.file("old.txt", "old\n")
+    return project.path
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not {".git", ".windlass"} & set(path.parts))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+async def test_k5_changes_are_shown_and_put_back(project: Project, folder: Path) -> None:
+    before = everything(folder)
+    world = AgentWorld(project, works(lambda: changes_three(folder)))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        (found,) = await engine.diff(state.id)
+        assert (found["step"], found["root"], found["ended"], found["note"]) == ("work", str(folder), True, "")
+        assert paths([found]) == THREE
+        kept = next(file for file in found["files"] if file["path"] == "kept.txt")
+        assert (kept["added"], kept["removed"]) == (1, 0)
+        assert "+++ b/kept.txt\n@@ -1 +1,2 @@\n kept\n+and more\n" in kept["patch"]
+        undone = await engine.undo(state.id, "work")
+        assert {one["path"]: one["undone"] for one in undone} == {
+            "kept.txt": "restored",
+            "old.txt": "restored",
+            "sub/deep/new.txt": "removed",
+        }
+        assert everything(folder) == before
+        assert not (folder / "sub").exists()
+        with pytest.raises(UsageError, match="already undone"):
+            await engine.undo(state.id, "work")
+        with pytest.raises(UsageError, match="was undone"):
+            await engine.diff(state.id, "work")
+
+
+async def test_k5_nothing_is_put_back_where_a_file_was_changed_since(project: Project, folder: Path) -> None:
+    world = AgentWorld(project, works(lambda: changes_three(folder)))
+    state = await world.run(plan())
+    (folder / "kept.txt").write_text("by somebody else\n")
+    now = everything(folder)
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError, match=r"nothing was touched: changed since: kept\.txt"):
+            await engine.undo(state.id, "work")
+        assert everything(folder) == now
+        (folder / "kept.txt").write_text("kept\nand more\n")
+        assert len(await engine.undo(state.id, "work")) == 3
+
+
+async def test_k5_undo_goes_on_where_it_was_killed(project: Project, folder: Path) -> None:
+    before = everything(folder)
+    world = AgentWorld(project, works(lambda: changes_three(folder)))
+    state = await world.run(plan())
+    (folder / "old.txt").write_text("old\n")  # one of the three is back already
+    async with world.engine() as engine:
+        assert len(await engine.undo(state.id, "work")) == 3
+    assert everything(folder) == before
+
+
+async def test_k5_nothing_of_the_users_repository_changes(project: Project) -> None:
+    folder = repository(project)
+    (folder / "kept.txt").write_text("staged\n")
+    git(folder, "add", "kept.txt")
+    marks = {path: path.read_bytes() for path in (folder / ".git").rglob("*") if path.is_file()}
+    status = git(folder, "--no-optional-locks", "status", "--porcelain")
+    world = AgentWorld(project, works(lambda: (folder / "new.txt").write_text("new\n")))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        assert paths(await engine.diff(state.id)) == {"new.txt": "added"}
+        await engine.undo(state.id, "work")
+    assert {path: path.read_bytes() for path in (folder / ".git").rglob("*") if path.is_file()} == marks
+    assert git(folder, "--no-optional-locks", "status", "--porcelain") == status
+
+
+async def test_k5_no_hook_filter_or_setting_of_the_repository_runs(project: Project) -> None:
+    folder = repository(project, crlf="one\r\ntwo\r\n")
+    trap = f"touch {folder}/trapped; cat"
+
+    def sets_traps() -> None:
+        for name, value in {
+            "filter.evil.clean": trap,
+            "filter.evil.process": trap,
+            "core.fsmonitor": trap,
+            "core.autocrlf": "input",
+            "diff.external": trap,
+        }.items():
+            git(folder, "config", name, value)
+        (folder / ".gitattributes").write_text("* text=auto filter=evil diff=evil ident\n")
+        (folder / "crlf").write_bytes(b"one\r\nthree\r\n")
+
+    world = AgentWorld(project, works(sets_traps))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        assert paths(await engine.diff(state.id)) == {".gitattributes": "added", "crlf": "changed"}
+        await engine.undo(state.id, "work")
+    assert (folder / "crlf").read_bytes() == b"one\r\ntwo\r\n"
+    assert not (folder / "trapped").exists()
+
+
+async def test_k5_hostile_names_modes_and_links(project: Project) -> None:
+    folder = repository(project)
+    names = [b"-rf", b"a\nb\x1b[31m", b"sp ace", b"qu\"o'te", "ünï".encode(), b":(top)x", b"$(touch evil)"]
+    if os.uname().sysname == "Linux":
+        names.append(b"not-utf8-\xff")
+
+    def makes() -> None:
+        for name in names:
+            (folder / os.fsdecode(name)).write_bytes(b"x\0y")
+        (folder / "link").symlink_to("/etc/passwd")
+        (folder / "kept.txt").chmod(0o755)
+
+    before = everything(folder)
+    world = AgentWorld(project, works(makes))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        found = paths(await engine.diff(state.id))
+        assert len(found) == len(names) + 2
+        assert found["a\\nb\\u001b[31m"] == "added"
+        assert found["kept.txt"] == "changed"
+        await engine.undo(state.id, "work")
+    assert everything(folder) == before
+    assert not (folder / "link").is_symlink()
+    assert not (folder / "kept.txt").stat().st_mode & 0o100
+
+
+async def test_k5_a_link_on_the_way_is_not_followed(project: Project, tmp_path: Path) -> None:
+    folder = repository(project)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def makes() -> None:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "file").write_text("of the agent\n")
+
+    world = AgentWorld(project, works(makes))
+    state = await world.run(plan())
+    (folder / "sub").rename(folder / "aside")
+    (outside / "file").write_text("of the agent\n")
+    (folder / "sub").symlink_to(outside)
+    async with world.engine() as engine:
+        with pytest.raises(WindlassError, match="changed since: sub/file"):
+            await engine.undo(state.id, "work")
+    assert (outside / "file").exists()
+
+
+async def test_k5_ignored_files_and_the_home_are_left_out(project: Project) -> None:
+    folder = repository(project)
+
+    def makes() -> None:
+        (folder / "ignored").mkdir()
+        (folder / "ignored" / "built").write_text("built\n")
+
+    world = AgentWorld(project, works(makes))
+    state = await world.run(plan())
+    async with world.engine() as engine:
+        (found,) = await engine.diff(state.id)
+        assert found["files"] == []
+        with pytest.raises(UsageError, match="its agent changed no file that was recorded"):
+            await engine.undo(state.id, "work")
+
+
+async def test_k5_a_repository_inside_and_a_file_that_cannot_be_read_stop_nothing(project: Project) -> None:
+    folder = repository(project)
+    git(folder, "init", "-q", "inside")  # without a commit
+
+    def makes() -> None:
+        (folder / "new.txt").write_text("new\n")
+
+    world = AgentWorld(project, works(makes))
+    state = await world.run(plan())
+    assert state.status == "completed"
+    async with world.engine() as engine:
+        (found,) = await engine.diff(state.id)
+        assert paths([found]) == {"new.txt": "added"}
+
+
+async def test_k5_a_folder_that_is_too_large_is_not_recorded_and_says_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.workspaces.file_store.MOST_FILES", 1)
+    project.file("one", "")
+    project.file("two", "")
+    world = AgentWorld(project, works(lambda: None))
+    state = await world.run(plan())
+    assert state.status == "completed"
+    snapshots = [event for event in await world.events(state.id) if isinstance(event, ev.WorkspaceSnapshot)]
+    assert [(event.moment, event.tree) for event in snapshots] == [("before", "")]
+    async with world.engine() as engine:
+        with pytest.raises(UsageError, match=r"has no changes to show: not recorded: .* has more than 1 files"):
+            await engine.diff(state.id)
+
+
+async def test_k5_a_person_may_change_files_between_two_attempts(project: Project, folder: Path) -> None:
+    def first() -> None:
+        (folder / "kept.txt").write_text("first\n")
+
+    def second() -> None:
+        (folder / "second.txt").write_text("second\n")
+
+    world = AgentWorld(project, works(first, second))
+    state = await world.run(plan(agent(check="test -e second.txt", tries=1)))
+    assert state.status == "failed"
+    (folder / "by-hand.txt").write_text("by hand\n")
+    async with world.engine() as engine:
+        await engine.retry(state.id, "work")
+        state = await (await engine.resume(state.id)).wait()
+        assert state.status == "completed"
+        found = await engine.diff(state.id, "work")
+        assert [paths([one]) for one in found] == [{"kept.txt": "changed"}, {"second.txt": "added"}]
+        await engine.undo(state.id, "work")
+    assert (folder / "kept.txt").read_text() == "kept\n"
+    assert (folder / "by-hand.txt").exists()
+    assert not (folder / "second.txt").exists()
+
+
+async def test_k5_an_agent_that_works_shows_its_changes_so_far(project: Project, folder: Path) -> None:
+    world = AgentWorld(project, ScriptedRunner([Turn().say("working").hang()], name="cli"))
+    async with world.engine() as engine:
+        execution = await engine.start(plan())
+        await occurred(execution, ev.AgentBegan)
+        changes_three(folder)
+        (found,) = await engine.diff(execution.id)
+        assert (found["ended"], paths([found])) == (False, THREE)
+        with pytest.raises(UsageError, match="is running"):
+            await engine.undo(execution.id, "work")
+        await engine.cancel(execution.id)
+        (found,) = await engine.diff(execution.id)
+        assert (found["ended"], paths([found])) == (True, THREE)
+        assert len(await engine.undo(execution.id, "work")) == 3
+
+
+async def test_k5_an_attempt_that_a_crash_cut_off_is_part_of_the_work(project: Project, folder: Path) -> None:
+    world = AgentWorld(project, works(lambda: changes_three(folder), lambda: (folder / "last").write_text("")))
+    first = await world.run(plan())
+    later = await world.cut_off(first.id, lambda event: isinstance(event, ev.AgentBegan))
+    state: State = await later.resume(first.id)
+    assert state.status == "completed"
+    async with later.engine() as engine:
+        (found,) = await engine.diff(state.id)
+        assert paths([found]) == {**THREE, "last": "added"}
+
+
+async def test_k5_agents_at_the_same_time_in_one_folder_are_undone_together_or_not_at_all(
+    project: Project, folder: Path
+) -> None:
+    begun: list[str] = []
+
+    def turn(request: AgentRequest) -> Turn:
+        begun.append(request.task)
+        (folder / f"of-{len(begun)}").write_text("x")
+        return Turn().say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
+
+    world = AgentWorld(project, ScriptedRunner(turn, name="cli"))
+    state = await world.run(plan(agent(foreach=["a", "b", "c"], prompt="{{ item }}")))
+    async with world.engine() as engine:
+        assert {"of-1", "of-2", "of-3"} <= paths(await engine.diff(state.id, "work")).keys()
+        await engine.undo(state.id, "work")
+    assert not [name for name in os.listdir(folder) if name.startswith("of-")]

@@ -1,0 +1,174 @@
+"""K4: the branches of agents are merged in order, each checked; what does not fit stays on its branch and is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from agent_worlds import AgentWorld, agent, plan
+from git_repositories import git, repository
+
+from windlass import Plan, Step
+from windlass.core import events as ev
+from windlass.core.state import State
+from windlass.errors import PlanInvalid
+from windlass.plan.load import check_plan, load_text
+from windlass.ports import AgentRequest
+from windlass.testing import ScriptedRunner, Turn
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def writers() -> ScriptedRunner:
+    """Agents whose task is `FILE=CONTENT`."""
+
+    def turn(request: AgentRequest) -> Turn:
+        name, _, content = request.task.partition("=")
+        (request.workdir / name).write_text(f"{content}\n")
+        return Turn().say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
+
+    return ScriptedRunner(turn, name="cli")
+
+
+def merging(*tasks: str, check: Any = "true", **more: Any) -> Plan:
+    fix = agent("fix", foreach=list(tasks), prompt="{{ item }}", workspace="worktree")
+    return plan(fix, Step(id="merge", merge="fix", check=check, retry={"max": 0}, **more))
+
+
+def merged(state: State) -> dict[str, Any]:
+    output: dict[str, Any] = state.steps["merge"].output
+    return output
+
+
+def worktrees(folder: Path) -> int:
+    return len(git(folder, "worktree", "list").splitlines()) - 1
+
+
+async def test_k4_branches_are_merged_in_order_and_the_checkout_moves(project: Project) -> None:
+    folder = repository(project)
+    world = AgentWorld(project, writers())
+    state = await world.run(merging("a=1", "b=2", "c=3", check="ls ?; echo run >> ../checked; test -e a"))
+    assert state.status == "completed", state.steps["merge"].error
+    output = merged(state)
+    assert [one["step"] for one in output["merged"]] == ["fix[0]", "fix[1]", "fix[2]"]
+    assert (output["left"], output["target"], output["stays"]) == ([], "main", "")
+    assert [(folder / name).read_text() for name in "abc"] == ["1\n", "2\n", "3\n"]
+    assert git(folder, "rev-parse", "main").strip() == output["commit"]
+    assert git(folder, "status", "--porcelain", "--untracked-files=no") == ""
+    subjects = git(folder, "log", "--merges", "--reverse", "--format=%s").splitlines()
+    assert subjects == ["merge fix[0]", "merge fix[1]", "merge fix[2]"]
+    assert worktrees(folder) == 3, "the merge's own is gone"
+    assert git(folder, "branch", "--list", f"windlass/{state.id}/merge") == ""
+    async with world.engine() as engine:
+        cleaned = await engine.workspaces(state.id, clean=True)
+        shown = await engine.diff(state.id)  # also of worktrees that are gone
+        assert [file["path"] for one in shown for file in one["files"]] == ["a", "b", "c"]
+    assert [(one["step"], one["work"], one["removed"]) for one in cleaned] == [
+        (f"fix[{number}]", "merged", True) for number in range(3)
+    ]
+    assert worktrees(folder) == 0
+
+
+async def test_k4_a_conflict_and_a_failed_check_stay_on_their_branches_and_are_named(project: Project) -> None:
+    folder = repository(project)
+    world = AgentWorld(project, writers())
+    tasks = ("same=one", "same=two", "bad=1", "good=1")
+    state = await world.run(merging(*tasks, check="test ! -e bad || { echo bad is here; exit 4; }"))
+    error, output = state.steps["merge"].error, merged(state)
+    assert state.status == "partial"
+    assert error is not None
+    assert f"fix[1] stays on windlass/{state.id}/fix.1: conflicts in same" in error.message
+    assert "fix[2] stays on" in error.message
+    assert "(exit code 4): bad is here" in error.message
+    assert [one["step"] for one in output["merged"]] == ["fix[0]", "fix[3]"]
+    assert [one["step"] for one in output["left"]] == ["fix[1]", "fix[2]"]
+    assert (folder / "same").read_text() == "one\n"
+    assert (folder / "good").exists()
+    assert not (folder / "bad").exists()
+    assert git(folder, "show", f"windlass/{state.id}/fix.1:same") == "two\n"
+    async with world.engine() as engine:
+        listed = {one["step"]: one["work"] for one in await engine.workspaces(state.id, clean=True)}
+    assert listed["fix[1]"] == listed["fix[2]"] == "1 commit not merged"
+    assert worktrees(folder) == 2
+
+
+async def test_k4_a_person_resolves_a_conflict_and_the_retry_takes_it(project: Project) -> None:
+    folder = repository(project)
+    world = AgentWorld(project, writers())
+    state = await world.run(merging("same=one", "same=two"))
+    assert state.status == "partial"
+    git(folder, "merge", "-q", "-X", "theirs", "-m", "by hand", f"windlass/{state.id}/fix.1")
+    async with world.engine() as engine:
+        await engine.retry(state.id, "merge")
+        state = await (await engine.resume(state.id)).wait()
+    assert state.status == "completed"
+    assert len(merged(state)["merged"]) == 2
+
+
+async def test_k4_changes_in_the_checkout_are_never_overwritten(project: Project) -> None:
+    folder = repository(project)
+    head = git(folder, "rev-parse", "HEAD")
+    project.file("old.txt", "not committed\n")
+    world = AgentWorld(project, writers())
+    state = await world.run(merging("old.txt=new", "b=2"))
+    error, output = state.steps["merge"].error, merged(state)
+    assert error is not None
+    assert "main where it is" in error.message
+    assert "old.txt" in error.message
+    assert ((folder / "old.txt").read_text(), git(folder, "rev-parse", "HEAD")) == ("not committed\n", head)
+    assert git(folder, "show", f"{output['branch']}:old.txt") == "new\n"
+    git(folder, "checkout", "-q", "old.txt")
+    async with world.engine() as engine:
+        await engine.retry(state.id, "merge")
+        state = await (await engine.resume(state.id)).wait()
+    assert state.status == "completed"
+    assert (folder / "old.txt").read_text() == "new\n"
+    assert git(folder, "branch", "--list", f"windlass/{state.id}/merge") == ""
+
+
+async def test_k4_a_target_that_moves_meanwhile_is_merged_and_checked_again(project: Project) -> None:
+    folder = repository(project)
+    named = "git -c user.name=t -c user.email=t@example.com"
+    commit = f"cd {folder} && test -e moved || {{ touch moved; git add moved; {named} commit -qm moved; }}"
+    state = await AgentWorld(project, writers()).run(merging("a=1", check=commit))
+    assert state.status == "completed", state.steps["merge"].error
+    assert (folder / "a").exists()
+    assert git(folder, "log", "--format=%s", "--first-parent").splitlines()[0].startswith("merge main")
+
+
+async def test_k4_with_a_detached_head_the_result_is_on_a_branch(project: Project) -> None:
+    folder = repository(project)
+    git(folder, "checkout", "-q", "--detach")
+    head = git(folder, "rev-parse", "HEAD")
+    state = await AgentWorld(project, writers()).run(merging("a=1"))
+    assert state.status == "completed"
+    assert (merged(state)["target"], git(folder, "rev-parse", "HEAD")) == ("", head)
+    assert git(folder, "show", f"windlass/{state.id}/merge:a") == "1\n"
+
+
+async def test_k4_a_merge_that_was_cut_off_merges_nothing_twice(project: Project) -> None:
+    folder = repository(project)
+    world = AgentWorld(project, writers())
+    first = await world.run(merging("a=1", "b=2"))
+    commit = merged(first)["commit"]
+    later = await world.cut_off(first.id, lambda e: isinstance(e, ev.AttemptStarted) and e.step == "merge")
+    state = await later.resume(first.id)
+    assert state.status == "completed"
+    assert (merged(state)["commit"], len(git(folder, "log", "--merges", "--format=%h").split())) == (commit, 2)
+
+
+def test_k4_a_merge_names_a_step_with_worktrees() -> None:
+    with pytest.raises(PlanInvalid, match="which is not a step of this plan"):
+        load_text("steps: [{id: m, merge: nothing}]")
+    shared = Plan(steps=(agent("fix"), Step(id="m", merge="fix")))
+    assert shared.steps[1].arguments == {"step": "fix", "check": []}
+    assert check_plan(shared) == []
+    with pytest.raises(ValueError, match="`tries` is for agents"):
+        Step(id="m", merge="fix", check="true", tries=2)
