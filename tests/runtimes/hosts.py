@@ -145,7 +145,7 @@ class FakeHost:
     def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
         self._keep("returned", self.returns, Returned(call, tool, text, failed))
 
-    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None, number: int = 0) -> None:
         self._keep("spoke", self.replies, Reply(text, thinking, usage))
 
     def summarised(self, **about: Any) -> None:

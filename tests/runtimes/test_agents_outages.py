@@ -238,14 +238,19 @@ async def test_k1_a_fork_goes_on_in_a_copy_and_the_original_stays(
     assert (project.path / "fork.txt").read_text() == "once\n"
 
 
+@pytest.mark.parametrize("kept", [None, -10], ids=["no file", "without its end"])
 async def test_k1_a_fork_of_a_lost_conversation_goes_on_with_what_the_journal_has(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch, kept: int | None
 ) -> None:
     script = [command(CLI, "fork"), *(Reply.say(f"The {place} answer.", when="case fork.") for place in ("1st", "2nd"))]
     step = Step(id="work", agent="developer", prompt="case fork.", retry=QUICK)
     async with ScriptedModel(script) as model, engine_with(project, CLI, model, monkeypatch) as engine:
         state = await (await engine.start(Plan(steps=[step], runtime=CLI), workdir=project.path)).wait()
-        (project.home / "executions" / state.id / "steps/work/conversation.jsonl").unlink()
+        file = project.home / "executions" / state.id / "steps/work/conversation.jsonl"
+        content = file.read_bytes()
+        file.unlink()
+        if kept is not None:
+            file.write_bytes(content[:kept])
         forked = await engine.fork(state.id, from_step="work")
         done = await (await engine.resume(forked, keep_plan=True)).wait()
     assert done.steps["work"].output == "The 2nd answer.", done.steps["work"].error

@@ -213,7 +213,8 @@ async def test_f3_a_conversation_of_50_mb_goes_on(tmp_path: Path, megabytes: int
     for n in range(10 * megabytes):
         messages.append(ModelResponse(parts=[ToolCallPart("shell", {"command": f"list {n}"}, f"c{n}")]))
         messages.append(ModelRequest(parts=[ToolReturnPart("shell", f"invoice {n} of the list\n" * 4_500, f"c{n}")]))
-    big = Conversation.carried(tmp_path / "scratch", "big", messages)
+    big = Conversation(tmp_path / "scratch", "big")
+    big.carry(messages)
     big.keep_now()
     assert big.size > megabytes * 1_000_000
     async with scripted("anthropic", tmp_path, [summary(Reply.say, GOOD), Reply.say("All done.")]) as (world, model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +182,8 @@ class Journalling(FakeHost):
     def session(self, session: str) -> None:
         self.journal.append(ev.AgentSession(0.0, "step", self.attempt, "cli", session))
 
-    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
-        self.journal.append(ev.AgentSpoke(0.0, "step", self.attempt, text, thinking, usage))
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None, number: int = 0) -> None:
+        self.journal.append(ev.AgentSpoke(0.0, "step", self.attempt, text, thinking, usage, number))
 
     def acted(self, tool: str, summary: str, input: Any = None, call: str = "") -> None:
         self.journal.append(ev.AgentActed(0.0, "step", self.attempt, tool, summary, input, call))
@@ -222,6 +223,40 @@ async def test_k1_a_lost_file_is_rebuilt_from_the_journal(tmp_path: Path, protoc
     (note,) = host.notes
     assert "7 messages were rebuilt from the journal" in note
     assert Conversation.load(world.conversation.parent, world.session).session == first.session
+
+
+def _cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _without(lines: int) -> Callable[[Path], None]:
+    def shorten(path: Path) -> None:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
+
+    return shorten
+
+
+@pytest.mark.parametrize("shorten", [_cut_short, *(_without(lines) for lines in (1, 2, 3, 4, 5))])
+async def test_k1_a_file_that_lost_its_end_is_completed_from_the_journal(tmp_path: Path, shorten: Any) -> None:
+    script = [Reply.use("files__read", {"path": "a.txt"}, text="I look."), Reply.say("Half."), Reply.say("Done.")]
+    async with scripted("anthropic", tmp_path, [*script, Reply.say("More.")]) as (world, model):
+        host = Journalling(tools=[READ], tool=lambda used: ToolReturn(f"it says {used.arguments['path']}"))
+        host.began("count")
+        first = await world.run(host, "count")
+        shorten(world.conversation)
+        for prompt in ("go on", "and on"):
+            host.began(prompt)
+            last = await world.run(host, prompt, session=first.session)
+    assert last.output == "More."
+    order = ["count", "I look.", "it says a.txt", "Half.", "go on", "Done.", "and on"]
+    asked = model.requests[-1].text
+    assert [asked.count(said) for said in order] == [1] * len(order)
+    places = [asked.index(said) for said in order]
+    assert places == sorted(places)
+    (note,) = host.notes
+    assert "from the journal" in note or "lost its end" in note
+    uses = [event.call for event in host.journal if isinstance(event, ev.AgentActed)]
+    assert len(uses) == 1, "no tool is used again"
 
 
 async def test_k1_a_call_without_a_result_in_the_journal_is_said_to_be_unknown(tmp_path: Path) -> None:

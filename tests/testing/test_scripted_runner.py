@@ -39,7 +39,7 @@ class Listener:
     def returned(self, call: str, tool: str, text: str, *, failed: bool = False) -> None:
         """Not looked at here."""
 
-    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None, number: int = 0) -> None:
         """Not looked at here."""
 
     def summarised(self, **about: Any) -> None:

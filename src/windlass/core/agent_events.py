@@ -90,6 +90,8 @@ class AgentSpoke(EventBase, frozen=True, tag="agent.spoke"):
     thinking: str = ""
     usage: Usage | None = None
     """Usage of this reply alone, where the runtime tells it."""
+    number: int = 0
+    """Its number in the conversation, where the runtime counts: 1 is the first."""
 
 
 class AgentReturned(EventBase, frozen=True, tag="agent.returned"):

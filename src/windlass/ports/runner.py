@@ -211,9 +211,9 @@ class Host(Protocol):
         """The result of that use, whole, as the agent got it."""
         ...
 
-    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
-        """One whole reply of the model, with the usage of this reply alone where it is known. `text` has shown the
-        same piece by piece."""
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None, number: int = 0) -> None:
+        """One whole reply of the model, with the usage of this reply alone where it is known, and its number in the
+        conversation where the runtime counts them. `text` has shown the same piece by piece."""
         ...
 
     def summarised(

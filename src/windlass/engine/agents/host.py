@@ -122,10 +122,10 @@ class EngineHost:
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
         self._contact.tell(ev.AgentReturned(now, step, attempt, call, tool, text, failed, file, size))
 
-    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None) -> None:
+    def spoke(self, text: str, thinking: str = "", usage: Usage | None = None, number: int = 0) -> None:
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
         said, thought = self._without_secrets(text), self._without_secrets(thinking)
-        self._contact.tell(ev.AgentSpoke(now, step, attempt, said, thought, usage))
+        self._contact.tell(ev.AgentSpoke(now, step, attempt, said, thought, usage, number))
 
     def summarised(
         self,

@@ -14,8 +14,9 @@ The first line is its head; each further line is a record that is appended and f
 | `summary` | `messages` take the place of the first `count` messages (`replace_older`); `about` says more |
 | `carried` | `messages` and `begun` uses of an earlier file or of the journal |
 
-A last line without its end was cut off by a crash before anything was built on it: it is dropped. Version 1 was
-`conversation.json`, rewritten whole each time; it is read, and goes on as version 2.
+A last line without its end was cut off by a crash before anything was built on it: it is dropped. Replies that the
+journal has and the file lost are added from there (`rebuild`). Version 1 was `conversation.json`, rewritten whole each
+time; it is read, and goes on as version 2.
 `messages` are pydantic_ai's own, which are the same for every provider.
 """
 
@@ -69,7 +70,7 @@ class Conversation:
         self._sizes: list[int] = []
         self.size = 0
         """Bytes of `messages` as JSON."""
-        self._replies = 0
+        self.replies = 0
         """Replies ever, also those that a summary stands for: uses of tools are named after them."""
         self.summaries: list[dict[str, Any]] = []
         """Facts that `replace_older` was given about each summary, the oldest first."""
@@ -123,23 +124,21 @@ class Conversation:
             raise Lost(f"{path} is damaged: its first call is missing")
         try:
             uses = [use.removeprefix(f"{session}:") for use in begun]
-            return cls.carried(folder, session, _messages(head), uses)
+            found = cls(folder, session)
+            found.carry(_messages(head), begun=uses)
+            return found
         except ValueError as error:
             raise Lost(f"{path} is damaged: {_first_line(error)}") from error
 
-    @classmethod
-    def carried(
-        cls, folder: Path, session: str, messages: Sequence[ModelMessage], begun: Sequence[str] = ()
-    ) -> Conversation:
-        """A conversation with these messages, which begins a file of its own."""
-        found = cls(folder, session)
-        found._record("carried", messages, begun=list(begun))
-        return found
+    def carry(self, messages: Sequence[ModelMessage], replies: int = 0, begun: Sequence[str] = ()) -> None:
+        """Add messages of an earlier file or of the journal; the last reply in them has the number `replies`."""
+        counted = self.replies + sum(1 for message in messages if message.kind == "response")
+        self._record("carried", messages, begun=list(begun), replies=max(replies, counted))
 
     def copy(self, folder: Path) -> Conversation:
         """The same conversation under another name, in a file of its own: it goes on without changing this one."""
         copied = Conversation(folder, str(uuid.uuid4()))
-        copied._record("carried", self.messages, begun=sorted(self._begun), replies=self._replies)
+        copied.carry(self.messages, self.replies, sorted(self._begun))
         return copied
 
     # -- messages ----------------------------------------------------------------------------------
@@ -193,7 +192,7 @@ class Conversation:
         """The tool calls of the last reply that have no result yet, in their order."""
         _, calls, answers = self._open()
         return [
-            ModelCall(call.tool_call_id, call.tool_name, call.args, f"{self.session}:{self._replies}:{place}")
+            ModelCall(call.tool_call_id, call.tool_name, call.args, f"{self.session}:{self.replies}:{place}")
             for place, call in enumerate(calls, 1)
             if call.tool_call_id not in answers
         ]
@@ -270,7 +269,7 @@ class Conversation:
                     self._cut(len(self.messages) - 1)  # an attempt that got no reply asked the same: once is enough
                 self._add(messages[0], size)
             case "reply" | "partial":
-                self._replies += 1
+                self.replies += 1
                 self._add(messages[0], size)
             case "answer":
                 self._answered(_returns(messages[0])[0], size)
@@ -287,7 +286,7 @@ class Conversation:
                 self.size += sum(sizes)
             case "carried":
                 replies = sum(1 for message in messages if message.kind == "response")
-                self._replies = record.get("replies", replies)
+                self.replies = record.get("replies", replies)
                 self._begun.update(record["begun"])
                 for message in messages:
                     self._add(message, size // len(messages))

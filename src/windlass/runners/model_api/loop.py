@@ -180,7 +180,7 @@ class Loop:
         else:
             self._window.learn(turn.counted)
             self._conversation.reply(turn.response)
-            self._host.spoke(turn.text, turn.thinking, used)
+            self._host.spoke(turn.text, turn.thinking, used, self._conversation.replies)
             self._done = not self._conversation.pending() and turn.response.state != "suspended"
         await self._conversation.keep()
         return failure

@@ -1,4 +1,4 @@
-"""Rebuild a conversation from the journal, when its file is lost or damaged (K1).
+"""Rebuild a conversation from the journal, when its file is lost, damaged or shorter than it was (K1).
 
 The journal has the prompts, the text of each reply, the tool calls that were begun and their results. It lacks
 thoughts, and calls that were never begun: the model can make those again.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from windlass.core import events as ev
 from windlass.ports import ToolSpec
@@ -17,7 +17,10 @@ from windlass.runners.model_api.conversation import Conversation
 from windlass.runners.toolbox import UNKNOWN_OUTCOME, ModelTools
 from windlass.runtimes import CLI
 
-__all__ = ["rebuilt"]
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+
+__all__ = ["completed", "rebuilt"]
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -27,7 +30,28 @@ def rebuilt(folder: Path, session: str, history: Sequence[ev.Event]) -> Conversa
     events = _of_session(session, history)
     if not any(isinstance(event, ev.AgentSpoke | ev.AgentActed) for event in events):
         return None
-    turns = _Turns(session, [event.tool for event in events if isinstance(event, ev.AgentActed)])
+    found = Conversation(folder, session)
+    found.carry(_messages(session, events, history), _last_number(events))
+    return found
+
+
+def completed(found: Conversation, folder: Path, history: Sequence[ev.Event]) -> Conversation | None:
+    """The conversation with the replies that the journal has and its file lost; None where the file has them all.
+
+    Where the file also lost what those replies answer, all of it comes from the journal.
+    """
+    events = _of_session(found.session, history)
+    lost = next((i for i, e in enumerate(events) if isinstance(e, ev.AgentSpoke) and e.number > found.replies), None)
+    if lost is None:
+        return None
+    if not found.awaits_reply:
+        return rebuilt(folder, found.session, history)
+    found.carry(_messages(found.session, events[lost:], history), _last_number(events))
+    return found
+
+
+def _messages(session: str, events: Sequence[ev.Event], history: Sequence[ev.Event]) -> list[ModelMessage]:
+    turns = _Turns(session, [event.tool for event in history if isinstance(event, ev.AgentActed)])
     told = {event.id: event.text for event in history if isinstance(event, ev.AgentTold)}
     for event in events:
         if isinstance(event, ev.AgentHeard):
@@ -35,7 +59,11 @@ def rebuilt(folder: Path, session: str, history: Sequence[ev.Event]) -> Conversa
         else:
             turns.take(event)
     turns.close()
-    return Conversation.carried(folder, session, turns.messages)
+    return turns.messages
+
+
+def _last_number(events: Sequence[ev.Event]) -> int:
+    return max((event.number for event in events if isinstance(event, ev.AgentSpoke)), default=0)
 
 
 def _of_session(session: str, history: Sequence[ev.Event]) -> list[ev.Event]:
@@ -61,8 +89,6 @@ class _Turns:
     """Puts the messages together: calls follow the reply that they belong to, and their results follow all of them."""
 
     def __init__(self, session: str, tools: Sequence[str]) -> None:
-        from pydantic_ai.messages import ModelMessage
-
         self.messages: list[ModelMessage] = []
         self._session = session
         specs = [ToolSpec(tool, "", {}) for tool in dict.fromkeys(tools)]

@@ -15,9 +15,9 @@ from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Medi
 from windlass.prices import Prices
 from windlass.redact import Redactor
 from windlass.runners import RunnerDeps, import_in_background
-from windlass.runners.model_api.conversation import Conversation, Lost, Unwritable
+from windlass.runners.model_api.conversation import FILE, Conversation, Lost, Unwritable
 from windlass.runners.model_api.loop import Loop
-from windlass.runners.model_api.rebuild import rebuilt
+from windlass.runners.model_api.rebuild import completed, rebuilt
 from windlass.runners.model_api.target import ModelTarget, choose
 from windlass.runners.model_api.window import ContextWindow, SummaryModel
 from windlass.runners.model_api.wire import MOST_OUTPUT, UsageTally, clients, installed, load, open_model
@@ -208,15 +208,23 @@ class _ModelRun:
         request = self._request
         if request.session is None:
             return Conversation.new(request.scratch)
+        folder = request.inherited or request.scratch
+        history = await self._host.history()
         try:
-            folder = request.inherited or request.scratch
             found = await asyncio.to_thread(Conversation.load, folder, request.session)
         except Lost as lost:
-            remade = rebuilt(request.scratch, request.session, await self._host.history())
+            remade = rebuilt(request.scratch, request.session, history)
             if remade is None:
                 raise
             found = remade
             self._host.note(f"{lost}; {len(found.messages)} messages were rebuilt from the journal")
+        else:
+            had = len(found.messages)
+            if (longer := completed(found, request.scratch, history)) is not None:
+                found = longer
+                self._host.note(
+                    f"{folder / FILE} lost its end; it had {had} messages, with the journal {len(found.messages)}"
+                )
         if request.inherited is not None:
             found = found.copy(request.scratch)
         await found.keep()
