@@ -335,6 +335,16 @@ def test_d7_a_step_with_another_model_is_priced_by_its_tokens() -> None:
     assert same.priced == (), "its own runs say what it costs"
 
 
+def test_d7_several_models_are_forecast_by_what_they_cost_together() -> None:
+    """Its runs end with another model than they began with: their dollars count, and not all tokens at one price."""
+    steps = [{"id": "a", "agent": "developer", "prompt": "x", "check": "true", "models": ["small", "large"]}]
+    plan = Plan.model_validate({"name": "test", "steps": steps})
+    records = runs(20, agent(4.0, tokens_in=1_000_000, model="large", asked="large"))
+    found = sane(forecast(state_of(plan), priced(plan, {"small": Price.of(0.1, 0.1)}, *records)))
+    assert found.usd is not None
+    assert found.usd.middle == pytest.approx(4.0, rel=0.1)
+
+
 def test_d7_cached_tokens_have_their_own_price() -> None:
     used = agent(0.0, unknown=1, tokens_in=1_000_000, tokens_out=0, cache_read=800_000, cache_write=100_000)
     price = Price(10.0, 50.0, cache_read=1.0, cache_write=20.0)

@@ -276,3 +276,77 @@ async def test_k2_verify_is_refused_while_the_execution_runs(project: Project) -
         with pytest.raises(UsageError, match="is running"):
             await engine.verify(execution.id)
         await engine.cancel(execution.id)
+
+
+def models_asked(runner: ScriptedRunner) -> list[str | None]:
+    return [request.model for request in runner.requests]
+
+
+async def test_k2_the_next_model_goes_on_when_checks_failed_twice_with_one(project: Project) -> None:
+    runner = writes(project, "1", "2", "3", "4", "42")
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(check=CHECK, tries=5, models=["haiku", "sonnet", "opus"])))
+    assert (state.status, verdict(state)) == ("completed", "verified")
+    assert models_asked(runner) == ["haiku", "haiku", "sonnet", "sonnet", "opus"]
+    assert [request.session for request in runner.requests] == [None, "s1", "s1", "s1", "s1"], "one conversation"
+    assert runner.requests[2].brief.prompt.startswith("Your work was checked"), "nothing was interrupted"
+    (view,) = [one for one in snapshot(state)["steps"] if one["id"] == "work"]
+    assert (view["attempts"], view["cost_usd"]) == (3, 2.5)
+    stopped = [event for event in await world.events(state.id) if isinstance(event, ev.AttemptStopped)]
+    assert [event.reason for event in stopped] == ["model", "model"]
+
+
+async def test_k2_the_cost_of_each_model_is_counted_by_itself(project: Project) -> None:
+    def turn(request: AgentRequest) -> Turn:
+        project.file("answer", "42\n" if request.model == "opus" else "41\n")
+        spent = {"haiku": 0.01, "opus": 0.5}[str(request.model)]
+        return Turn(session="s1").say("done").spend(tokens_in=10, tokens_out=1, usd=spent, model=str(request.model))
+
+    world = AgentWorld(project, ScriptedRunner(turn, name="cli"))
+    state = await world.run(plan(agent(check=CHECK, models=["haiku", "opus"])))
+    (view,) = [one for one in snapshot(state)["steps"] if one["id"] == "work"]
+    assert [(one["model"], one["cost"]["usd"]) for one in view["agent"]["models"]] == [("haiku", 0.02), ("opus", 0.5)]
+    spent = await world.ledger.spent_by(("model",))
+    assert {row.heading: row.usd for row in spent["model"]} == {"haiku": 0.02, "opus": 0.5}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda event: isinstance(event, ev.AgentChecked) and event.number == 2,
+        lambda event: isinstance(event, ev.AttemptStopped),
+        lambda event: isinstance(event, ev.AgentBegan) and event.model == "sonnet",
+    ],
+)
+async def test_k2_killed_at_the_change_the_next_model_goes_on_and_the_first_never_again(
+    project: Project, after: Callable[[ev.Event], Any]
+) -> None:
+    world = AgentWorld(project, writes(project, "1", "2", "42"))
+    steps = plan(agent(check=CHECK, models=["haiku", "sonnet"]))
+    first = await world.run(steps)
+    later = await world.cut_off(first.id, after)
+    replay = writes(project, "42")
+    later.runners = {**later.runners, "cli": replay}
+    state = await later.resume(first.id)
+    assert (state.status, verdict(state)) == ("completed", "verified")
+    assert models_asked(replay) == ["sonnet"]
+    assert replay.requests[0].session == "s1"
+
+
+async def test_k2_a_person_who_names_a_model_is_stronger_than_the_list(project: Project) -> None:
+    runner = writes(project, "1", "2", "3", "42")
+    world = AgentWorld(project, runner)
+    failed = await world.run(plan(agent(check=CHECK, tries=3, models=["haiku", "sonnet"])))
+    async with world.engine() as engine:
+        await engine.retry(failed.id, "work", model="opus")
+        state = await (await engine.resume(failed.id)).wait()
+    assert state.status == "completed"
+    assert models_asked(runner) == ["haiku", "haiku", "sonnet", "opus"]
+
+
+async def test_k2_on_a_runtime_that_takes_over_a_model_of_the_same_class_goes_on(project: Project) -> None:
+    runner = writes(project, "1", "2", "42")
+    runner.name = "claude-code"
+    step = agent(check=CHECK, runtime="open-code", models=["acme/mini-1", "acme/pro-1"])
+    state = await AgentWorld(project, runner).run(plan(step))
+    assert (state.status, models_asked(runner)) == ("completed", ["haiku", "haiku", "opus"])

@@ -182,6 +182,26 @@ BAD = {
         "steps:\n  - id: a #!\n    agent: dev\n",
         "step a: an agent needs a `prompt`",
     ),
+    "tries without anything to try": (
+        "steps:\n  - id: a\n    prompt: hi\n    tries: 2 #!\n",
+        "this step has neither",
+    ),
+    "a merge with tries": (
+        "steps:\n  - id: a\n    prompt: hi\n    workspace: worktree\n  - id: b\n    merge: a\n    tries: 2 #!\n",
+        "`tries` is for agents",
+    ),
+    "several models and one": (
+        "steps:\n  - id: a\n    prompt: hi\n    check: x\n    model: m #!\n    models: [m, n]\n",
+        "`model` and `models` are both given",
+    ),
+    "several models without a check": (
+        "steps:\n  - id: a\n    prompt: hi\n    models: [m, n] #!\n",
+        "this step has neither",
+    ),
+    "several models and too few tries": (
+        "steps:\n  - id: a #!\n    prompt: hi\n    check: x\n    tries: 3\n    models: [m, n, o]\n",
+        "never comes to the last of `models`: it takes 5",
+    ),
     "an agent whose prompt says nothing": (
         "steps:\n  - id: a #!\n    prompt: '  '\n",
         "step a: an agent needs a `prompt`",

@@ -88,7 +88,9 @@ def prepare(project: Project, claude: ScriptedModel, opencode: ScriptedModel, **
     (project.user / "config").mkdir(exist_ok=True)
     costs = {"cost": {"input": PRICE[0], "output": PRICE[1]}}
     known = settings(opencode.openai_url)
-    known["provider"]["scripted"]["models"]["scripted"].update(costs)
+    models = known["provider"]["scripted"]["models"]
+    models["scripted"].update(costs)
+    models["stronger"] = models["scripted"] | {"name": "stronger"}
     (project.user / ".config/opencode/opencode.json").write_text(json.dumps(known))
     runtimes = {CLAUDE: {"path": str(BUNDLED), "model": MODEL}, OPEN: {"path": opencode_binary()}}
     project.env |= {

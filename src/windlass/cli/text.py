@@ -114,6 +114,8 @@ def describe(event: ev.Event, state: State) -> str | None:
             return f"✗ {event.step} attempt {event.attempt}: {event.failure.message}"
         case ev.AttemptStopped(reason="lost"):
             return f"‖ {event.step} attempt {event.attempt} was cut off by a crash"
+        case ev.AttemptStopped(reason="model"):
+            return f"‖ {event.step} attempt {event.attempt} failed its checks, and the next model goes on"
         case ev.AttemptStopped():
             return f"‖ {event.step} attempt {event.attempt} stopped ({event.reason})"
         case ev.StepWaiting():

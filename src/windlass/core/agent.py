@@ -104,6 +104,9 @@ class AgentState(msgspec.Struct):
     """Times that its work was checked since the step began, or since a person had it tried again (from -1 on: see
     `StepRetried`)."""
 
+    refused: int = 0
+    """Failed checks of its work in this conversation: they choose among several models."""
+
     periods: list[WorkPeriod] = msgspec.field(default_factory=list)
     """Its work on files, in order: several where somebody else changed files between its attempts."""
     workspace: WorkspaceOpened | None = None
@@ -123,7 +126,7 @@ class AgentState(msgspec.Struct):
         self.session, self.summaries = None, []
 
     def forget_sessions(self) -> None:
-        self.session, self.summaries = None, []
+        self.session, self.summaries, self.refused = None, [], 0
         self.left.clear()
 
     def works_on(self) -> None:

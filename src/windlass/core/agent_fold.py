@@ -84,6 +84,8 @@ def _claimed(state: StateData, event: ev.AgentClaimed) -> None:
 
 def _checked(state: StateData, event: ev.AgentChecked) -> None:
     agent = _agent(state.steps[event.step])
+    if not event.passed and event.number > max(agent.checks, 0):  # not one that a person asked for
+        agent.refused += 1
     agent.checked, agent.checks = event, event.number
 
 

@@ -11,9 +11,10 @@ from windlass.core.state import State
 from windlass.core.step import StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import UNAVAILABLE, Failure
+from windlass.plan.model import FAILURES_EACH
 from windlass.runtimes import CLI
 
-__all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "last_word", "runtime_of", "successor"]
+__all__ = ["DEFAULT_RUNTIME", "falls_back", "handoff_of", "last_word", "named_model", "runtime_of", "successor"]
 
 DEFAULT_RUNTIME = CLI.name
 """The runtime of agents that name none: it needs no other program."""
@@ -31,6 +32,15 @@ def runtime_of(state: State, step: StepState, policy: _Preference) -> str:
     """The runtime of the next attempt: the fallback, else as the person, step, plan or settings name it."""
     instead = step.agent.instead if step.agent is not None else None
     return instead or step.runtime or step.spec.runtime or state.plan.runtime or policy.runtime
+
+
+def named_model(state: State, step: StepState) -> str:
+    """The model that the person, the step or the plan names; empty for that of its role or its runtime."""
+    models = step.spec.models
+    if models and not step.model:
+        refused = step.agent.refused if step.agent is not None else 0
+        return models[min(refused // FAILURES_EACH, len(models) - 1)]
+    return step.model or step.spec.model or state.plan.model or ""
 
 
 def falls_back(state: State, step: StepState, policy: _Preference) -> bool:

@@ -231,8 +231,11 @@ class AttemptFailed(EventBase, frozen=True, tag="attempt.failed"):
 class AttemptStopped(EventBase, frozen=True, tag="attempt.stopped"):
     step: str
     attempt: int
-    reason: Literal["paused", "cancelled", "lost", "critical", "timeout", "quota", "budget", "changed", "skipped"]
-    """`changed`: the basis of the approval changed since it was given. Nothing was done."""
+    reason: Literal[
+        "paused", "cancelled", "lost", "critical", "timeout", "quota", "budget", "changed", "skipped", "model"
+    ]
+    """`changed`: the basis of the approval changed since it was given. Nothing was done. `model`: its checks failed,
+    and the next model of the step goes on."""
     used: Resources | None = None
     changes: tuple[str, ...] = ()
     """Changes since the person was asked, a sentence each."""

@@ -120,6 +120,8 @@ class Transcript:
                 fields |= {"text": event.failure.message, "failed": True}
             case ev.AttemptStopped():
                 fields["failed"] = True
+                if event.reason == "model":
+                    fields["text"] = "the next model goes on"
         return TranscriptEntry(seq, event.at, event.step, getattr(event, "attempt", 0), kind, **fields)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from windlass.clock import iso
 from windlass.core.advice import failure_advice
-from windlass.core.agent import Cost
+from windlass.core.agent import AgentState, Cost
 from windlass.core.budget import Amount, limit_of
-from windlass.core.events import AnswerRefused, CheckResult
+from windlass.core.events import AnswerRefused, CheckResult, Usage
 from windlass.core.resources import Resources, summed
 from windlass.core.scope import errors_of
 from windlass.core.state import State, StepState
@@ -213,11 +213,20 @@ def _agent(step: StepState) -> dict[str, Any] | None:
         "role": agent.role,
         "runtime": agent.runtime,
         "model": agent.model or None,
+        **({"models": _models(agent)} if step.spec.models else {}),
         "session": agent.session,
         "cost": _cost(agent.cost),
         "verdict": agent.verdict if step.settled or agent.checked is not None else None,
         **({"checks": [_check(result) for result in agent.checked.results]} if agent.checked is not None else {}),
     }
+
+
+def _models(agent: AgentState) -> list[dict[str, Any]]:
+    """The models that worked on it one after the other, each with its cost."""
+    by_model: dict[str, list[Usage]] = {}
+    for usage in agent.usage.values():
+        by_model.setdefault(usage.model, []).append(usage)
+    return [{"model": name or None, "cost": _cost(Cost.of(used))} for name, used in by_model.items()]
 
 
 def _check(result: CheckResult) -> dict[str, Any]:

@@ -514,7 +514,8 @@ class Driver:
         elif outcome.held is not None:
             reason = outcome.held.reason
             self._record(ev.AttemptStopped(now, end.step, end.attempt, reason, end.used, queued=end.queued))
-            self._record(outcome.held.waiting(now, end.step))
+            if (waiting := outcome.held.waiting(now, end.step)) is not None:
+                self._record(waiting)
         elif outcome.outdated:
             changed = outcome.outdated
             self._record(ev.AttemptStopped(now, end.step, end.attempt, "changed", end.used, changed))

@@ -344,7 +344,7 @@ class Forecasts:
         own = await history.records(plan.name, limit)
         seen = {step.step for record in own for step in record.steps if step.status == "completed"}
         others = await history.records("", OTHERS) if any(step.id not in seen for step in plan.steps) else []
-        models = {step.model or plan.model or "" for step in plan.steps if step.is_agent}
+        models = {"" if step.models else step.model or plan.model or "" for step in plan.steps if step.is_agent}
 
         def learned() -> Knowledge:
             known = learn(plan.name, plan.digest, own, others, state.id, self._prices)

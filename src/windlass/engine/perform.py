@@ -43,11 +43,12 @@ _path = lru_cache(maxsize=64)(Path)
 
 
 class Held(Exception):
-    """A gate is closed: the attempt did not fail, and goes on once there is quota or budget again."""
+    """A gate is closed: the attempt did not fail, and goes on once there is quota or budget again; or at once, with the
+    next model."""
 
     def __init__(
         self,
-        reason: Literal["quota", "budget"],
+        reason: Literal["quota", "budget", "model"],
         question: str,
         *,
         until: float | None = None,
@@ -63,7 +64,9 @@ class Held(Exception):
         self.runtime, self.scope, self.needed, self.unit = runtime, scope, needed, unit
         self.account = account
 
-    def waiting(self, at: float, step: str) -> StepWaiting:
+    def waiting(self, at: float, step: str) -> StepWaiting | None:
+        if self.reason == "model":
+            return None
         return StepWaiting(
             at,
             step,

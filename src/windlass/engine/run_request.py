@@ -190,9 +190,9 @@ class RunRequest:
     def _changed(self, step: Step) -> Step:
         changes: dict[str, Any] = {}
         if self.runtime is not None and step.runtime not in (None, self.runtime):
-            changes |= {"runtime": None, "model": None}
+            changes |= {"runtime": None, "model": None, "models": ()}
         if self.model is not None:
-            changes["model"] = None
+            changes |= {"model": None, "models": ()}
         if self.fallback is not None:
             changes["fallback"] = None
         if self.allow:

@@ -191,6 +191,8 @@ def _listed_check(value: Any) -> Any:
 
 
 DEFAULT_TRIES = 3
+FAILURES_EACH = 2
+"""Checks that fail with one of several models before the next one goes on."""
 
 
 class Step(CheckedValue):
@@ -221,6 +223,8 @@ class Step(CheckedValue):
     """What the agent runs on; `windlass doctor` lists the runtimes."""
     model: str | None = None
     """The model, by the runtime's own name."""
+    models: Annotated[tuple[str, ...], Before(_listed)] = ()
+    """Models in place of one: the next one goes on when a check has failed twice with one."""
     skills: Annotated[tuple[str, ...], Before(_listed)] = ()
     """Skills that the agent is given; `"*"` lists all that there are."""
     files: Annotated[tuple[str, ...], Before(_listed)] = ()
@@ -279,6 +283,8 @@ class Step(CheckedValue):
             raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
         if self.tries is not None and not self.check and self.output is None:
             raise ValueError("`tries` counts the tries to pass `check` and `output`, and this step has neither")
+        if self.models and (wrong_models := self._wrong_models()):
+            raise ValueError(wrong_models)
         if any(isinstance(check, str) and not check.strip() for check in self.check):
             raise ValueError("`check` is empty")
         commands = self.run is not None or self.tool == "shell"
@@ -290,6 +296,16 @@ class Step(CheckedValue):
         if self.limits is not None and (unfit := self._misfit(self.limits, commands)):
             raise ValueError(unfit)
         return self
+
+    def _wrong_models(self) -> str:
+        if self.model is not None:
+            return "`model` and `models` are both given: keep one of them"
+        if not self.check and self.output is None:
+            return "`models` go on with what `check` and `output` refuse, and this step has neither"
+        needed = FAILURES_EACH * (len(self.models) - 1) + 1
+        if self.tries is not None and self.tries < needed:
+            return f"`tries: {self.tries}` never comes to the last of `models`: it takes {needed}"
+        return ""
 
     def _misfit(self, limits: StepLimits, commands: bool) -> str | None:
         """Return the problem of limits that do not fit this kind of step."""
@@ -354,6 +370,7 @@ class Step(CheckedValue):
             "prompt": mark_data(self.prompt or "", items_of_user=self._items_are_written()),
             "runtime": self.runtime,
             "model": self.model,
+            "models": list(self.models),
             "skills": list(self.skills),
             "files": list(self.files),
             "max_turns": self.max_turns,
@@ -363,7 +380,7 @@ class Step(CheckedValue):
         if self.output is not None:
             told["output"] = self.output
         if self.check or self.output is not None:
-            told["tries"] = self.tries or DEFAULT_TRIES
+            told["tries"] = self.tries or FAILURES_EACH * len(self.models) or DEFAULT_TRIES
         if self.workspace is not None and self.workspace.kind != "shared":
             told["workspace"] = self.workspace.model_dump(exclude_defaults=True, mode="json")
         if self.permissions is not None:
@@ -398,6 +415,7 @@ def _quote_value(template: re.Match[str]) -> str:
 OF_AGENTS = (
     "runtime",
     "model",
+    "models",
     "skills",
     "files",
     "handoff",

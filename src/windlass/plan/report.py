@@ -10,6 +10,7 @@ from windlass.plan.model import OF_AGENTS, OF_PROGRAMS, Plan, Step
 from windlass.plan.program import source_problem
 from windlass.plan.schema import nearest
 from windlass.plan.yamlread import FilePosition, Path
+from windlass.values import ValidationError
 
 __all__ = ["STAND_IN", "Findings", "Locate", "Report", "readable_id", "salvaged"]
 
@@ -97,7 +98,10 @@ def salvaged(raw: Any, flaws: Set[str]) -> Step | None:
         others = ("run", "tool", *OF_AGENTS, "agent", "prompt")
     else:
         others = ("run", "code", *OF_AGENTS, "agent", "prompt")
-    return Step.model_validate({key: value for key, value in kept.items() if key not in others})
+    try:
+        return Step.model_validate({key: value for key, value in kept.items() if key not in others})
+    except ValidationError:  # fields that are right each by itself, and wrong together
+        return Step.model_validate({"id": kept["id"], "tool": STAND_IN})
 
 
 def readable_id(raw: Any) -> str | None:

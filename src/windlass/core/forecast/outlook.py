@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from windlass.core.decide import Policy
-from windlass.core.delegate import runtime_of
+from windlass.core.delegate import named_model, runtime_of
 from windlass.core.forecast.calibration import Band, Calibration, bucket_of
 from windlass.core.forecast.costs import NORMAL, CostTask, rest_of_cost
 from windlass.core.forecast.knowledge import Knowledge, kind_of
@@ -328,12 +328,14 @@ class Outlook:
         runtime = model = ""
         if prepared.is_agent:
             runtime = runtime_of(self.state, step, self.around.policy)
-            model = (agent.model if agent is not None else "") or self._named_model(step)
+            model = self._named_model(step)
+            if agent is not None and not step.spec.models:
+                model = agent.model or model
         return (self.state.plan.name, step.id), (prepared.tool, runtime, model)
 
     def _named_model(self, step: StepState) -> str:
-        """The model that the person, the step or the plan names; empty for that of its role or its runtime."""
-        return step.model or step.spec.model or self.state.plan.model or ""
+        """The model whose price counts; empty where several go on with each other: what they cost together counts."""
+        return "" if step.spec.models and not step.model else named_model(self.state, step)
 
     # -- cost ------------------------------------------------------------------------------------
 

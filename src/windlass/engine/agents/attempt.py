@@ -191,8 +191,8 @@ class AgentAttempt:
             brief = await asyncio.to_thread(
                 briefing.go_on, role=self._role, workdir=workdir, reason=self._why(), answer=answer, before=before
             )
-            # In the fork of a completed step nothing was interrupted: it goes on with a person's message alone.
-            follows_up = agent is not None and agent.session_origin and agent.told
+            # An agent that was done, or that is forked with its step completed, goes on with the message alone.
+            follows_up = agent is not None and agent.told and (agent.session_origin or agent.claim is not None)
             return replace(brief, prompt="", nudge=False) if follows_up else brief
         return await asyncio.to_thread(
             briefing.brief,
@@ -309,6 +309,7 @@ class AgentAttempt:
                     raise host.held
                 if result.session is None:
                     break
+                self._raise_model(runner.name, role, model)
                 request = self._follow_up(runner, request, host, result)
                 result = await self._see_through(runner, request, host)
             if result.success:
@@ -327,6 +328,14 @@ class AgentAttempt:
         """Check the work; True if the agent has to go on."""
         host.ended(result.usage)
         return await self._checks.send_back(result.output, can_go_on=result.session is not None)
+
+    def _raise_model(self, runtime: str, role: RoleFacts, model: str | None) -> None:
+        """Leave the rest to the next model of the step, if it is its turn: an attempt of its own has its cost."""
+        following = self._model(runtime, role)[0]
+        if following != model:
+            text = f"{following} goes on in place of {model}, whose work failed its checks"
+            self._call.output("note", f"{text}\n")
+            raise Held("model", text)
 
     def _follow_up(self, runner: Runner, request: AgentRequest, host: EngineHost, result: AgentResult) -> AgentRequest:
         """The request of another turn, for messages that came too late for the last one."""

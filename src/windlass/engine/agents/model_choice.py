@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from windlass.core.decide import Policy
+from windlass.core.delegate import named_model
 from windlass.core.state import State, StepState
 from windlass.engine.agents.deps import RoleFacts
 from windlass.runtimes import RUNTIMES, ModelClass
@@ -37,9 +38,9 @@ def model_for(
     default = of_runtime.model if of_runtime is not None else None
     of_step, of_plan, usual = step.spec.runtime, state.plan.runtime, policy.runtime
     first = step.runtime or of_step or of_plan or usual
-    named = step.model or step.spec.model or state.plan.model
-    if named is not None:
-        meant_for = (of_step or of_plan if step.spec.model else of_plan or of_step) or usual
+    if named := named_model(state, step):
+        of_its_own = step.spec.model or step.spec.models
+        meant_for = (of_step or of_plan if of_its_own else of_plan or of_step) or usual
         if step.model:
             meant_for = first  # a person chose both for this step
         if meant_for == runtime:

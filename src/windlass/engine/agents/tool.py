@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from windlass.clock import Clock
 from windlass.core.decide import Policy
-from windlass.core.delegate import falls_back, runtime_of
+from windlass.core.delegate import falls_back, named_model, runtime_of
 from windlass.core.state import State
 from windlass.engine.agents.deps import BriefingSource
 from windlass.engine.agents.runtimes import choose
@@ -35,6 +35,7 @@ _SCHEMA: dict[str, Any] = {
         "prompt": {},
         "runtime": {"type": "string"},
         "model": {"type": "string"},
+        "models": _TEXTS,
         "skills": _TEXTS,
         "files": _TEXTS,
         "max_turns": {"type": "integer", "minimum": 1},
@@ -123,7 +124,7 @@ class AgentTool(Tool):
         if AGENT not in state.prepared.tools:
             return
         agents = (step for step in state.top_level() if step.prepared.is_agent and not step.settled)
-        needed = {(runtime_of(state, step, self.policy), step.spec.model or state.plan.model) for step in agents}
+        needed = {(runtime_of(state, step, self.policy), named_model(state, step) or None) for step in agents}
         for name, model in needed:
             if (runner := self.runners.get(name)) is not None:
                 hooks_of(runner).prepare(model)
