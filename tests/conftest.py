@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from forks import PROGRAM, Forked, Zygote, shared_zygote
 from hypothesis import HealthCheck, settings
+from once import session_folder
 from ports import KeptPort
 from waiting import PATIENCE, wait_until, wait_until_async
 
@@ -49,8 +50,7 @@ settings.load_profile("few")
 @pytest.fixture(scope="session", autouse=True)
 def one_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """One cache for all tests, and for all workers of a session: the compiled QuickJS is made once."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    shared = session_folder(tmp_path_factory)
     (shared / "cache").mkdir(mode=0o700, exist_ok=True)
     (shared / "cache" / "windlass").mkdir(mode=0o700, exist_ok=True)  # where it exists, `doctor` keeps what it compiles
     os.environ["XDG_CACHE_HOME"] = str(shared / "cache")

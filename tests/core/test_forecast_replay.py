@@ -6,13 +6,14 @@ from statistics import median
 
 import pytest
 from forecast_worlds import LAWS, MARKS, Replayed, replay, replay_costs
+from once import made_once
 
 RUNS = 40
 
 
 @pytest.fixture(scope="module")
-def replayed() -> list[Replayed]:
-    return [one for law in LAWS for one in replay(law, 0, RUNS)]
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> list[Replayed]:
+    return made_once(tmp_path_factory, "replayed", lambda: [one for law in LAWS for one in replay(law, 0, RUNS)])
 
 
 def _error(rows: list[Replayed], forecasts: list[float]) -> float:
@@ -55,8 +56,8 @@ def test_d7_a_replay_is_the_same_each_time() -> None:
 
 
 @pytest.fixture(scope="module")
-def costs() -> list[Replayed]:
-    return [one for law in LAWS for one in replay_costs(law, 0, RUNS)]
+def costs(tmp_path_factory: pytest.TempPathFactory) -> list[Replayed]:
+    return made_once(tmp_path_factory, "costs", lambda: [one for law in LAWS for one in replay_costs(law, 0, RUNS)])
 
 
 @pytest.mark.parametrize("mark", MARKS)

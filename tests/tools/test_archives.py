@@ -15,7 +15,7 @@ import io
 import sys
 import tarfile
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,27 +62,22 @@ def zipped(**entries: bytes | str) -> bytes:
     return made.getvalue()
 
 
-BOMBS = {
-    "bomb.zip": zipped(zeros=bytes(100 * MB), more=bytes(100 * MB)),
-    "bomb.gz": gzip.compress(bytes(200 * MB), 1),
-}
-
-
-def hostile(outside: Path) -> dict[str, bytes]:
-    """Archives by the names of their files; each would plant something, were it unpacked as it says."""
+def hostile(outside: Path) -> dict[str, Callable[[], bytes]]:
+    """Makers of archives, by the names of their files; each would plant something, were it unpacked as it says."""
     plain, linked, hard = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
     target = str(outside / "planted")
     return {
-        "parent.tar": tar(("../planted", plain, ""), ("a/../../../planted", plain, "")),
-        "absolute.tar": tar((target, plain, "")),
-        "symlink.tar": tar(("out", linked, str(outside)), ("out/planted", plain, "")),
-        "hardlink.tar": tar(("mine", hard, str(outside / "kept.txt")), ("mine", plain, "")),
-        "device.tar": tar(("null", tarfile.CHRTYPE, ""), ("disk", tarfile.BLKTYPE, "")),
-        "fifo.tar": tar(("pipe", tarfile.FIFOTYPE, "")),
-        "thousands.tar": tar(*((f"entry-{number}", plain, "") for number in range(5_000))),
-        "parent.zip": zipped(**{"../planted": PLANTED, "..\\planted": PLANTED}),
-        "absolute.zip": zipped(**{target: PLANTED, "C:\\planted": PLANTED}),
-        **BOMBS,
+        "parent.tar": lambda: tar(("../planted", plain, ""), ("a/../../../planted", plain, "")),
+        "absolute.tar": lambda: tar((target, plain, "")),
+        "symlink.tar": lambda: tar(("out", linked, str(outside)), ("out/planted", plain, "")),
+        "hardlink.tar": lambda: tar(("mine", hard, str(outside / "kept.txt")), ("mine", plain, "")),
+        "device.tar": lambda: tar(("null", tarfile.CHRTYPE, ""), ("disk", tarfile.BLKTYPE, "")),
+        "fifo.tar": lambda: tar(("pipe", tarfile.FIFOTYPE, "")),
+        "thousands.tar": lambda: tar(*((f"entry-{number}", plain, "") for number in range(5_000))),
+        "parent.zip": lambda: zipped(**{"../planted": PLANTED, "..\\planted": PLANTED}),
+        "absolute.zip": lambda: zipped(**{target: PLANTED, "C:\\planted": PLANTED}),
+        "bomb.zip": lambda: zipped(zeros=bytes(100 * MB), more=bytes(100 * MB)),
+        "bomb.gz": lambda: gzip.compress(bytes(200 * MB), 1),
     }
 
 
@@ -138,7 +133,7 @@ def outside(project: Project) -> Path:
 async def test_trust_an_archive_is_fetched_copied_searched_and_sent_as_one_file(
     name: str, project: Project, outside: Path
 ) -> None:
-    data, work = hostile(outside)[name], project.path / "work"
+    data, work = hostile(outside)[name](), project.path / "work"
     work.mkdir()
     before = tree(project.path, project.home)
     async with world(project, {name: data}) as (engine, web, mail):
@@ -174,7 +169,7 @@ async def test_trust_a_browser_keeps_archives_as_single_files_among_the_artifact
     pytest.importorskip("playwright")
     if find_chromium() is None:
         pytest.skip("no Chromium is installed")
-    archives, work = hostile(outside), project.path / "work"
+    archives, work = {name: make() for name, make in hostile(outside).items()}, project.path / "work"
     work.mkdir()
     before = tree(project.path, project.home)
     async with world(project, archives) as (engine, web, _):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from loopback import reply
-from process_probes import command_line
+from process_probes import command_line, stat
 
 from windlass.errors import Failure, ToolError
 from windlass.ports import Call, Tool
@@ -48,7 +48,7 @@ def browsers(folder: Path) -> list[int]:
 def drivers(parent: int) -> list[int]:
     """playwright's drivers that a process has started."""
     found = _running("playwright", "run-driver")
-    return [pid for pid in found if f"PPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()]
+    return [pid for pid in found if stat(pid)[1:2] == [str(parent)]]
 
 
 class Web:

@@ -60,8 +60,6 @@ async def reset(asked: Asked, writer: Writer) -> None:
     await writer.drain()
 
 
-BOMB = gzip.compress(bytes(200 * MB), 9)
-GZIPPED_TWICE = gzip.compress(BOMB)
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 BROKEN = {
     "nothing": b"",
@@ -112,8 +110,10 @@ async def test_h2_a_connection_that_is_reset_or_refused_is_transient(web: Web) -
     assert (refused.category, "no connection" in refused.message) == (Category.TRANSIENT, True)
 
 
-@pytest.mark.parametrize(("body", "coding"), [(BOMB, "gzip"), (GZIPPED_TWICE, "gzip, gzip")])
-async def test_h2_a_gzip_bomb_is_cut_at_max_bytes_of_what_it_becomes(web: Web, body: bytes, coding: str) -> None:
+@pytest.mark.parametrize("coding", ["gzip", "gzip, gzip"])
+async def test_h2_a_gzip_bomb_is_cut_at_max_bytes_of_what_it_becomes(web: Web, coding: str) -> None:
+    bomb = gzip.compress(bytes(200 * MB), 1)
+    body = bomb if coding == "gzip" else gzip.compress(bomb)
     async with serve({"*": reply(body, content_type="text/plain", content_encoding=coding)}) as server:
         tracemalloc.start()
         found = await web.use("get", server.url(), max_bytes=100_000)
