@@ -97,6 +97,13 @@ def port() -> Iterator[int]:
     kept.close()
 
 
+@pytest.fixture
+def long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A breaker that opens in this process stays open while other processes look at it, however long that takes."""
+    for name in ("FIRST_REST", "LONGEST_REST", "LONGEST_API_REST"):
+        monkeypatch.setattr(f"windlass.core.breaker.{name}", 36_000.0)
+
+
 class Project:
     """A project's folder, and what its `.windlass` holds."""
 

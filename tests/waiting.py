@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-__all__ = ["PATIENCE", "promised", "settled", "wait_until", "wait_until_async"]
+__all__ = ["PATIENCE", "promised", "settled", "skip_time", "wait_until", "wait_until_async"]
 
 PATIENCE = 180.0
 """Seconds after which something that should happen counts as not happening, on a machine that is busy, too."""
@@ -51,6 +52,23 @@ async def settled(turns: int = 20) -> None:
     """Let all that can go on now do so: turns of the event loop, and of the threads that write and read for it."""
     for _ in range(turns):
         await asyncio.to_thread(os.sched_yield)
+
+
+def skip_time(seconds: float) -> None:
+    """Set the clock of the running loop forward: what it would do within that time is due now, on any machine."""
+    loop = asyncio.get_running_loop()
+    _skipped[loop] = _skipped.get(loop, 0.0) + seconds
+
+
+_skipped: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+_time = asyncio.BaseEventLoop.time
+
+
+def _time_with_skips(loop: asyncio.BaseEventLoop) -> float:
+    return _time(loop) + _skipped.get(loop, 0.0)
+
+
+asyncio.BaseEventLoop.time = _time_with_skips  # type: ignore[method-assign]  # here: some keep `loop.time` for later
 
 
 def promised(seconds: float) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_worlds import AgentWorld, agent, done, occurred, plan, quick
+from waiting import PATIENCE, skip_time, wait_until_async
 
 import windlass
 from windlass.core import events as ev
@@ -310,7 +311,7 @@ async def test_c6_a_question_put_during_a_commit_is_heard(project: Project) -> N
     world = AgentWorld(project, runner, journal=SlowJournal())
     async with world.engine() as engine:
         execution = await engine.start(plan())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await occurred(execution, ev.ApprovalAsked)
         await execution.approve("work")
         assert (await execution.wait()).status == "completed"
@@ -380,25 +381,31 @@ async def test_c6_the_time_that_a_person_takes_is_not_the_attempts(project: Proj
     runner = cli(Turn(when="do work").ask("Bash", LS).say("did it"), Turn(when="do other", repeat=True).hang())
     world = AgentWorld(project, runner)
     async with world.engine() as engine:
-        asks = await engine.start(plan(agent(timeout="2s", retry=0)))
+        asks = await engine.start(plan(agent(timeout="2m", retry=0)))
         await occurred(asks, ev.ApprovalAsked)
-        hangs = await (await engine.start(plan(agent("other", timeout="2s", retry=0)))).wait()
+        other = await engine.start(plan(agent("other", timeout="2m", retry=0)))
+        await runner.wait_for(2)
+        skip_time(120)
+        hangs = await other.wait()
         assert hangs.steps["other"].error is not None
-        assert "timeout of 2 s" in hangs.steps["other"].error.message
+        assert "timeout of 120 s" in hangs.steps["other"].error.message
         await asks.approve("work")
         state = await asks.wait()
     assert (state.steps["work"].status, state.steps["work"].output) == ("completed", "did it")
 
 
 async def test_c6_after_the_answer_the_clock_of_the_attempt_goes_on(project: Project) -> None:
-    world = AgentWorld(project, cli(Turn().ask("Bash", LS).hang()))
+    runner = cli(Turn().ask("Bash", LS).hang())
+    world = AgentWorld(project, runner)
     async with world.engine() as engine:
-        execution = await engine.start(plan(agent(timeout="2s", retry=0)))
+        execution = await engine.start(plan(agent(timeout="2m", retry=0)))
         await occurred(execution, ev.ApprovalAsked)
         await execution.approve("work")
+        await wait_until_async(lambda: runner.answers, "the answer is heard")
+        skip_time(120)
         state = await execution.wait()
     assert state.steps["work"].error is not None
-    assert "timeout of 2 s" in state.steps["work"].error.message
+    assert "timeout of 120 s" in state.steps["work"].error.message
 
 
 async def test_c6_an_answer_that_the_agent_has_heard_is_not_told_to_it_again(project: Project) -> None:

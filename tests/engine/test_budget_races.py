@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from agent_worlds import AgentWorld, agent, done, occurred, plan
+from waiting import skip_time
 
 import windlass
 from windlass import Plan
@@ -221,7 +222,7 @@ class Counting(MemoryLedger):
     async def reserve(self, *wanted: Any) -> ReservationRefused | None:
         refusal = await super().reserve(*wanted)
         self.refused += refusal is not None
-        if self.refused == 120:  # one look in ten milliseconds: longer than the timeout of the one that waits
+        if self.refused == 2:
             self.often.set()
         return refusal
 
@@ -235,6 +236,7 @@ async def test_e1_the_wait_for_room_is_not_the_steps_own_time(project: Project) 
             if not at_work.is_set():
                 at_work.set()
                 await ledger.often.wait()
+                skip_time(120)
             return AgentResult("done", usage=Usage(10, usd=0.1, source="runtime"))
 
     @windlass.tool
@@ -242,7 +244,7 @@ async def test_e1_the_wait_for_room_is_not_the_steps_own_time(project: Project) 
         await at_work.wait()
 
     world = AgentWorld(project, Slow(name="cli"), ledger=ledger, tools=[when_a_works])
-    steps = [agent("a"), windlass.Step(id="t", tool="when_a_works"), agent("b", needs=["t"], timeout="1s")]
+    steps = [agent("a"), windlass.Step(id="t", tool="when_a_works"), agent("b", needs=["t"], timeout="2m")]
     state = await world.run(plan(*steps, budget=0.4))
     assert state.status == "completed"
     assert state.steps["b"].attempts == 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from code_worlds import CodeWorld, Notes, code, failure, occurred, of, plan
+from waiting import skip_time
 
 import windlass
 from windlass.core import events as ev
@@ -169,20 +170,22 @@ async def test_g2_what_is_sensitive_is_asked_about_where_the_step_says_so(projec
 
 
 async def test_c6_the_time_of_a_question_counts_for_no_limit(project: Project, sandbox: Sandbox) -> None:
-    """The person takes longer than the program may, by the time that its `look` has taken while the answer came."""
-    notes = Notes()
+    """The person takes longer than the program may."""
+    notes, begun = Notes(), asyncio.Event()
 
     @windlass.tool(effect="none")
-    async def wait(seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def hangs() -> None:
+        begun.set()
+        await asyncio.Event().wait()
 
-    world = CodeWorld(project, sandbox, [*notes.tools, wait], **ASK)
-    step = code("return await tools.pay({text: 'a'});", limits={"wall": "1s"}, timeout="1s")
-    late = code("await tools.wait({seconds: 60});", "late", limits={"wall": "1s"}, retry={"max": 0})
-    assert (await world.step("return 1;")).status == "completed"  # a worker is there, which needs no time to start
+    world = CodeWorld(project, sandbox, [*notes.tools, hangs], **ASK)
+    step = code("return await tools.pay({text: 'a'});", limits={"wall": "2m"}, timeout="2m")
+    late = code("await tools.hangs();", "late", limits={"wall": "2m"}, retry={"max": 0})
     async with world.engine() as engine:
         execution = await engine.start(plan(step, late), hold=True)
         await occurred(execution, ev.ApprovalAsked)
+        await begun.wait()
+        skip_time(120)
         async for event in execution.events():
             if isinstance(event, ev.AttemptFailed):
                 break  # a step with the same limit, begun at the same time, has run out of it

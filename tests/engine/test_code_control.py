@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from code_worlds import CodeWorld, Notes, code, failure, occurred, of, plan
+from waiting import skip_time
 
 import windlass
 from windlass.core import events as ev
@@ -26,9 +27,12 @@ return [first, held, await tools.note({text: "last"})];
 
 
 class Holding(Notes):
-    """Besides the rest: `hold`, which ends only from its second time on, and `hold_once`, which may happen once."""
+    """Besides the rest: `hold`, which ends only from its second time on, and `hold_once`, which may happen once.
 
-    def __init__(self) -> None:
+    With `late`, so many seconds have passed when it is held.
+    """
+
+    def __init__(self, late: float = 0.0) -> None:
         super().__init__()
         self.begun = asyncio.Event()
 
@@ -36,6 +40,7 @@ class Holding(Notes):
             self.done.append(text)
             self.begun.set()
             if self.done.count(text) == 1:
+                skip_time(late)
                 await asyncio.Event().wait()
             return text
 
@@ -128,10 +133,9 @@ async def test_c5_a_cancelled_execution_stops_its_program_and_its_calls(project:
 async def test_c3_a_step_that_is_out_of_time_does_again_only_what_was_cut_off(
     project: Project, sandbox: Sandbox
 ) -> None:
-    notes = Holding()
+    notes = Holding(late=120)
     world = CodeWorld(project, sandbox, notes.tools)
-    assert (await world.step("return 1;")).status == "completed"  # a worker is there, which needs no time to start
-    state = await world.run(plan(code(SOURCE, timeout="1s")))
+    state = await world.run(plan(code(SOURCE, timeout="2m")))
     assert state.steps["work"].output == ["FIRST", "held", "LAST"]
     assert state.steps["work"].attempts == 2
     assert notes.done == ["first", "held", "held", "last"]
@@ -140,9 +144,9 @@ async def test_c3_a_step_that_is_out_of_time_does_again_only_what_was_cut_off(
 async def test_g1_what_may_happen_once_is_not_repeated_unasked_after_a_timeout(
     project: Project, sandbox: Sandbox
 ) -> None:
-    notes = Holding()
+    notes = Holding(late=120)
     world = CodeWorld(project, sandbox, notes.tools)
-    state = await world.run(plan(code("return await tools.hold_once({text: 'held'});", timeout="300ms")))
+    state = await world.run(plan(code("return await tools.hold_once({text: 'held'});", timeout="2m")))
     assert (state.status, state.paused_for) == ("paused", "approval")
     assert notes.done == ["held"]
 

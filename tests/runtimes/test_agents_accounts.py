@@ -77,7 +77,7 @@ async def test_c4_a_used_up_quota_of_one_provider_leaves_the_agents_of_another_a
 
 
 async def test_c4_an_open_breaker_of_one_provider_leaves_the_agents_of_another_alone(
-    project: Project, windlass: Windlass, monkeypatch: pytest.MonkeyPatch
+    project: Project, windlass: Windlass, monkeypatch: pytest.MonkeyPatch, long_rest: None
 ) -> None:
     plan = Plan(steps=chain(*[ONE] * FAILURES, ONE, OTHER), limits={"parallel": 1})
     with two_providers(monkeypatch, Reply.error(500, "down", repeat=True)) as providers:

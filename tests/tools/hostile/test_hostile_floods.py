@@ -116,7 +116,7 @@ async def test_c8_a_web_server_that_never_stops_sending_is_cut_and_the_result_sa
 
 
 async def test_c8_an_mcp_server_that_floods_is_ended_its_breaker_opens_and_status_shows_it(
-    project: Project, windlass: Windlass
+    project: Project, windlass: Windlass, long_rest: None
 ) -> None:
     server = f'command = "{sys.executable}"\nargs = ["{RAW_SERVER}", "endless"]\n'
     project.user_file("config.toml", f"[mcp.endless]\n{server}")

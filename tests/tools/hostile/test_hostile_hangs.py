@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hostile_world import notes
+from waiting import skip_time, wait_until_async
 
 import windlass as library
 from windlass import Plan, Step, tool
@@ -50,22 +51,24 @@ def limit(project: Project, **more: str) -> None:
 
 
 @asynccontextmanager
-async def gone_on_without(hangs: Any, whose: str, project: Project) -> AsyncIterator[str]:
+async def gone_on_without(hangs: Any, whose: str, project: Project, begun: threading.Event) -> AsyncIterator[str]:
     """An execution that ended when the time of the tool or of the step was over, though the tool did not end."""
     if whose == "tool":
         limit(project)
-    step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=SHORT if whose == "step" else None)
+    step = Step(id="a", tool="hangs", retry=ONCE, importance="optional", timeout=120 if whose == "step" else None)
     async with library.open(tools=[hangs], grace=0.05) as engine:
         running = await engine.start(Plan(steps=[step, Step(id="b", run="echo on", needs=["a"])]))
+        await wait_until_async(begun.is_set)
+        skip_time(120)
         result = await running.result()
-        assert "0.05 s" in result["steps"][0]["error"]["message"]
+        assert f"{120 if whose == 'step' else SHORT} s" in result["steps"][0]["error"]["message"]
         assert result["steps"][1]["output"]["stdout"] == "on\n"
         assert breakers(engine.attempt_runner.gates)["hangs"]["failures"] == 1
         yield running.id
 
 
 async def test_h1_a_tool_that_hangs_is_stopped_at_its_own_time_and_its_breaker_counts_it(
-    project: Project, windlass: Windlass
+    project: Project, windlass: Windlass, long_rest: None
 ) -> None:
     hanging = Hanging()
     steps = [Step(id=f"s{n}", tool="hangs", retry=ONCE, importance="optional") for n in range(FAILURES + 1)]
@@ -86,9 +89,11 @@ async def test_c4_the_time_of_the_step_counts_for_the_breaker_and_a_persons_word
 ) -> None:
     hanging = Hanging()
     async with library.open(tools=[hanging.tool]) as engine:
-        timed = Step(id="a", tool="hangs", retry=ONCE, timeout=SHORT)
-        (step,) = (await (await engine.start(Plan(steps=[timed]))).result())["steps"]
-        assert step["error"]["message"] == "took longer than its timeout of 0.05 s and was stopped"
+        late = await engine.start(Plan(steps=[Step(id="a", tool="hangs", retry=ONCE, timeout=120)]))
+        await eventually(lambda: hanging.begun == 1)
+        skip_time(120)
+        (step,) = (await late.result())["steps"]
+        assert step["error"]["message"] == "took longer than its timeout of 120 s and was stopped"
         assert breakers(engine.attempt_runner.gates)["hangs"]["failures"] == 1
         running = await engine.start(Plan(steps=[Step(id="a", tool="hangs", timeout=3600)]))
         await eventually(lambda: hanging.begun == 2)
@@ -120,17 +125,18 @@ async def test_h1_one_that_swallows_its_cancellation_is_left_behind_and_the_exec
     project: Project, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
     monkeypatch.setattr(ending, "LEAVE_AFTER", 0.05)
-    released = asyncio.Event()
+    released, begun = asyncio.Event(), threading.Event()
 
     @tool(name="hangs", effect="none")
     async def hangs() -> None:
+        begun.set()
         while not released.is_set():
             try:
                 await released.wait()
             except asyncio.CancelledError:
                 continue
 
-    async with gone_on_without(hangs, whose, project) as execution:
+    async with gone_on_without(hangs, whose, project, begun) as execution:
         assert "hangs did not stop when cancelled" in notes(project, execution)
         released.set()
 
@@ -168,15 +174,16 @@ def test_h1_a_command_ends_though_a_tool_of_its_plan_never_does(project: Project
 
 @pytest.mark.parametrize("whose", ["tool", "step"])
 async def test_h1_one_that_blocks_its_thread_does_not_keep_the_execution(project: Project, whose: str) -> None:
-    released, told = threading.Event(), threading.Event()
+    begun, released, told = threading.Event(), threading.Event(), threading.Event()
 
     @tool(name="hangs", effect="none")
     def hangs(call: library.Call) -> None:
+        begun.set()
         call.stopping.wait()
         told.set()
         released.wait()  # it knows, and does not care
 
-    async with gone_on_without(hangs, whose, project) as execution:
+    async with gone_on_without(hangs, whose, project, begun) as execution:
         assert "hangs is still running in its thread" in notes(project, execution)
     assert told.is_set(), "it was told to stop"
     released.set()

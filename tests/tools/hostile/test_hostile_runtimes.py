@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def test_c4_a_runtime_that_fails_again_and_again_is_left_alone_and_the_other_works_instead(
-    project: Project, windlass: Windlass, server: Server
+    project: Project, windlass: Windlass, server: Server, long_rest: None
 ) -> None:
     broken = ScriptedRunner([Turn(repeat=True).fail("overloaded", category="transient")], name="claude-code")
     instead = ScriptedRunner([Turn(repeat=True).say("by the other")], name="open-code")
