@@ -17,7 +17,7 @@ import pytest
 from process_probes import bearing, parent, ready
 from waiting import wait_until_async
 
-from windlass.process import Exit, ProcessLimits, ProcessLost, SpawnError, Supervisor, cgroups, containment
+from windlass.process import PIPE, Exit, ProcessLimits, ProcessLost, SpawnError, Supervisor, cgroups, containment
 
 Env = dict[str, str]
 
@@ -120,11 +120,14 @@ async def test_c8_a_death_at_the_limit_is_told_even_if_the_rest_of_the_command_e
 async def test_c8_the_command_is_in_its_cgroup_before_it_runs_and_its_keeper_is_not(
     warded: Supervisor, env: Env
 ) -> None:
-    process = await warded.spawn([*trees.shell('"$0" "$@"; cat'), *INSIDE], cwd="/", env=env, limits=limited_to(64))
+    waits = [*trees.shell('"$0" "$@"; cat'), *INSIDE]  # until its input ends: else its keeper may be gone already
+    process = await warded.spawn(waits, cwd="/", env=env, limits=limited_to(64), stdin=PIPE)
+    assert process.stdin is not None
     name = (await process.stdout.readline()).decode().strip()
     keeper = parent(process.pid)
     assert name == f"{cgroups.PREFIX}{keeper}"
     assert name not in Path(f"/proc/{keeper}/cgroup").read_text()
+    process.stdin.close()
     await process.wait()
 
 
