@@ -71,10 +71,50 @@ def test_d1_list_and_status_filter(project: Project, windlass: Windlass, mixed: 
     assert ids("list", "--limit", "2") == [three, two]
     assert ids("list", "--status", "paused") == [mixed]
     assert ids("list", "-s", "failed", "-s", "completed") == [three, two, one]
+    assert ids("list", "--plan", "two") == [two]
+    assert ids("list", "--text", "T") == [three, two], "in either case"
+    assert ids("list", "--text", three[-9:].upper()) == [three]
+    assert ids("list", "--since", "1h", "--plan", "one") == [one]
+    assert ids("list", "--since", "9999-12-31") == []
+    assert windlass("list", "--plan", "none").err == "No executions that fit.\n"
+    assert windlass("list", "--plan", "none", "-s", "failed").err == "No failed executions that fit.\n"
+    assert "--since 'monday' is no time" in windlass("list", "--since", "monday", code=2).err
     assert ids("status") == [mixed], "without ID: all that are not finished"
     shown = windlass("list")
     assert [line.split()[0] for line in shown.out.splitlines()] == [three, two, one, mixed]
     assert "(approval)" in shown.out
+
+
+def test_d1_an_execution_is_named_by_the_end_of_its_id_or_as_the_last(project: Project, windlass: Windlass) -> None:
+    assert "no executions here yet" in windlass("status", "@last", code=2).err
+    fine, broken = (Plan(name=run, steps=[Step(id="a", run=run)]) for run in ("true", "false"))
+    (good,) = executed(fine)
+    assert windlass("status", "@last-failed", code=2).err.startswith("windlass: no execution has failed here")
+    failed, last = executed(broken, fine)
+
+    def found(name: str) -> str:
+        return str(windlass("status", name, "--json").json["id"])
+
+    assert [found("@last"), found("@last-failed"), found("@LAST")] == [last, failed, last]
+    assert [found(name[-8:]) for name in (good, failed, last)] == [good, failed, last]
+    assert f"no execution has the id {good[-3:]!r}" in windlass("status", good[-3:], code=2).err, "too short to mean one"
+    assert "use @last or @last-failed" in windlass("status", "@first", code=2).err
+
+
+def _completed(windlass: Windlass, line: str) -> list[str]:
+    words = len(line.split(" ")) - 1
+    ran = windlass(_WINDLASS_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(words))
+    return [offer.partition(",")[2] for offer in ran.out.splitlines() if offer]
+
+
+def test_i1_a_shell_completes_executions_and_steps(project: Project, windlass: Windlass, mixed: str) -> None:
+    assert _completed(windlass, "windlass status ") == ["@last", "@last-failed", mixed]
+    assert _completed(windlass, f"windlass logs {mixed[:9]}") == [mixed]
+    assert _completed(windlass, f"windlass approve {mixed} g") == ["good", "gate"]
+    assert _completed(windlass, "windlass retry @last b") == ["bad"]
+    assert _completed(windlass, "windlass retry @gone b") == []
+    elsewhere = f"windlass --home {project.path / 'other'} status "
+    assert _completed(windlass, elsewhere) == []
 
 
 def test_d1_missing_and_ambiguous_ids_name_candidates(project: Project, windlass: Windlass) -> None:

@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["Argument", "Group", "Option"]
 
@@ -30,8 +33,8 @@ class Argument(msgspec.Struct, frozen=True):
 
     metavar: str = ""
     help: str = ""
-    complete: Callable[[str], list[str]] | None = None
-    """Words that begin as given, for completion in a shell."""
+    complete: Callable[[click.Context, str], list[CompletionItem]] | None = None
+    """Words that begin as given, for completion in a shell; the context has the words before it."""
 
     def parameter(self, name: str, kind: Any, default: Any, many: bool) -> click.Parameter:
         shown = self.metavar or name.upper()
@@ -44,7 +47,7 @@ class Argument(msgspec.Struct, frozen=True):
             **({} if required else {"default": default}),  # Click takes a default of None for a value that was given
             nargs=-1 if many else 1,
             metavar=f"{shown if required else f'[{shown}]'}{'...' if many else ''}",
-            shell_complete=None if complete is None else lambda _context, _param, begun: complete(begun),
+            shell_complete=None if complete is None else lambda context, _param, begun: complete(context, begun),
             help=self.help or None,
         )
 

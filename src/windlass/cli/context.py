@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from windlass.cli.command import Argument, Group, Option
+from windlass.cli.command import Group, Option
+from windlass.cli.names import ExecutionId, OptionalStepName
 from windlass.cli.session import AsJson, CommandEnd, Home, out, print_json, say, suggest, who, with_engine
 from windlass.cli.terminal import clip
 from windlass.cli.text import summary_line
@@ -23,8 +24,8 @@ def register(app: Group) -> None:
 
 
 def context(
-    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
-    step: Annotated[str | None, Argument(metavar="STEP", help="Only the agent of this step")] = None,
+    execution: ExecutionId,
+    step: OptionalStepName = None,
     summarise: Annotated[
         bool, Option("--summarise", help="Summarise the older part before the agent's next call")
     ] = False,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from windlass.cli.command import Argument, Group, Option
+from windlass.cli.command import Group, Option
+from windlass.cli.names import ExecutionId, StepName
 from windlass.cli.session import AsJson, CommandEnd, Home, print_json, say, suggest, who, with_engine
 from windlass.cli.text import next_commands
 from windlass.core.state import State
@@ -15,7 +16,6 @@ from windlass.engine.engine import Engine
 
 __all__ = ["register"]
 
-Id = Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")]
 Wait = Annotated[float, Option("--wait", metavar="SECONDS", min=0, help="Maximum time to wait for it")]
 
 
@@ -27,7 +27,7 @@ def register(app: Group) -> None:
 
 
 def pause(
-    execution: Id,
+    execution: ExecutionId,
     now: Annotated[bool, Option("--now", help="Stop running attempts instead of letting them finish")] = False,
     wait: Wait = 10.0,
     as_json: AsJson = False,
@@ -37,12 +37,12 @@ def pause(
     _ask(home, as_json, "pause", lambda e: e.pause(execution, now=now, by=who(), within=wait))
 
 
-def interrupt(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
+def interrupt(execution: ExecutionId, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
     """Stop running steps with all their processes, and pause. `resume` continues it."""
     _ask(home, as_json, "interrupt", lambda e: e.interrupt(execution, by=who(), within=wait))
 
 
-def cancel(execution: Id, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
+def cancel(execution: ExecutionId, wait: Wait = 30.0, as_json: AsJson = False, home: Home = None) -> None:
     """Stop running steps and end the execution for good."""
     _ask(home, as_json, "cancel", lambda e: e.cancel(execution, by=who(), within=wait))
 
@@ -69,8 +69,8 @@ def _ask(
 
 
 def approve(
-    execution: Id,
-    step: Annotated[str, Argument(metavar="STEP")],
+    execution: ExecutionId,
+    step: StepName,
     deny: Annotated[bool, Option("--deny", help="Refuse instead")] = False,
     note: Annotated[str, Option("--note", help="Reason, saved with the answer")] = "",
     as_json: AsJson = False,

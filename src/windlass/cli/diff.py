@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from windlass.cli.command import Argument, Group, Option
+from windlass.cli.command import Group, Option
+from windlass.cli.names import ExecutionId, OptionalExecutionId, OptionalStepName
 from windlass.cli.session import AsJson, CommandEnd, Home, out, out_lines, print_json, say, who, with_engine
 from windlass.cli.text import plural
 from windlass.engine.engine import Engine
@@ -19,8 +20,8 @@ def register(app: Group) -> None:
 
 
 def diff(
-    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
-    step: Annotated[str | None, Argument(metavar="STEP", help="Only this step, with its items")] = None,
+    execution: ExecutionId,
+    step: OptionalStepName = None,
     stat: Annotated[bool, Option("--stat", help="List the files, without their contents")] = False,
     as_json: AsJson = False,
     home: Home = None,
@@ -41,7 +42,7 @@ def diff(
 
 
 def workspaces(
-    execution: Annotated[str | None, Argument(metavar="ID", help="Only of this execution")] = None,
+    execution: OptionalExecutionId = None,
     clean: Annotated[bool, Option("--clean", help="Remove those without work that would be lost")] = False,
     as_json: AsJson = False,
     home: Home = None,

@@ -12,6 +12,7 @@ from windlass.cli.backup import restore_home
 from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off, start_driver
+from windlass.cli.names import ExecutionId
 from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import (
     AsJson,
@@ -42,7 +43,7 @@ def register(app: Group) -> None:
     app.add(clean)
 
 
-def checkpoint(execution: Annotated[str, Argument(metavar="ID")], as_json: AsJson = False, home: Home = None) -> None:
+def checkpoint(execution: ExecutionId, as_json: AsJson = False, home: Home = None) -> None:
     """Write an execution to a portable file and print its path."""
 
     async def work(engine: Engine) -> int:
@@ -82,7 +83,7 @@ def restore(
 
 
 def fork(
-    execution: Annotated[str, Argument(metavar="ID")],
+    execution: ExecutionId,
     from_step: Annotated[
         str | None, Option("--from", metavar="STEP", help="Run this step and all after it again")
     ] = None,

@@ -6,10 +6,12 @@ A list is shown without the engine: only the journal is opened, and nothing is i
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
-from windlass.cli.command import Argument, Group, Option
+from windlass.cli.command import Group, Option
+from windlass.cli.names import OptionalExecutionId
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -47,15 +49,18 @@ def register(app: Group) -> None:
 
 
 def status(
-    execution: Annotated[str | None, Argument(metavar="ID")] = None,
+    execution: OptionalExecutionId = None,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
     """Show an execution's status; without ID, list unfinished ones."""
 
     async def show_all(observer: Observer, folder: Path) -> bool:
-        await _show_list(observer, UNFINISHED, 0, as_json)
-        return not as_json and (bool(await observer.executions(UNFINISHED, 1)) or _has_breakers(folder))
+        unfinished = await observer.executions(UNFINISHED)
+        if not unfinished and not as_json:
+            say("No unfinished executions.")
+        await _show_list(observer, unfinished, as_json)
+        return not as_json and (bool(unfinished) or _has_breakers(folder))
 
     async def show_gates(engine: Engine) -> int:
         from windlass.cli.tool_text import gate_lines
@@ -88,6 +93,11 @@ def _has_breakers(home: Path) -> bool:
 
 def list_executions(
     statuses: Annotated[list[str] | None, Option("--status", "-s", help="Filter by status (repeatable)")] = None,
+    plan: Annotated[str, Option("--plan", metavar="NAME", help="Only executions of this plan")] = "",
+    since: Annotated[
+        str | None, Option("--since", metavar="TIME", help="Not older: 2h, 30d, today or a date")
+    ] = None,
+    text: Annotated[str, Option("--text", metavar="TEXT", help="Only with this text in the name or id")] = "",
     limit: Annotated[int, Option("--limit", "-n", min=0, help="Maximum to show (0 = all)")] = 20,
     as_json: AsJson = False,
     home: Home = None,
@@ -97,27 +107,46 @@ def list_executions(
     for given in statuses or ():
         if given not in known:
             raise UsageError(f"unknown status {given!r}: use {', '.join(known)}")
+    begun = _moment(since) if since is not None else 0.0
 
     async def work(observer: Observer, _home: Path) -> int:
-        await _show_list(observer, statuses or [], limit, as_json)
+        heads = await observer.executions(statuses or [], limit, name=plan, text=text, since=begun)
+        if not heads and not as_json:
+            kind = f"{' or '.join(statuses)} " if statuses else ""
+            say(f"No {kind}executions{' that fit' if plan or text or since else ''}.")
+        await _show_list(observer, heads, as_json)
         return 0
 
     raise CommandEnd(with_observer(work, home))
 
 
-async def _show_list(observer: Observer, statuses: list[str], limit: int, as_json: bool) -> None:
+def _moment(text: str) -> float:
+    """`2h` and `30d` before now, or the first moment of a day."""
+    from windlass.plan.quantities import parse_duration
+
+    today = date.today()
+    words = {"today": today, "yesterday": today - timedelta(1)}
+    try:
+        day = words.get(text) or date.fromisoformat(text)
+    except ValueError:
+        try:
+            return time.time() - parse_duration(text)
+        except ValueError:
+            raise UsageError(
+                f"--since {text!r} is no time: use 2h, 30d, today, yesterday or a date like {today}"
+            ) from None
+    return datetime.combine(day, datetime.min.time()).timestamp()
+
+
+async def _show_list(observer: Observer, heads: Sequence[Head], as_json: bool) -> None:
     from windlass.engine.damage import DAMAGED
 
-    heads = await observer.executions(statuses, limit)
     if as_json:
         etas = await observer.etas(heads, time.time())
         waiting = await observer.waiting(heads)
         views = [await _head_view(observer, head, etas.get(head.id)) for head in heads]
         print_json([view | {"waiting": waiting.get(head.id)} for head, view in zip(heads, views, strict=True)])
         return
-    if not heads:
-        kind = "unfinished " if statuses == UNFINISHED else f"{' or '.join(statuses)} " if statuses else ""
-        say(f"No {kind}executions.")
     for head in heads if len(heads) <= MOST_READ else ():
         await observer.verify(head.id)
     waiting = await observer.waiting(heads)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from windlass.cli.command import Argument, Group, Option
+from windlass.cli.names import ExecutionId
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, out, print_json, remember_home, say, with_engine
 from windlass.errors import PlanInvalid, UsageError
 
@@ -194,7 +195,7 @@ def draft(
 
 @plan_app.add
 def redraft(
-    execution: Annotated[str, Argument(metavar="ID", help="A stopped execution")],
+    execution: ExecutionId,
     wish: Annotated[str, Argument(metavar="TEXT", help="Your word about the rest")] = "",
     role: RoleName = None,
     runtime: RuntimeName = None,

@@ -7,7 +7,8 @@ import sys
 from datetime import datetime
 from typing import Annotated, Any
 
-from windlass.cli.command import Argument, Group, Option
+from windlass.cli.command import Group, Option
+from windlass.cli.names import ExecutionId
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -89,7 +90,7 @@ def _remark(step: Any) -> str:
 
 
 def logs(
-    execution: Annotated[str, Argument(metavar="ID")],
+    execution: ExecutionId,
     step: Annotated[str | None, Option("--step", help="Only this step")] = None,
     prompt: Annotated[bool, Option("--prompt", help="Only the full prompts of agents")] = False,
     follow: Annotated[bool, Option("--follow", "-f", help="Follow new events as they happen")] = False,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from windlass.cli.begin import begin
-from windlass.cli.command import Argument, Group, Option
+from windlass.cli.command import Group, Option
 from windlass.cli.detach import send_off
+from windlass.cli.names import ExecutionId, OptionalStepName, StepName
 from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import (
     AsJson,
@@ -37,10 +38,6 @@ from windlass.plan.yamlread import read
 __all__ = ["register"]
 
 
-Id = Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")]
-StepName = Annotated[str, Argument(metavar="STEP", help="The step; STEP[N] is one item of a foreach")]
-
-
 def register(app: Group) -> None:
     app.add(retry)
     app.add(skip)
@@ -49,7 +46,7 @@ def register(app: Group) -> None:
 
 
 def retry(
-    execution: Id,
+    execution: ExecutionId,
     step: StepName,
     given: Annotated[
         list[str] | None,
@@ -85,7 +82,7 @@ def retry(
 
 
 def skip(
-    execution: Id,
+    execution: ExecutionId,
     step: StepName,
     keep_plan: Annotated[bool, Option("--keep-plan", help="Continue with the plan as it was started")] = False,
     detach: Detach = False,
@@ -167,8 +164,8 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 
 
 def undo(
-    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
-    step: Annotated[str, Argument(metavar="STEP")],
+    execution: ExecutionId,
+    step: StepName,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
@@ -190,8 +187,8 @@ def undo(
 
 
 def verify(
-    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
-    step: Annotated[str | None, Argument(metavar="STEP", help="Only this step, with its items")] = None,
+    execution: ExecutionId,
+    step: OptionalStepName = None,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:

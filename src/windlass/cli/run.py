@@ -17,6 +17,7 @@ from windlass.cli.attend import ApprovalPrompt
 from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import offer_orphans, send_off, stopped_since
+from windlass.cli.names import ExecutionId, OptionalExecutionId
 from windlass.cli.session import (
     AsJson,
     CommandEnd,
@@ -231,7 +232,7 @@ def _tasks_in(file: Path) -> Any:
 
 
 def resume(
-    execution: Annotated[str | None, Argument(metavar="ID", help="Execution, or the beginning of its id")] = None,
+    execution: OptionalExecutionId = None,
     every: Annotated[bool, Option("--all", help="All executions that a crash cut off")] = False,
     detach: Detach = False,
     accept_changes: Annotated[
@@ -287,7 +288,7 @@ def resume(
 
 
 def watch(
-    execution: Annotated[str, Argument(metavar="ID")],
+    execution: ExecutionId,
     progress: ProgressOption = Progress.AUTO,
     exit_status: Annotated[bool, Option("--exit-status", help="Exit with the execution's exit code")] = False,
     as_json: AsJson = False,

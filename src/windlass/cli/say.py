@@ -8,6 +8,7 @@ from typing import Annotated
 from windlass.cli.begin import begin
 from windlass.cli.command import Argument, Group, Option
 from windlass.cli.detach import send_off
+from windlass.cli.names import ExecutionId, StepName
 from windlass.cli.run import Detach, ProgressOption, see_through
 from windlass.cli.session import AsJson, CommandEnd, Home, Yes, attended, print_json, say, suggest, who, with_engine
 from windlass.cli.view import Progress, view_for
@@ -22,8 +23,8 @@ def register(app: Group) -> None:
 
 
 def say_to_agent(
-    execution: Annotated[str, Argument(metavar="ID", help="Execution, or the beginning of its id")],
-    step: Annotated[str, Argument(metavar="STEP", help="The step of the agent; STEP[N] is one item of a foreach")],
+    execution: ExecutionId,
+    step: StepName,
     text: Annotated[str, Argument(metavar="TEXT", help="The message; - reads it from stdin")],
     wait: Annotated[
         float, Option("--wait", metavar="SECONDS", min=0, help="Maximum time to wait until the agent has it")

@@ -6,7 +6,7 @@ import io
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
@@ -20,6 +20,9 @@ from windlass.engine.engine import Engine
 from windlass.errors import NotFound, UsageError, WindlassError
 from windlass.visible import one_line
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 __all__ = ["register"]
 
 tools_app = Group("tools", help="List, check, try and save tools.")
@@ -31,11 +34,12 @@ def register(app: Group) -> None:
     app.add_command(tools_app)
 
 
-def _names(incomplete: str) -> list[str]:
+def _names(_context: click.Context, begun: str) -> list[CompletionItem]:
     """For completion in a shell, where nothing may be said."""
+    from click.shell_completion import CompletionItem
 
-    async def work(engine: Engine) -> list[str]:
-        return [name for name in engine.attempt_runner.tools.names() if name.startswith(incomplete)]
+    async def work(engine: Engine) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in engine.attempt_runner.tools.names() if name.startswith(begun)]
 
     try:
         return with_engine(work)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from windlass.cli.command import Argument, Group, Option
+from windlass.cli.command import Group, Option
+from windlass.cli.names import ExecutionId, StepName
 from windlass.cli.session import AsJson, CommandEnd, Home, out, out_lines, say, with_engine
 from windlass.core.transcript import TranscriptEntry, as_markdown
 from windlass.engine.engine import Engine
@@ -19,8 +20,8 @@ def register(app: Group) -> None:
 
 
 def transcript(
-    execution: Annotated[str, Argument(metavar="ID")],
-    step: Annotated[str, Argument(metavar="STEP")],
+    execution: ExecutionId,
+    step: StepName,
     follow: Annotated[bool, Option("--follow", "-f", help="Go on as it goes on")] = False,
     as_json: AsJson = False,
     home: Home = None,
