@@ -97,7 +97,9 @@ def test_d1_an_execution_is_named_by_the_end_of_its_id_or_as_the_last(project: P
 
     assert [found("@last"), found("@last-failed"), found("@LAST")] == [last, failed, last]
     assert [found(name[-8:]) for name in (good, failed, last)] == [good, failed, last]
-    assert f"no execution has the id {good[-3:]!r}" in windlass("status", good[-3:], code=2).err, "too short to mean one"
+    assert f"no execution has the id {good[-3:]!r}" in windlass("status", good[-3:], code=2).err, (
+        "too short to mean one"
+    )
     assert "use @last or @last-failed" in windlass("status", "@first", code=2).err
 
 

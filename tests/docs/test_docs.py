@@ -139,6 +139,24 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert {name(page) for page in PAGES} <= {name(page) for page in seen}
 
 
+def test_every_promise_has_a_row_with_tests_of_its_id() -> None:
+    tested = {
+        id.upper(): page
+        for page in (REPOSITORY / "tests").rglob("test_*.py")
+        for id in re.findall(r"^(?:async )?def test_([a-l]\d+)_", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    listed = set()
+    for ids, _text, _pages, tests in rows(text_of("features.md")):
+        named = re.findall(r"[A-L]\d+", ids)
+        listed |= set(named)
+        files = re.findall(r"\]\(\.\./(tests/[^)]+)\)", tests)
+        assert files, f"{ids} names no tests"
+        for file in files:
+            text = (REPOSITORY / file).read_text(encoding="utf-8")
+            assert any(f"def test_{id.lower()}_" in text for id in named), f"{file} has no test of {ids}"
+    assert listed == set(tested)
+
+
 # -- the command line --------------------------------------------------------------------------------
 
 

@@ -94,9 +94,7 @@ def _has_breakers(home: Path) -> bool:
 def list_executions(
     statuses: Annotated[list[str] | None, Option("--status", "-s", help="Filter by status (repeatable)")] = None,
     plan: Annotated[str, Option("--plan", metavar="NAME", help="Only executions of this plan")] = "",
-    since: Annotated[
-        str | None, Option("--since", metavar="TIME", help="Not older: 2h, 30d, today or a date")
-    ] = None,
+    since: Annotated[str | None, Option("--since", metavar="TIME", help="Not older: 2h, 30d, today or a date")] = None,
     text: Annotated[str, Option("--text", metavar="TEXT", help="Only with this text in the name or id")] = "",
     limit: Annotated[int, Option("--limit", "-n", min=0, help="Maximum to show (0 = all)")] = 20,
     as_json: AsJson = False,
