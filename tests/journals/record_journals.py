@@ -369,6 +369,22 @@ async def play_placed(home: Path, workdir: Path) -> None:
         await two.turn(id, hold=False)
 
 
+async def play_kept(home: Path, workdir: Path) -> None:
+    """An agent whose files are kept in a store that other machines share."""
+    (workdir / "store").mkdir()
+
+    def turn(request: AgentRequest) -> Turn:
+        request.scratch.mkdir(parents=True)
+        (request.scratch / "conversation").write_text("42\n")
+        return Turn().say("It is done.")
+
+    step = {"id": "fix", "agent": "developer", "prompt": "Make it 42.", "runtime": "cli"}
+    runners = [ScriptedRunner(turn, name="cli")]
+    async with windlass.open(home, runners=runners, store=str(workdir / "store")) as engine:
+        plan = windlass.Plan.model_validate({"name": "kept", "steps": [step]})
+        await (await engine.start(plan, workdir=workdir)).wait()
+
+
 async def play_worktree(home: Path, workdir: Path) -> None:
     """An agent in a worktree, which is removed after its work is merged."""
     repository = workdir / "repository"
@@ -513,6 +529,8 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     yield "workspace"
     asyncio.run(play_placed(recorder.folder / ".windlass", recorder.folder))
     yield "placed"
+    asyncio.run(play_kept(recorder.folder / ".windlass", recorder.folder))
+    yield "kept"
     asyncio.run(play_worktree(recorder.folder / ".windlass", recorder.folder))
     yield "worktree"
 

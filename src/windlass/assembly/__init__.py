@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from windlass.assembly.agents import agent_tool, policy_of, runtimes
 from windlass.assembly.plan_loader import PlanLoader
 from windlass.clock import SystemClock
@@ -131,6 +133,13 @@ def open_engine(
     attempt_runner = AttemptRunner(
         code.registry, supervisor, env, executions, chosen.grace, gates, intake, span_variables=spans
     )
+    kept_files = None
+    if kept and chosen.store is not None:
+        from windlass.blobs import open_blobs  # most homes share nothing
+        from windlass.engine.kept_files import KeepingRunner, KeptFiles
+
+        kept_files = KeptFiles(open_blobs(chosen.store), folder)
+        attempt_runner = KeepingRunner(*msgspec.structs.astuple(attempt_runner), kept_files=kept_files, clock=clock)
     notifier = None
     if kept and chosen.notify:
         from windlass.notify.notifier import HomeNotifier  # few homes have rules
@@ -160,6 +169,7 @@ def open_engine(
         archive=CheckpointFolder(folder / "executions"),
         telemetry=telemetry,
         cluster=cluster,
+        kept_files=kept_files,
     )
 
 

@@ -108,6 +108,8 @@ def describe(event: ev.Event, state: State) -> str | None:
             return f"▶ {event.step}: {event.tool}{again}"
         case ev.AttemptPlaced():
             return f"  {event.step} runs on {event.worker}"
+        case ev.FilesKept():
+            return f"  {event.step}: {event.files} files kept in the store ({event.bytes:,} bytes)"
         case ev.AttemptFinished():
             return f"✓ {event.step}{_took(state.steps[event.step])}{_in_queue(event.queued)}"
         case ev.AttemptFailed():

@@ -71,6 +71,8 @@ class AgentState(msgspec.Struct):
     """The same with its advice; None in journals of earlier versions."""
     attempt: int = 0
     """The last attempt that was given to a runtime."""
+    worker: str = ""
+    """The worker that performed it, where several share the execution; empty if it is lost."""
     cut_off: int = 0
     """Attempts that died with their engine: their usage after the last report is unknown."""
     api_failures: int = 0

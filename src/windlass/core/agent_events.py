@@ -25,6 +25,7 @@ __all__ = [
     "BudgetWaited",
     "BudgetWarned",
     "CheckResult",
+    "FilesKept",
     "RuntimeFellBack",
     "UsageReported",
     "WorkspaceCommitted",
@@ -178,6 +179,17 @@ class WorkspaceSnapshot(EventBase, frozen=True, tag="workspace.snapshot"):
     """Names the content of its files: `git:HASH` or `files:HASH`; empty where it was not recorded."""
     note: str = ""
     """Files that were not recorded, or the reason why none was."""
+
+
+class FilesKept(EventBase, frozen=True, tag="files.kept"):
+    """The files of an attempt are in the store that several machines share."""
+
+    step: str
+    attempt: int
+    manifest: str
+    """SHA-256 of the list of files, which is in the store like the files."""
+    files: int
+    bytes: int
 
 
 class WorkspaceOpened(EventBase, frozen=True, tag="workspace.opened"):

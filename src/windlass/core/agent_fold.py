@@ -25,10 +25,11 @@ def _agent(step: StepState) -> AgentState:
 
 
 def _began(state: StateData, event: ev.AgentBegan) -> None:
-    agent = _agent(state.steps[event.step])
+    step = state.steps[event.step]
+    agent = _agent(step)
     agent.runtime, agent.role, agent.model, agent.asked = event.runtime, event.role, event.model, event.model
     agent.version = event.version
-    agent.attempt = event.attempt
+    agent.attempt, agent.worker = event.attempt, step.worker
     agent.waits = (0, "")
     agent.unheard = False
 
@@ -102,6 +103,10 @@ def _recorded(state: StateData, event: ev.WorkspaceSnapshot) -> None:
         agent.periods.append(WorkPeriod(event.root, event.tree, event.at))
     else:  # goes on where it stopped, or was cut off: nobody knows who did what since
         agent.periods[-1] = last._replace(after="", ended=math.inf)
+
+
+def _files_kept(state: StateData, event: ev.FilesKept) -> None:
+    state.steps[event.step].kept = event
 
 
 def _opened(state: StateData, event: ev.WorkspaceOpened) -> None:
@@ -199,6 +204,7 @@ AGENT_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.AgentClaimed: _claimed,
     ev.AgentChecked: _checked,
     ev.WorkspaceSnapshot: _recorded,
+    ev.FilesKept: _files_kept,
     ev.WorkspaceOpened: _opened,
     ev.WorkspaceCommitted: _committed,
     ev.WorkspaceRemoved: _removed,

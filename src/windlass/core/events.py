@@ -27,6 +27,7 @@ from windlass.core.agent_events import (
     BudgetWaited,
     BudgetWarned,
     CheckResult,
+    FilesKept,
     RuntimeFellBack,
     UsageReported,
     WorkspaceCommitted,
@@ -75,6 +76,7 @@ __all__ = [
     "ExecutionReplanned",
     "ExecutionResumed",
     "ExecutionStarted",
+    "FilesKept",
     "OutputWritten",
     "ProgramBegan",
     "RuntimeFellBack",
@@ -443,6 +445,7 @@ Event: TypeAlias = (
     | AgentSummarised
     | AgentSummaryRequested
     | UsageReported
+    | FilesKept
     | WorkspaceCommitted
     | WorkspaceOpened
     | WorkspaceRemoved

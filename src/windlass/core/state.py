@@ -163,6 +163,7 @@ class State(StateData):
             step.ended(event.at, event.used, event.queued)
         elif step.id in self.active and step.agent is not None and step.agent.attempt == step.attempts:
             step.agent.cut_off += 1  # one worker of several died
+            step.agent.worker = ""
         self.leave_indexes(step)
         if event.reason == "changed":
             step.changes = event.changes

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.agent import AgentState
+from windlass.core.events import FilesKept
 from windlass.core.program import ProgramLog
 from windlass.core.resources import Resources, summed
 from windlass.core.transitions import StepStatus
@@ -59,6 +60,8 @@ class StepState(msgspec.Struct, eq=False):
     """Start of the current attempt."""
     worker: str = ""
     """The worker that performs the current attempt, where several share the execution."""
+    kept: FilesKept | None = None
+    """Its files in the store that several machines share, as its last attempt left them."""
     input: Any = None
     output: Any = None
     error: Failure | None = None

@@ -15,7 +15,7 @@ from windlass.core.approval import Basis, asked_again, changes, digest_of
 from windlass.core.state import State, StepState
 from windlass.engine.gates import Gates
 from windlass.engine.gates.outflow import MOST_SHOWN, OutputCap
-from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox
+from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox, Whereabouts
 
 __all__ = ["AttemptContext", "AttemptOutput", "Listener", "off_the_clock"]
 
@@ -82,6 +82,7 @@ class AttemptContext(msgspec.Struct, eq=False):
     _gates: Gates
     limit: asyncio.Timeout | None = None
     """The timeout of the attempt."""
+    files: Whereabouts | None = None
     _one_at_a_time: asyncio.Lock | None = None
 
     @property

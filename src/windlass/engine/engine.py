@@ -36,6 +36,7 @@ from windlass.settings import Settings
 
 if TYPE_CHECKING:
     from windlass.engine.history_page import HistoryPage, PastRuns, SlowPage
+    from windlass.engine.kept_files import KeptFiles
     from windlass.engine.shared import SharedExecutions
     from windlass.ports.cluster import Cluster
     from windlass.ports.notify import Notifier
@@ -89,6 +90,7 @@ class Engine:
         policy: Policy | None = None,
         telemetry: Telemetry | None = None,
         cluster: Cluster | None = None,
+        kept_files: KeptFiles | None = None,
     ) -> None:
         self.home = home
         self.journal = drivers.journal
@@ -126,8 +128,8 @@ class Engine:
         self._resumer = Resumer(drivers, observer, requests, plans, launcher, handle, ledger, agents)
         self._control = control = Control(drivers, observer, requests, launcher, agents)
         self._messages = AgentMessages(drivers, observer, requests, self._starter)
-        self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control)
-        self._transcripts = Transcripts(observer, home / "artifacts")
+        self._housekeeping = Housekeeping(drivers, observer, self._checkpoints, ledger, control, kept_files)
+        self._transcripts = Transcripts(observer, home / "artifacts", kept_files)
         self.damaged = observer.damaged
         """Executions that were found damaged, by id."""
 
@@ -177,6 +179,7 @@ class Engine:
     waiting = _of("_observer", Observer.waiting)
     transcript = _of("_transcripts", Transcripts.transcript)
     follow_transcript = _of("_transcripts", Transcripts.follow_transcript)
+    bring_artifacts = _of("_transcripts", Transcripts.bring_artifacts)
     driven = _of("_drivers", LocalDrivers.driven)
     driven_state = _of("_drivers", LocalDrivers.driven_state)
 

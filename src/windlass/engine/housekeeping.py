@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.core import events as ev
 from windlass.core.history import has_stopped, record_of
@@ -18,6 +19,9 @@ from windlass.engine.drivers import LocalDrivers
 from windlass.engine.observer import Observer
 from windlass.errors import Damaged, UsageError, WindlassError
 from windlass.ports import Charge, Head, Ledger
+
+if TYPE_CHECKING:
+    from windlass.engine.kept_files import KeptFiles
 
 __all__ = ["Housekeeping", "release_dead_reservations"]
 
@@ -39,6 +43,7 @@ class Housekeeping:
         checkpoints: CheckpointWriter,
         ledger: Ledger,
         control: Control,
+        kept_files: KeptFiles | None = None,
     ) -> None:
         self._drivers = drivers
         self._journal = drivers.journal
@@ -46,6 +51,7 @@ class Housekeeping:
         self._checkpoints = checkpoints
         self._ledger = ledger
         self._control = control
+        self._kept_files = kept_files
 
     async def checkpoint(self, execution: str) -> Path:
         """Write a portable file of the execution as it is now, whichever process drives it."""
@@ -99,6 +105,8 @@ class Housekeeping:
                 raise _running(head)
         for first in range(0, len(heads), REMOVED_TOGETHER):
             ids = [head.id for head in heads[first : first + REMOVED_TOGETHER]]
+            if self._kept_files is not None:
+                await self._kept_files.remove(ids)
             await self._journal.remove(*ids)
             for removed in ids:
                 self._checkpoints.forget(removed)

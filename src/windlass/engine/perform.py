@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -112,6 +112,8 @@ class AttemptFolders(msgspec.Struct, frozen=True):
 
 
 class AttemptRunner(msgspec.Struct):
+    brings_files: ClassVar[bool] = False
+    """True if it has the files of a step's last attempt wherever that was."""
     tools: Toolbox
     processes: Supervisor
     env: Mapping[str, str]

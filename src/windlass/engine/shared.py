@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +37,8 @@ LOOK = 0.25
 """Seconds between an attempt's looks at the journal: requests and answers come from there."""
 MOST_STATES = 200
 """States of executions that are kept from one turn to the next."""
+PREFERRED = 5.0
+"""Seconds that an attempt of an agent waits for the worker of its last one."""
 TRIES = 50
 """Appends that others may be faster than, one after the other."""
 _RUNNING = ExecutionStatus.RUNNING
@@ -47,6 +50,8 @@ class DueAttempt(NamedTuple):
     step: str
     attempt: int
     tag: str
+    prefers: str = ""
+    """The worker that has the conversation of its agent."""
 
 
 class TurnResult(NamedTuple):
@@ -97,7 +102,7 @@ class SharedExecutions:
                 continue  # an attempt was faster; the state has events that are not in the journal: it is read anew
             self._keep(state, self._turn_states)
             active = [
-                DueAttempt(step.id, step.attempts, step.spec.tag or "")
+                DueAttempt(step.id, step.attempts, step.spec.tag or "", self._preferred(step))
                 for step in state.active.values()
                 if state.status is _RUNNING
             ]
@@ -142,6 +147,12 @@ class SharedExecutions:
                 self._keep(state, self._attempt_states)
             return
         raise Conflict(f"others were always faster to append to execution {execution}")
+
+    def _preferred(self, step: StepState) -> str:
+        """The worker of the agent's last attempt, for a moment: whoever is free then goes on with it."""
+        if step.agent is None or step.worker or step.attempt_at is None:
+            return ""
+        return step.agent.worker if self._world.clock.now() - step.attempt_at < PREFERRED else ""
 
     def _over(self, state: State) -> bool:
         return state.status is not _RUNNING or state.driver != self._driver
@@ -255,8 +266,8 @@ class _AttemptDriver(Driver):
         place = self._attempt_runner.place(self.state.id, self.state.workdir, self.state.plan.limits.memory)
         leaver = asyncio.ensure_future(leaving()) if leaving is not None else None
         try:
-            if not place.workdir.is_dir():
-                self._ended.append(AttemptEnd(self._step, self._number, self._not_here(str(place.workdir))))
+            if (missing := self._missing(place.workdir)) is not None:
+                self._ended.append(AttemptEnd(self._step, self._number, Outcome.failed(missing)))
             else:
                 self._place = place
                 self._launch_all()
@@ -292,10 +303,17 @@ class _AttemptDriver(Driver):
             and step.worker == self._worker
         )
 
-    def _not_here(self, workdir: str) -> Outcome:
-        message = f"the working directory {workdir} does not exist on worker {self._worker}"
-        advice = ("share it between the workers, or give the step a `tag` of workers that have it",)
-        return Outcome.failed(Failure(Category.CONFIGURATION, message, advice=advice))
+    def _missing(self, workdir: Path) -> Failure | None:
+        """The failure of a step that needs something which this worker does not have."""
+        if not workdir.is_dir():
+            message = f"the working directory {workdir} does not exist on worker {self._worker}"
+            advice = "share it between the workers, or give the step a `tag` of workers that have it"
+            return Failure(Category.CONFIGURATION, message, advice=(advice,))
+        step = self.state.steps[self._step]
+        if step.spec.is_agent and step.kept is not None and not self._attempt_runner.brings_files:
+            message = f"the files of step {self._step} are in a store, and worker {self._worker} has no setting `store`"
+            return Failure(Category.CONFIGURATION, message, advice=("give all workers the same setting `store`",))
+        return None
 
     def _take_end(self, end: AttemptEnd, now: float) -> None:
         end.queued += round(self._waited, 3)

@@ -17,7 +17,9 @@ from windlass.engine.observer import Observer
 from windlass.errors import UsageError
 
 if TYPE_CHECKING:
+    from windlass.core.state import State
     from windlass.core.transcript import TranscriptEntry
+    from windlass.engine.kept_files import KeptFiles
 
 __all__ = ["Transcripts", "read_below"]
 
@@ -25,9 +27,10 @@ __all__ = ["Transcripts", "read_below"]
 class Transcripts:
     """Gives the transcript of a step's agent, whichever process drives it."""
 
-    def __init__(self, observer: Observer, artifacts: Path) -> None:
+    def __init__(self, observer: Observer, artifacts: Path, kept_files: KeptFiles | None = None) -> None:
         self._observer = observer
         self._artifacts = artifacts
+        self._kept_files = kept_files
 
     async def transcript(
         self, execution: str, step: str, *, after: int = 0, whole: bool = True
@@ -43,7 +46,16 @@ class Transcripts:
         _check_agent(find_step(state, step).spec.is_agent, head.id, step)
         transcript = Transcript(step)
         found = [one for entry in entries for one in transcript.take(entry.seq, entry.event) if one.seq > after]
-        return await asyncio.to_thread(self._completed, head.id, found) if whole else found
+        if not whole:
+            return found
+        if any(one.file for one in found):
+            await self.bring_artifacts(state, step)
+        return await asyncio.to_thread(self._completed, head.id, found)
+
+    async def bring_artifacts(self, state: State, step: str) -> None:
+        """Have the files that a step left for people here, if another machine put them into the shared store."""
+        if self._kept_files is not None:
+            await self._kept_files.bring_artifacts(state.id, find_step(state, step))
 
     async def follow_transcript(self, execution: str, step: str, *, after: int = 0) -> AsyncIterator[TranscriptEntry]:
         """Give the entries, past and future, until the execution has finished or paused."""

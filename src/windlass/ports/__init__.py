@@ -34,6 +34,7 @@ from windlass.ports.runner import (
     PromptAttachment,
     Runner,
     RunnerHooks,
+    SessionPlace,
     SummaryMethod,
     ToolReturn,
     ToolSpec,
@@ -61,7 +62,19 @@ from windlass.ports.telemetry import (
     incoming_traceparent,
 )
 from windlass.ports.terms import Estimate, GateStore, Rate, Terms
-from windlass.ports.tool import Answer, Call, Contact, Health, PersonAnswer, Tool, Toolbox, ToolLike, as_tool, health_of
+from windlass.ports.tool import (
+    Answer,
+    Call,
+    Contact,
+    Health,
+    PersonAnswer,
+    Tool,
+    Toolbox,
+    ToolLike,
+    Whereabouts,
+    as_tool,
+    health_of,
+)
 
 __all__ = [
     "OVER_BUDGET",
@@ -114,6 +127,7 @@ __all__ = [
     "RunnerHooks",
     "Sandbox",
     "Scope",
+    "SessionPlace",
     "SpanCounts",
     "Spending",
     "SummaryMethod",
@@ -127,6 +141,7 @@ __all__ = [
     "Trouble",
     "Usage",
     "Uses",
+    "Whereabouts",
     "account_name",
     "as_tool",
     "current_attempt",

@@ -37,6 +37,7 @@ __all__ = [
     "PromptAttachment",
     "Runner",
     "RunnerHooks",
+    "SessionPlace",
     "SummaryMethod",
     "ToolReturn",
     "ToolSpec",
@@ -167,6 +168,16 @@ class AgentRequest:
     def opening(self) -> Literal["prompt", "follow-up"]:
         """The way by which people's messages come to the agent that are there before this run's first prompt."""
         return "prompt" if self.brief.prompt else "follow-up"
+
+
+class SessionPlace(NamedTuple):
+    """A conversation of a step's agent, and the folders that its files are in."""
+
+    session: str
+    workdir: Path
+    scratch: Path
+    env: Mapping[str, str]
+    """As in `AgentRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +356,15 @@ class RunnerHooks:
     def media(self, model: str | None) -> Media:
         """The way in which this model comes to see images and PDF documents among the files of a step."""
         return ""
+
+    async def keep_session(self, place: SessionPlace) -> None:
+        """Copy the conversation into its `scratch`, if it is elsewhere: another machine may go on with it."""
+
+    async def bring_session(self, place: SessionPlace, *, current: bool) -> bool:
+        """Take the conversation from its `scratch`: another machine has worked in it since. False if it is lost.
+
+        Without `current` that machine is lost, and what is here and in `scratch` is older than the journal."""
+        return current
 
     def prepare(self, model: str | None) -> None:
         """Load in the background everything that the first run would wait for: a step is about to need it."""

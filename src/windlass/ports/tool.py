@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -33,9 +33,14 @@ __all__ = [
     "Tool",
     "ToolLike",
     "Toolbox",
+    "Whereabouts",
     "as_tool",
     "health_of",
 ]
+
+
+Whereabouts: TypeAlias = Literal["here", "brought", "behind"]
+"""Files of a step's last attempt: on this machine, brought from the store, or lost (the store has older ones)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,11 @@ class Contact(Protocol):
     @property
     def tools(self) -> Toolbox:
         """The tools of this execution."""
+        ...
+
+    @property
+    def files(self) -> Whereabouts | None:
+        """Whereabouts of the last attempt's files; None where no store is shared with other machines."""
         ...
 
     def tell(self, event: Event, *, soon: bool | None = None) -> None:

@@ -86,6 +86,12 @@ def _journal(text: str) -> str:
     return text
 
 
+def _store(text: str) -> str:
+    if re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,62}(/[^\s?#]*)?", text) or (os.path.isabs(text) and "\0" not in text):
+        return text
+    raise ValueError("it is the absolute path of a folder, or s3://BUCKET/PREFIX")
+
+
 def _host_and_port(text: str) -> str:
     if not re.fullmatch(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):\d{1,5}(/[A-Za-z0-9._-]+)?", text):
         raise ValueError("it is an address like temporal.example.com:7233, or with a namespace …:7233/NAMESPACE")
@@ -139,6 +145,8 @@ class Settings(CheckedValue):
     """The PostgreSQL database that holds the journal, like postgresql://USER@HOST/DATABASE. Unset: the home's file."""
     temporal: Annotated[str, After(_host_and_port)] | None = None
     """The Temporal server whose workers run executions, HOST:PORT or HOST:PORT/NAMESPACE. Unset: this process does."""
+    store: Annotated[str, After(_store)] | None = None
+    """The folder or bucket (s3://BUCKET/PREFIX) through which machines share files of agents. Unset: they stay."""
     public_url: Annotated[str, After(_origin)] | None = None
     """The address under which people reach `windlass serve`: links in notifications begin with it."""
 

@@ -74,10 +74,10 @@ class TemporalCluster:
                 ) from error
         return self._client
 
-    async def queue(self, tag: str = "") -> str:
-        """The task queue of all workers of this database, or of those with a tag."""
+    async def queue(self, tag: str = "", worker: str = "") -> str:
+        """The task queue of all workers of this database, of those with a tag, or of one."""
         self._name = self._name or await self.table.cluster()
-        return f"windlass-{self._name}" + (f".{tag}" if tag else "")
+        return f"windlass-{self._name}" + (f"@{worker}" if worker else f".{tag}" if tag else "")
 
     async def start(self, execution: str, *, hold: bool, look: bool = True) -> None:
         """Start the workflow, unless there is one; with `look`, have it take a turn."""

@@ -21,6 +21,7 @@ from temporalio.worker import Worker
 
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
+from windlass.engine.shared import PREFERRED, DueAttempt
 from windlass.errors import Damaged, JournalError, NotFound
 from windlass.ids import new_id
 from windlass.temporal.cluster import TemporalCluster
@@ -84,8 +85,8 @@ class ClusterWorker:
         queue = await self._cluster.queue()
         here = [self.turn, self.attempt]
         workers = [Worker(client, task_queue=queue, workflows=[ExecutionWorkflow], activities=here, **options)]
-        for tag in self._tags:
-            queue = await self._cluster.queue(tag)
+        queues = [await self._cluster.queue(tag) for tag in self._tags]
+        for queue in (*queues, await self._cluster.queue(worker=self.name)):
             workers.append(Worker(client, task_queue=queue, activities=[self.attempt], **options))
         await self._renew()
         chores = [
@@ -115,9 +116,17 @@ class ClusterWorker:
             turn = await self._shared.turn(order.execution, hold=order.hold)
         except (Damaged, NotFound) as error:
             raise ApplicationError(error.message, non_retryable=True) from error
-        queues = {tag: await self._cluster.queue(tag) for tag in {due.tag for due in turn.active}}
-        active = [AttemptOrder(order.execution, due.step, due.attempt, queues[due.tag]) for due in turn.active]
+        alive: set[str] = set()
+        if any(due.prefers for due in turn.active):
+            alive = {line.name for line in await self._cluster.table.lines()}
+        active = [await self._order(order.execution, due, alive) for due in turn.active]
         return TurnReply(turn.over, active, turn.wake)
+
+    async def _order(self, execution: str, due: DueAttempt, alive: set[str]) -> AttemptOrder:
+        if due.prefers in alive:
+            queue = await self._cluster.queue(worker=due.prefers)
+            return AttemptOrder(execution, due.step, due.attempt, queue, PREFERRED)
+        return AttemptOrder(execution, due.step, due.attempt, await self._cluster.queue(due.tag))
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, order: AttemptOrder) -> None:

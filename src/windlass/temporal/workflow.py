@@ -40,6 +40,8 @@ class AttemptOrder:
     step: str
     attempt: int
     queue: str
+    waits: float | None = None
+    """Seconds that it may wait in its queue before another turn; None is for ever."""
 
 
 @dataclass
@@ -102,6 +104,7 @@ async def _performed(due: AttemptOrder, name: str) -> None:
         due,
         activity_id=name,
         task_queue=due.queue,
+        schedule_to_start_timeout=None if due.waits is None else timedelta(seconds=due.waits),
         start_to_close_timeout=timedelta(days=365),
         heartbeat_timeout=HEARTBEAT_TIMEOUT,
         retry_policy=_AGAIN,

@@ -27,6 +27,7 @@ from windlass.engine.agents.deps import AgentDeps, RoleFacts
 from windlass.engine.agents.file_changes import WorkRecorder
 from windlass.engine.agents.host import EngineHost
 from windlass.engine.agents.model_choice import model_for
+from windlass.engine.agents.moved import bring_session, keep_session
 from windlass.engine.agents.permits import permitted
 from windlass.engine.agents.plan_output import PlanCatalog, asks_for_plan
 from windlass.engine.agents.reservation import BudgetReservation
@@ -72,6 +73,8 @@ class AgentAttempt:
         self._enter(call)
         self._account = ""
         self._version = ""
+        self._worked_in: str | None = None
+        """The conversation of the runtime, once it has named it."""
         self._is_trusted = deps.trusted(call.workdir)
         """Also of a folder of its own, which has the same files."""
 
@@ -116,11 +119,15 @@ class AgentAttempt:
             lambda text: self._call.output("note", f"{text}\n"),
         )
         session = self._session(runner.name)
-        result, host = await self._turn(runner, role, model, reservation, session, notes)
-        if result.metadata.get("session_lost"):
-            self._tell_session(runner.name, None)
-            lost = [*notes, "the earlier conversation is lost: starting a new one"]
-            result, host = await self._turn(runner, role, model, reservation, None, lost)
+        if session is not None and not await bring_session(runner, session, self._call, self._contact):
+            session, notes = None, [*notes, self._lost(runner.name)]
+        try:
+            result, host = await self._turn(runner, role, model, reservation, session, notes)
+            if result.metadata.get("session_lost"):
+                lost = [*notes, self._lost(runner.name)]
+                result, host = await self._turn(runner, role, model, reservation, None, lost)
+        finally:
+            await asyncio.shield(keep_session(runner, self._worked_in, self._call, self._contact))
         for adjustment in result.adjustments:
             host.note(adjustment)
         return self._checks.value(self._outcome(runner.name, result, host, reservation))
@@ -172,6 +179,11 @@ class AgentAttempt:
     def _inherited(self) -> Path | None:
         """The folder of the step in the execution that this one was forked from, while its conversation is theirs."""
         return self._call.folder.parent / self._origin / "steps" / self._call.step if self._origin else None
+
+    def _lost(self, runtime: str) -> str:
+        """Forget the conversation; gives the note about it."""
+        self._tell_session(runtime, None)
+        return "the earlier conversation is lost: starting a new one"
 
     def _tell_session(self, runtime: str, session: str | None) -> None:
         now = self._deps.clock.now()
@@ -410,6 +422,7 @@ class AgentAttempt:
         try:
             return await self._run(runner, request, host)
         finally:
+            self._worked_in = host.named
             await asyncio.shield(self._files.record("after"))
 
     async def _run(self, runner: Runner, request: AgentRequest, host: EngineHost) -> AgentResult:

@@ -69,12 +69,15 @@ class EngineHost:
         self._heard: set[str] = set()
         """Messages whose delivery is reported, and may not be in the state yet."""
         self.told_text = False
+        self.named: str | None = None
+        """The conversation's name, once it is known."""
         self.over = asyncio.Event()
         """The runtime's turn is over."""
         self.held: Held | ToolError | None = None
         """Why it was stopped, when the budget was passed or cannot be held."""
 
     def session(self, session: str) -> None:
+        self.named = session
         now = self._clock.now()
         self._contact.tell(ev.AgentSession(now, self._call.step, self._call.attempt, self._runtime, session))
 

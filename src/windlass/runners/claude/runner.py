@@ -16,7 +16,19 @@ from uuid import uuid4
 from windlass.core.events import AgentTold
 from windlass.errors import Category, Failure, classify
 from windlass.ids import new_id
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Media, Meter, Runner, RunnerHooks, Usage
+from windlass.ports import (
+    AgentRequest,
+    AgentResult,
+    Amount,
+    Health,
+    Host,
+    Media,
+    Meter,
+    Runner,
+    RunnerHooks,
+    SessionPlace,
+    Usage,
+)
 from windlass.process import Exit, Process, ProcessLimits, ProcessLost, SpawnError
 from windlass.process.pipes import PIPE
 from windlass.runners import RunnerDeps, import_in_background
@@ -24,7 +36,7 @@ from windlass.runners.claude.binary import ON_PATH, VERBATIM, Binaries, Binary
 from windlass.runners.claude.command import ClaudeCommand, account, command_for, credentials, for_child, only_within
 from windlass.runners.claude.failures import Verdict, cut_off, of_result, without_result
 from windlass.runners.claude.messages import MessageListener, summarise
-from windlass.runners.claude.session_file import known_uuids, uuid_of
+from windlass.runners.claude.session_file import copy_in, copy_out, known_uuids, uuid_of
 from windlass.runners.claude.spending import TurnSpending
 from windlass.runners.claude.wire import ClaudeWire
 from windlass.runners.tool_server import SERVER, tool_server
@@ -37,6 +49,8 @@ __all__ = ["ClaudeCodeRunner"]
 
 FAREWELL = 10.0
 """Seconds to write its session down and end, after its result. It takes a fraction of one where nothing holds it up."""
+COPY = "claude-code"
+"""The folder of a step that has a copy of its session for other machines."""
 COMPACT = "/compact"
 """The message with which Claude Code summarises its conversation."""
 HELD_UP = 2.0
@@ -407,6 +421,14 @@ class ClaudeCodeRunner(RunnerHooks, Runner):
 
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
         return account({**self._deps.env, **env})
+
+    async def keep_session(self, place: SessionPlace) -> None:
+        env = for_child(self._deps.env, place.env)
+        await asyncio.to_thread(copy_out, env, place.session, place.scratch / COPY)
+
+    async def bring_session(self, place: SessionPlace, *, current: bool) -> bool:
+        env = for_child(self._deps.env, place.env)
+        return current and await asyncio.to_thread(copy_in, env, place.session, place.scratch / COPY)
 
     async def interrupt(self, request: str) -> None:
         if running := self._running.get(request):

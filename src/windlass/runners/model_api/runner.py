@@ -11,7 +11,19 @@ from functools import cached_property
 from typing import Any
 
 from windlass.errors import Category, Failure, classify
-from windlass.ports import AgentRequest, AgentResult, Amount, Health, Host, Media, Runner, RunnerHooks, ToolSpec, Usage
+from windlass.ports import (
+    AgentRequest,
+    AgentResult,
+    Amount,
+    Health,
+    Host,
+    Media,
+    Runner,
+    RunnerHooks,
+    SessionPlace,
+    ToolSpec,
+    Usage,
+)
 from windlass.prices import Prices
 from windlass.redact import Redactor
 from windlass.runners import RunnerDeps, import_in_background
@@ -94,6 +106,11 @@ class ModelApiRunner(RunnerHooks, Runner):
     def account(self, model: str | None, env: Mapping[str, str]) -> str:
         found = choose(model, default=self._default, env=self._env, base_url=self._base_url)
         return found.account if isinstance(found, ModelTarget) else ""
+
+    async def bring_session(self, place: SessionPlace, *, current: bool) -> bool:
+        if not current:  # the journal has more: it is rebuilt from there
+            await asyncio.to_thread((place.scratch / FILE).unlink, missing_ok=True)
+        return True
 
     async def interrupt(self, request: str) -> None:
         if (run := self._running.get(request)) is not None:

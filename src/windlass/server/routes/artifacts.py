@@ -40,6 +40,7 @@ def artifact_routes(service: Service) -> APIRouter:
         """Files that a step made: pictures, downloads, long results."""
         state = await engine.state(execution)
         name = find_step(state, step).id
+        await engine.bring_artifacts(state, name)
         folder = engine.home / "artifacts" / state.id
         found = await asyncio.to_thread(lambda: list(_files(folder, name)))
         return answer({"execution": state.id, "step": name, "artifacts": found})
