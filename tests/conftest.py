@@ -17,7 +17,7 @@ import sqlite3
 import subprocess
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from waiting import PATIENCE, wait_until, wait_until_async
 from windlass.core.events import Event, decode
 from windlass.core.state import State, fold
 from windlass.homes import HOME_FILE, mark_home_as_ours
+from windlass.testing import Reply, ScriptedModel
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
@@ -87,6 +88,21 @@ def until() -> Callable[..., Any]:
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[Any]]:
     return wait_until_async
+
+
+Served = Callable[..., tuple[ScriptedModel, dict[str, str]]]
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A model that says these words, and what points the program at it."""
+    with ExitStack() as stack:
+
+        def serve(*script: Reply) -> tuple[ScriptedModel, dict[str, str]]:
+            model = stack.enter_context(ScriptedModel(script))
+            return model, {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
+
+        yield serve
 
 
 @pytest.fixture

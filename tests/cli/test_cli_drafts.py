@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from windlass.testing import Reply, ScriptedModel
+from windlass.testing import Reply
 
 if TYPE_CHECKING:
-    from conftest import Project, Windlass
+    from conftest import Project, Served, Windlass
 
-Served = Callable[..., tuple[ScriptedModel, dict[str, str]]]
 PLAN = """\
 name: notes
 steps:
@@ -25,18 +22,6 @@ steps:
 """
 QUIET = ("--progress", "quiet")
 TASK = ("--task", "Write a and b.", "--strategy", "plan", *QUIET)
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    """A model that says these words, and what points the program at it."""
-    with ExitStack() as stack:
-
-        def serve(*script: Reply) -> tuple[ScriptedModel, dict[str, str]]:
-            model = stack.enter_context(ScriptedModel(script))
-            return model, {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
-
-        yield serve
 
 
 def fenced(plan: str) -> Reply:

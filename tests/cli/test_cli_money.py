@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from windlass.core import events as ev
-from windlass.testing import Reply, ScriptedModel
+from windlass.testing import Reply
 
 if TYPE_CHECKING:
-    from conftest import Project, Windlass
+    from conftest import Project, Served, Windlass
 
-Served = Callable[..., tuple[ScriptedModel, dict[str, str]]]
 TWO = """
 steps:
   - {id: first, agent: developer, prompt: Do the first.}
@@ -25,18 +22,6 @@ DEAR = {"tokens_in": 1_000_000, "tokens_out": 1000}
 PRICES = "[prices.'the-model']\ninput = 1.0\noutput = 0.0\n"
 """A call of `DEAR` costs a dollar."""
 MODEL = ("--model", "anthropic:the-model")
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    """A model that says these words, and what points the program at it."""
-    with ExitStack() as stack:
-
-        def serve(*script: Reply) -> tuple[ScriptedModel, dict[str, str]]:
-            model = stack.enter_context(ScriptedModel(script))
-            return model, {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
-
-        yield serve
 
 
 def words() -> tuple[Reply, Reply]:

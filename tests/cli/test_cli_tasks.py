@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from windlass.testing import Reply, ScriptedModel
+from windlass.testing import Reply
 
 if TYPE_CHECKING:
-    from conftest import Project, Ran, Windlass
-
-Served = Callable[..., tuple[ScriptedModel, dict[str, str]]]
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    """A model that says these words, and what points the program at it."""
-    with ExitStack() as stack:
-
-        def serve(*script: Reply) -> tuple[ScriptedModel, dict[str, str]]:
-            model = stack.enter_context(ScriptedModel(script))
-            return model, {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
-
-        yield serve
+    from conftest import Project, Ran, Served, Windlass
 
 
 def told(request: Any) -> str:

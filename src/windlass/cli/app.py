@@ -30,6 +30,7 @@ class _Known(NamedTuple):
 
 
 COMMANDS = {
+    "init": _Known("init", "Write a plan to begin with, and make the home of its executions."),
     "run": _Known("run", "Run a plan, or a task for agents, and show its progress."),
     "resume": _Known("run", "Continue an execution that was paused, interrupted or cut off by a crash."),
     "watch": _Known("run", "Follow an execution from any terminal until it ends or pauses."),
@@ -57,6 +58,7 @@ COMMANDS = {
     "trust": _Known("trust", "Trust a folder: load its Python tools and its settings for Claude Code and OpenCode."),
     "adopt": _Known("adopt", "Take over a home that was not made here, after showing its contents."),
     "doctor": _Known("doctor", "Check this machine and this home; exit code 1 if something is wrong."),
+    "config": _Known("config", "Show and change settings."),
     "demo": _Known("demo", "Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."),
     "serve": _Known("serve", "Serve this home over HTTP: the dashboard, the API, the live stream and MCP."),
     "worker": _Known("worker", "Run steps of executions that several machines share, until SIGTERM or Ctrl-C."),

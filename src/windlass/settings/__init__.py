@@ -160,10 +160,17 @@ USER_ONLY = Settings.model_fields.keys() - RULES.keys() - FREE
 _LISTS = frozenset({"env_allow"})
 
 
-def load_settings(home: Path, flags: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(
+    home: Path,
+    flags: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] = os.environ,
+    *,
+    texts: Mapping[Path, str] | None = None,
+) -> Settings:
+    """`texts` stand for the contents of files, before they are written."""
     problems: list[str] = []
     user_file, project_file = user_folder(env) / "config.toml", home / "config.toml"
-    user, project = _read(user_file, problems), _read(project_file, problems)
+    user, project = (_read(file, problems, (texts or {}).get(file)) for file in (user_file, project_file))
     for key in sorted(USER_ONLY & project.keys()):
         reason = ": a project must not send anything anywhere" if key == "notify" else ""
         problems.append(f"{project_file}: `{key}` is allowed only in your own settings, not in a project's{reason}")
@@ -222,9 +229,9 @@ def _checked(given: Mapping[str, Any], origin: str | Mapping[str, str], problems
     return None
 
 
-def _read(path: Path, problems: list[str]) -> dict[str, Any]:
+def _read(path: Path, problems: list[str], text: str | None = None) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if text is None else text
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:

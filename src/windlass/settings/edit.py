@@ -1,33 +1,51 @@
-"""Add a rule to `permissions.allow` of the user's settings file, keeping every comment.
+"""Change one value in a settings file, keeping every comment.
 
-The new text is read back before it is written: if it does not say the old settings plus this rule, nothing is written.
-It replaces the file in one step, and a lock keeps two processes from losing each other's rule.
+The new text is read back before it is written: if it does not say the old settings with this change, nothing is
+written. It replaces the file in one step, and a lock keeps two processes from losing each other's change.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import re
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
 from windlass.errors import UsageError
 
-__all__ = ["add_allowed", "with_allowed"]
-
-_HEADER = re.compile(r"^[ \t]*\[[ \t]*permissions[ \t]*\][ \t]*(#[^\r\n]*)?\r?$", re.MULTILINE)
-_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
-_ALLOW = re.compile(r"^[ \t]*allow[ \t]*=[ \t]*\[", re.MULTILINE)
+__all__ = ["add_allowed", "change_file", "with_allowed", "with_value", "without_value"]
 
 
 def add_allowed(file: Path, rule: str, *, dry: bool = False) -> None:
-    """Write the rule into the file, which is made if there is none; `dry` only says whether that can be done."""
+    """Add a rule to `permissions.allow` of the file; `dry` only says whether that can be done."""
+    change_file(
+        file,
+        lambda old: with_allowed(old, rule),
+        f"add it yourself, to `allow` of [permissions]: {tomlkit.string(rule).as_string()}",
+        dry=dry,
+    )
+
+
+def change_file(
+    file: Path,
+    change: Callable[[str], str | None],
+    advice: str,
+    *,
+    check: Callable[[str], None] | None = None,
+    dry: bool = False,
+) -> None:
+    """Write what `change` makes of the file's text, unless `check` refuses it; the file is made if there is none.
+
+    Where `change` gives None, nothing is written, and the user gets the advice. With `dry` nothing is written either.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = file.resolve()  # a link to the real file stays one
     with _locked(file.with_name(f".{file.name}.lock")):
@@ -36,85 +54,67 @@ def add_allowed(file: Path, rule: str, *, dry: bool = False) -> None:
         except FileNotFoundError:
             old, mode = "", 0o600
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the rule was not saved: {file}: {error}") from error
-        new = with_allowed(old, rule)
+            raise UsageError(f"nothing was saved: {file}: {error}") from error
+        new = change(old)
         if new is None:
             raise UsageError(
-                f"the rule was not saved: {file} is written in a way that cannot be changed safely",
-                advice=(f"add it yourself, to `allow` of [permissions]: {_text(rule)}",),
+                f"nothing was saved: {file} is written in a way that cannot be changed safely", advice=(advice,)
             )
+        if check is not None:
+            check(new)
         if new != old and not dry:
             _replace(target, new, mode)
 
 
 def with_allowed(old: str, rule: str) -> str | None:
-    """The text with the rule in it; None where no way of writing it reads back as the old settings plus the rule."""
+    """The text with the rule in it; None where that cannot be written safely."""
+
+    def add(settings: Any) -> None:
+        allow = settings.setdefault("permissions", {}).setdefault("allow", [])
+        if rule not in allow:
+            allow.append(rule)
+
+    return _changed(old, add)
+
+
+def with_value(old: str, path: Sequence[str], value: Any) -> str | None:
+    """The text with another value under the names of `path`; None where that cannot be written safely."""
+
+    def put(settings: Any) -> None:
+        *tables, last = path
+        for name in tables:
+            settings = settings.setdefault(name, {})
+        settings[last] = value
+
+    return _changed(old, put)
+
+
+def without_value(old: str, path: Sequence[str]) -> str | None:
+    """The text without the value; the same text if it has none."""
+
+    def remove(settings: Any) -> None:
+        *tables, last = path
+        for name in tables:
+            if not isinstance(settings := settings.get(name, {}), dict):
+                return
+        settings.pop(last, None)
+
+    return _changed(old, remove)
+
+
+def _changed(old: str, change: Callable[[Any], None]) -> str | None:
     try:
-        wanted: dict[str, Any] = tomllib.loads(old)
-    except tomllib.TOMLDecodeError:
+        before = tomllib.loads(old)
+        wanted = deepcopy(before)
+        change(wanted)
+        if wanted == before:
+            return old
+        document = tomlkit.parse(old)
+        change(document)
+        new = tomlkit.dumps(document)
+        return new if tomllib.loads(new) == wanted else None
+    except (tomllib.TOMLDecodeError, TOMLKitError, AttributeError, TypeError):  # no table where one is needed
         return None
-    permissions = wanted.setdefault("permissions", {})
-    allow = permissions.setdefault("allow", []) if isinstance(permissions, dict) else None
-    if not isinstance(allow, list):
-        return None
-    if rule in allow:
-        return old
-    allow.append(rule)
-    for new in _ways(old, rule):
-        with suppress(tomllib.TOMLDecodeError):
-            if tomllib.loads(new) == wanted:
-                return new
-    return None
-
-
-def _ways(old: str, rule: str) -> Iterator[str]:
-    """Texts that may be right: the caller reads them back."""
-    for header in _HEADER.finditer(old):
-        following = _TABLE.search(old, header.end())
-        end = following.start() if following is not None else len(old)
-        for allow in _ALLOW.finditer(old, header.end(), end):
-            if (place := _after_last(old, allow.end())) is not None:
-                joint = {"[": "", ",": " "}.get(old[place - 1], ", ")
-                yield f"{old[:place]}{joint}{_text(rule)}{old[place:]}"
-        yield f"{old[: header.end()]}\nallow = [{_text(rule)}]{old[header.end() :]}"
-    before = f"{old.rstrip()}\n\n" if old.strip() else ""
-    yield f"{before}[permissions]\nallow = [{_text(rule)}]\n"
-
-
-def _after_last(text: str, start: int) -> int | None:
-    """The place after the last value, comma or bracket of an array of texts that begins at `start`."""
-    place = last = start
-    while place < len(text):
-        one = text[place]
-        if one == "]":
-            return last
-        if one in "\"'":
-            closed = _closed(text, place)
-            if closed is None:
-                return None
-            place = last = closed
-        elif one == "#":
-            place = text.find("\n", place)
-            if place < 0:
-                return None
-        else:
-            last = place + 1 if one == "," else last
-            place += 1
-    return None
-
-
-def _closed(text: str, start: int) -> int | None:
-    """The place after a text that begins at `start`; None for one of several lines."""
-    quote = text[start]
-    if text.startswith(quote * 3, start):
-        return None
-    found = re.compile(r'"(?:[^"\\\n]|\\.)*"' if quote == '"' else r"'[^'\n]*'").match(text, start)
-    return found.end() if found is not None else None
-
-
-def _text(rule: str) -> str:
-    """JSON's texts are TOML's."""
-    return json.dumps(rule, ensure_ascii=False)
 
 
 @contextmanager

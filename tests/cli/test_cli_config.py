@@ -1,0 +1,70 @@
+"""`config list|get|set|unset`: values with their origin, and changes that are checked before they are written (I1)."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Project, Windlass
+
+
+def test_i1_a_setting_is_set_shown_with_its_origin_and_removed(project: Project, windlass: Windlass) -> None:
+    assert windlass("config", "list").err.startswith("Nothing is set")
+    file = project.user_file("config.toml", "# mine\ngrace = '9s' # long\n")
+    windlass("config", "set", "budget.day", "10")
+    windlass("config", "set", "runtime", "claude-code")
+    windlass("config", "set", 'prices."gpt-4.1"', "{input = 2.5, output = 10}")
+    windlass("config", "set", "env_allow", '["TERM_PROGRAM"]')
+    assert tomllib.loads(file.read_text()) == {
+        "grace": "9s",
+        "budget": {"day": 10},
+        "runtime": "claude-code",
+        "prices": {"gpt-4.1": {"input": 2.5, "output": 10}},
+        "env_allow": ["TERM_PROGRAM"],
+    }
+    assert "# mine\n" in file.read_text()
+    assert "# long\n" in file.read_text()
+    rows = {row["key"]: row for row in windlass("config", "list", "--json").json}
+    assert rows["grace"] == {"key": "grace", "value": 9.0, "origin": str(file)}
+    assert f'runtime = "claude-code"  ({file})' in windlass("config", "list").out
+    assert 'on_pause_expiry = "cancel"  (default)' in windlass("config", "list", "--all").out
+    assert windlass("config", "get", "runtime").out == "claude-code\n"
+    assert "budget.day.usd = 10" in windlass("config", "get", "budget.day").out
+    windlass("config", "unset", "budget.day")
+    windlass("config", "unset", "budget.day")
+    assert "budget" not in str(rows := windlass("config", "list").out), rows
+
+
+def test_i1_a_wrong_value_is_refused_and_nothing_is_written(project: Project, windlass: Windlass) -> None:
+    file = project.user_file("config.toml", "grace = 3\n")
+    for key, value, said in (
+        ("grace", "soon", "'soon' is not a duration"),
+        ("grce", "3s", "did you mean"),
+        ("a b", "3s", "is not a key"),
+        ("grace.more", "3s", "cannot be changed safely"),
+        ("budget.week", "3", "budget.week"),
+    ):
+        assert said in windlass("config", "set", key, value, code=2).err, key
+        assert file.read_text() == "grace = 3\n"
+    assert "is not set" in windlass("config", "get", "prices.x", code=2).err
+
+
+def test_i1_a_stronger_value_elsewhere_is_told(project: Project, windlass: Windlass) -> None:
+    project.user_file("config.toml", "")
+    told = windlass("config", "set", "grace", "4s", WINDLASS_GRACE="2s").err
+    assert "warning: another value holds here, from environment: WINDLASS_GRACE" in told
+    assert "there is no home of a project yet" in windlass("config", "set", "--project", "grace", "1s", code=2).err
+    project.plan("steps: [{id: a, run: 'true'}]")
+    windlass("run", "plan.yaml")
+    windlass("config", "set", "--project", "grace", "1s")
+    assert windlass("config", "get", "grace").out == "1.0\n"
+    said = windlass("config", "set", "--project", "permissions.mode", "allow", code=2).err
+    assert "allowed only in your own settings" in said
+
+
+def test_c6_a_step_cannot_change_the_settings(project: Project, windlass: Windlass) -> None:
+    project.user_file("config.toml", "")
+    ran = windlass("run", project.plan("steps: [{id: a, run: windlass config set permissions.mode allow}]"), code=1)
+    assert "only a person can answer that" in ran.err
+    assert windlass("config", "list").err.startswith("Nothing is set")

@@ -1,0 +1,67 @@
+"""`init`: every template is a plan that checks and runs; nothing of the user's is overwritten (I1)."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from windlass.cli.init import TEMPLATES
+from windlass.testing import Reply
+
+if TYPE_CHECKING:
+    from conftest import Project, Served, Windlass
+
+QUIET = ("--progress", "quiet")
+
+
+@pytest.mark.parametrize(
+    ("template", "file", "text"),
+    [
+        ("first", "greeting.txt", "hello world\n"),
+        ("ci", "published.txt", "0.1.0\n"),
+        ("fan-out", "report.txt", "alpha: 5\nbeta: 4\ngamma: 5\n"),
+        ("nightly", "", ""),
+    ],
+)
+def test_i1_a_template_runs_as_it_is(project: Project, windlass: Windlass, template: str, file: str, text: str) -> None:
+    windlass("init", template)
+    checked = windlass("plan", "check", "plan.yaml").err
+    assert re.fullmatch(r"plan.yaml is valid \(\d steps\)\n", checked), "no problem, and no warning"
+    windlass("run", "plan.yaml", "--yes", *QUIET)
+    if file:
+        assert (project.path / file).read_text() == text
+    else:
+        assert len(list((project.path / "backups").glob("*.tar.gz"))) == 1
+
+
+def test_i1_the_templates_with_agents_run(project: Project, windlass: Windlass, served: Served) -> None:
+    write = Reply.use("files__write", {"path": "hello.sh", "content": "echo hello\n"})
+    model, env = served(write, Reply.say("Written."))
+    windlass("init", "agent", "--file", "agent.yaml")
+    assert "verified" in windlass("run", "agent.yaml", *QUIET, **env).err + windlass("status", "@last").out
+    model.check()
+    answer = {"answer": "Some.", "sources": ["plan.yaml"]}
+    model, env = served(*[Reply.say(json.dumps(answer))] * 2)
+    windlass("init", "research", "--file", "research.yaml")
+    windlass("run", "research.yaml", *QUIET, **env)
+    model.check()
+    assert (project.path / "REPORT.md").read_text().count("Some.\n\n- plan.yaml\n") == 2
+
+
+def test_i1_nothing_that_is_there_is_overwritten(project: Project, windlass: Windlass) -> None:
+    project.file(".gitignore", "dist")
+    windlass("init")
+    assert (project.path / ".gitignore").read_text() == "dist\n.windlass/\n"
+    project.file("plan.yaml", "mine")
+    assert "plan.yaml exists, and is left as it is" in windlass("init", "ci", code=2).err
+    assert (project.path / "plan.yaml").read_text() == "mine"
+    (project.home / "config.toml").write_text("grace = 2\n")
+    windlass("init", "ci", "--file", "ci.yaml")
+    assert (project.home / "config.toml").read_text() == "grace = 2\n"
+    assert (project.path / ".gitignore").read_text() == "dist\n.windlass/\n"
+    refused = windlass("init", "cj", code=2).err
+    assert all(about in refused for about in TEMPLATES.values())
+    assert "cannot be written" in windlass("init", "--file", "no/such/plan.yaml", code=2).err
