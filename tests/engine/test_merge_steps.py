@@ -27,9 +27,11 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def writers() -> ScriptedRunner:
-    """Agents whose task is `FILE=CONTENT`."""
+    """Agents whose task is `FILE=CONTENT`; they resolve no conflicts."""
 
     def turn(request: AgentRequest) -> Turn:
+        if request.session is not None:
+            return Turn().say("I cannot.").spend(tokens_in=1, tokens_out=1, usd=0.0)
         name, _, content = request.task.partition("=")
         (request.workdir / name).write_text(f"{content}\n")
         return Turn().say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
@@ -93,9 +95,10 @@ async def test_k4_a_conflict_and_a_failed_check_stay_on_their_branches_and_are_n
     assert (folder / "good").exists()
     assert not (folder / "bad").exists()
     assert git(folder, "show", f"windlass/{state.id}/fix.1:same") == "two\n"
+    assert git(folder, "log", "--format=%s", f"windlass/{state.id}/fix.2").splitlines() == ["fix[2]: bad=1", "first"]
     async with world.engine() as engine:
         listed = {one["step"]: one["work"] for one in await engine.workspaces(state.id, clean=True)}
-    assert listed["fix[1]"] == listed["fix[2]"] == "1 commit not merged"
+    assert {listed["fix[1]"], listed["fix[2]"]} == {"1 files not committed"}, "the merge that nobody ended is kept"
     assert worktrees(folder) == 2
 
 

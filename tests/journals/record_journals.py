@@ -385,17 +385,40 @@ async def play_kept(home: Path, workdir: Path) -> None:
         await (await engine.start(plan, workdir=workdir)).wait()
 
 
+def git(repository: Path, *arguments: str) -> None:
+    names = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    subprocess.run(["git", *arguments], cwd=repository, env={**os.environ, **names}, check=True)
+
+
+def make_repository(folder: Path) -> Path:
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "commit", "-qm", "first", "--allow-empty")
+    return folder
+
+
+async def play_merge(home: Path, workdir: Path) -> None:
+    """Two agents write the same file; one resolves the conflict, the other gives up."""
+    repository = make_repository(workdir / "merged")
+    fix = {"id": "fix", "foreach": ["1", "2", "3"], "prompt": "Make it {{ item }}.", "runtime": "cli"}
+    fix |= {"workspace": "worktree", "check": "true", "tries": 1}
+    merge = {"id": "merge", "merge": "fix", "retry": 0}
+
+    def turn(request: AgentRequest) -> Turn:
+        number = request.task.rpartition(" ")[2]
+        if request.session is None or number != "3.":
+            (request.workdir / "answer").write_text(f"{number} {request.session}\n")
+        return Turn(session=f"conversation-of-{number}").say("It is done.")
+
+    os.environ["XDG_DATA_HOME"] = str(workdir / "data")
+    async with windlass.open(home, runners=[ScriptedRunner(turn, name="cli")]) as engine:
+        plan = windlass.Plan.model_validate({"name": "merged", "limits": {"parallel": 1}, "steps": [fix, merge]})
+        await (await engine.start(plan, workdir=repository)).wait()
+
+
 async def play_worktree(home: Path, workdir: Path) -> None:
     """An agent in a worktree, which is removed after its work is merged."""
-    repository = workdir / "repository"
-    repository.mkdir()
-    names = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-
-    def git(*arguments: str) -> None:
-        subprocess.run(["git", *arguments], cwd=repository, env={**os.environ, **names}, check=True)
-
-    git("init", "-q", "-b", "main")
-    git("commit", "-qm", "first", "--allow-empty")
+    repository = make_repository(workdir / "repository")
     step = {"id": "fix", "prompt": "Make it 42.", "runtime": "cli", "workspace": "worktree"}
 
     def turn(request: AgentRequest) -> Turn:
@@ -406,7 +429,7 @@ async def play_worktree(home: Path, workdir: Path) -> None:
     async with windlass.open(home, runners=[ScriptedRunner(turn, name="cli")]) as engine:
         plan = windlass.Plan.model_validate({"name": "worktree", "steps": [step]})
         state = await (await engine.start(plan, workdir=repository)).wait()
-        git("merge", "-q", f"windlass/{state.id}/fix")
+        git(repository, "merge", "-q", f"windlass/{state.id}/fix")
         await engine.workspaces(state.id, clean=True, by="ann")
 
 
@@ -533,6 +556,8 @@ def recordings(recorder: Recorder) -> Iterator[str]:
     yield "kept"
     asyncio.run(play_worktree(recorder.folder / ".windlass", recorder.folder))
     yield "worktree"
+    asyncio.run(play_merge(recorder.folder / ".windlass", recorder.folder))
+    yield "merged"
 
 
 def guarded(recorder: Recorder) -> Iterator[str]:

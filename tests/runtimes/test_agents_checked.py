@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agent_project import BOTH, CLAUDE, CLAUDE_AND_SOAK, OPEN, agent, price, serving, told, write
+from agent_project import BOTH, CLAUDE, CLAUDE_AND_SOAK, OPEN, agent, bash, price, serving, told, write
 
 from windlass.core import events as ev
 from windlass.testing import Reply
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+from git_repositories import repository
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -109,3 +114,42 @@ def test_k3_a_result_that_does_not_fit_is_sent_back_with_the_reasons(
     planned, who = agent(ran)
     assert (planned["output"], planned["attempts"], who["verdict"]) == ({"tasks": ["a", "b"]}, 1, "claimed")
     assert "is not JSON" in model.requests[1].text
+
+
+MERGE = """
+limits: {{parallel: 1}}
+steps:
+  - id: fix
+    foreach: [one, two]
+    runtime: {runtime}
+    prompt: "write {{{{ item }}}} to answer.txt"
+    workspace: worktree
+    permissions: {{mode: allow}}
+  - id: merge
+    merge: fix
+    check: grep -x both answer.txt || grep -x one answer.txt
+"""
+
+
+@CLAUDE_AND_SOAK
+def test_k4_a_conflict_is_resolved_in_the_conversation_of_the_agent_whose_branch_it_is(
+    project: Project, windlass: Windlass, runtime: str
+) -> None:
+    folder = repository(project)
+    project.file("plan.yaml", MERGE.format(runtime=runtime))
+    script = [
+        reply
+        for word in ("one", "two", "both")
+        for reply in (bash(runtime, f"echo {word} > answer.txt"), Reply.say(f"It is {word}."))
+    ]
+    with serving(project, script) as model:
+        ran = windlass("run", "plan.yaml", "--yes", "--json")
+    model.check()
+    assert ran.json["status"] == "completed"
+    assert (folder / "answer.txt").read_text() == "both\n"
+    resolving = model.requests[4].text
+    assert "These files have conflicts:" in resolving
+    assert "It is two." in resolving, "the same conversation"
+    assert "It is one." not in resolving
+    (execution,) = project.ids()
+    assert "It is both." in windlass("transcript", execution, "fix[1]").out

@@ -352,6 +352,10 @@ def describe_agent(event: ev.Event) -> str | None:
             return f"  {event.step} · {event.tool} {event.summary}".rstrip()
         case ev.AgentTold():
             return f"› {event.step}: {f'{event.by}: ' if event.by else ''}{' '.join(event.text.split())[:200]}"
+        case ev.AgentReopened(gave_up=""):
+            return f"› {event.step} goes on, for {event.by}"
+        case ev.AgentReopened():
+            return f"✗ {event.step} could not mend it: {event.gave_up}"
         case ev.AgentHeard():
             return f"› {event.step}: {_HEARD[event.how]}"
         case ev.CallStarted():

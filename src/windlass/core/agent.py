@@ -115,6 +115,10 @@ class AgentState(msgspec.Struct):
     """The folder of its own that it works in."""
     commit: str = ""
     """Its work on its branch, once it is done."""
+    reopened: int = 0
+    """Times that a merge had it go on, since it began or since a person had it tried again."""
+    reopening: bool = False
+    """It has come to no end in that."""
     unrecorded: str = ""
     """The reason why its files were not recorded, or not all."""
 

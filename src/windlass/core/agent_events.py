@@ -15,6 +15,7 @@ __all__ = [
     "AgentChecked",
     "AgentClaimed",
     "AgentHeard",
+    "AgentReopened",
     "AgentReturned",
     "AgentSession",
     "AgentSpoke",
@@ -165,6 +166,18 @@ class AgentChecked(EventBase, frozen=True, tag="agent.checked"):
     @property
     def passed(self) -> bool:
         return all(result.passed for result in self.results)
+
+
+class AgentReopened(EventBase, frozen=True, tag="agent.reopened"):
+    """A merge has the agent of a completed step go on: its branch does not fit together with the others."""
+
+    step: str
+    attempt: int
+    """The next run of its agent, which is none of the step's."""
+    by: str
+    """The step that merges."""
+    gave_up: str = ""
+    """Ends that: the reason why its branch stays as it was."""
 
 
 class WorkspaceSnapshot(EventBase, frozen=True, tag="workspace.snapshot"):

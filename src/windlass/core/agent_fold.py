@@ -90,6 +90,15 @@ def _checked(state: StateData, event: ev.AgentChecked) -> None:
     agent.checked, agent.checks = event, event.number
 
 
+def _reopened(state: StateData, event: ev.AgentReopened) -> None:
+    agent = _agent(state.steps[event.step])
+    agent.reopening = not event.gave_up
+    if agent.reopening:
+        agent.reopened += 1
+        agent.works_on()
+        agent.checks = 0
+
+
 def _recorded(state: StateData, event: ev.WorkspaceSnapshot) -> None:
     agent = _agent(state.steps[event.step])
     agent.unrecorded = event.note
@@ -114,7 +123,8 @@ def _opened(state: StateData, event: ev.WorkspaceOpened) -> None:
 
 
 def _committed(state: StateData, event: ev.WorkspaceCommitted) -> None:
-    _agent(state.steps[event.step]).commit = event.commit
+    agent = _agent(state.steps[event.step])
+    agent.commit, agent.reopening = event.commit, False
 
 
 def _removed(state: StateData, event: ev.WorkspaceRemoved) -> None:
@@ -203,6 +213,7 @@ AGENT_EVENTS: dict[type, Callable[[StateData, Any], None]] = {
     ev.AgentHeard: _heard,
     ev.AgentClaimed: _claimed,
     ev.AgentChecked: _checked,
+    ev.AgentReopened: _reopened,
     ev.WorkspaceSnapshot: _recorded,
     ev.FilesKept: _files_kept,
     ev.WorkspaceOpened: _opened,

@@ -23,7 +23,7 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
 from windlass.errors import MODEL_API, Category, Failure
 from windlass.plan.marking import unmarked
-from windlass.plan.model import MAX_STEPS, Approve, Effect, Importance
+from windlass.plan.model import MAX_STEPS, MERGE, Approve, Effect, Importance
 from windlass.plan.prepare import PreparedStep
 from windlass.plan.template import TemplateProblem
 
@@ -371,7 +371,7 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
             question = f"the quota of {runtime} is used up"
             return Record(ev.StepWaiting(now, step.id, "quota", until, question, runtime))
         arguments = {**arguments, "handoff": handoff_of(state, step)}
-    if policy.asks(prepared):
+    if policy.asks(prepared) and prepared.tool != MERGE:  # a merge asks when its difference is known
         tool = prepared.tool
         answer = answer_for(step, tool, arguments)
         if answer is None:

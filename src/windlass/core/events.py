@@ -17,6 +17,7 @@ from windlass.core.agent_events import (
     AgentChecked,
     AgentClaimed,
     AgentHeard,
+    AgentReopened,
     AgentReturned,
     AgentSession,
     AgentSpoke,
@@ -45,6 +46,7 @@ __all__ = [
     "AgentChecked",
     "AgentClaimed",
     "AgentHeard",
+    "AgentReopened",
     "AgentReturned",
     "AgentSession",
     "AgentSpoke",
@@ -439,6 +441,7 @@ Event: TypeAlias = (
     | AgentSession
     | AgentActed
     | AgentSpoke
+    | AgentReopened
     | AgentReturned
     | AgentTold
     | AgentHeard

@@ -33,6 +33,8 @@ def _reopened(state: StateData, event: ev.ExecutionReopened) -> None:
 def _retried(state: StateData, event: ev.StepRetried) -> None:
     step = state.steps[event.step]
     step.skip_by = ""
+    for agent in state.agents_merged_by(step):
+        agent.reopened = 0
     for one in _open_items(step) or [step]:
         one.edits = {**(one.edits or {}), **event.edits} or None
         one.runtime, one.model = event.runtime or one.runtime, event.model or one.model

@@ -66,8 +66,7 @@ class State(StateData):
             self.wanted = None
         for step in self.active.values():
             step.doubtful = step.effect == Effect.ONCE
-            if step.agent is not None and step.agent.attempt == step.attempts:
-                step.agent.cut_off += 1
+            self.count_cut_off(step)
         self.in_doubt.update(self.active)
         self.active.clear()
         self.to_skip.clear()
@@ -161,9 +160,10 @@ class State(StateData):
         step = self.steps[event.step]
         if event.reason != "lost":
             step.ended(event.at, event.used, event.queued)
-        elif step.id in self.active and step.agent is not None and step.agent.attempt == step.attempts:
-            step.agent.cut_off += 1  # one worker of several died
-            step.agent.worker = ""
+        elif step.id in self.active:
+            self.count_cut_off(step)  # one worker of several died
+            if step.agent is not None and step.agent.attempt == step.attempts:
+                step.agent.worker = ""
         self.leave_indexes(step)
         if event.reason == "changed":
             step.changes = event.changes

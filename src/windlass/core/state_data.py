@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.core import events as ev
-from windlass.core.agent import Cost
+from windlass.core.agent import AgentState, Cost
 from windlass.core.step import StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus, check_execution_move, check_step_move
 from windlass.errors import Failure
@@ -195,6 +195,20 @@ class StateData:
             self.running_since = None
         if status is not ExecutionStatus.RUNNING:
             self.stopped_at = at
+
+    def agents_merged_by(self, step: StepState) -> list[AgentState]:
+        """The agents whose branches a step merges."""
+        merged = self.steps.get(step.spec.merge or "")
+        owners = (merged, *(merged.children or ())) if merged is not None else ()
+        return [one.agent for one in owners if one.agent is not None]
+
+    def count_cut_off(self, step: StepState) -> None:
+        """The attempt of a step died: what its agent used since the last report is not known."""
+        agent = step.agent
+        if agent is not None and agent.attempt == step.attempts:
+            agent.cut_off += 1
+        for reopened in self.agents_merged_by(step):
+            reopened.cut_off += reopened.reopening
 
     def count_wait(self, step: StepState, until: float) -> None:
         """Count a step's wait up to now for a person, if it is one for a person or for its paused execution."""

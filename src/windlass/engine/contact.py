@@ -17,7 +17,7 @@ from windlass.engine.gates import Gates
 from windlass.engine.gates.outflow import MOST_SHOWN, OutputCap
 from windlass.ports import Answer, Call, PersonAnswer, Tool, Toolbox, Whereabouts
 
-__all__ = ["AttemptContext", "AttemptOutput", "Listener", "off_the_clock"]
+__all__ = ["AttemptContext", "AttemptOutput", "Listener", "ReopenedContext", "off_the_clock"]
 
 
 class Listener(Protocol):
@@ -26,7 +26,7 @@ class Listener(Protocol):
     @property
     def state(self) -> State: ...
 
-    def hear(self, event: ev.Event, *, soon: bool = True) -> None: ...
+    def hear(self, event: ev.Event, *, soon: bool = True, within: str = "") -> None: ...
 
     def show(self, started: ev.AttemptStarted, stream: str, text: str) -> None:
         """Output of an attempt, from any thread."""
@@ -142,6 +142,31 @@ class AttemptContext(msgspec.Struct, eq=False):
             if answer.attempt and answer.digest == digest_of(named, tool, input, answer.basis):
                 return answer.basis
         return None
+
+    def for_agent_of(self, step: StepState) -> ReopenedContext:
+        return ReopenedContext(self._driver, step, self.tools, self._gates, limit=self.limit, _within=self)
+
+
+class ReopenedContext(AttemptContext):
+    """The same for the agent of a completed step, within the attempt of another one."""
+
+    _within: AttemptContext | None = None
+
+    def tell(self, event: ev.Event, *, soon: bool | None = None) -> None:
+        assert self._within is not None
+        at_once = isinstance(event, _AT_ONCE) if soon is None else soon
+        self._driver.hear(event, soon=at_once, within=self._within.step.id)
+
+    async def record(self, event: ev.Event) -> None:
+        self.tell(event, soon=True)
+        await self._driver.written()
+
+    def close(self) -> None:
+        """Nobody can send a message to it: its step is completed."""
+
+    async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
+        assert self._within is not None
+        return await self._within.ask(tool, input, use=use, question=question)
 
 
 @contextmanager

@@ -366,9 +366,12 @@ class Driver:
             now = self._world.clock.now()
             self.hear(ev.OutputWritten(now, started.step, started.attempt, stream, plain), soon=False)
 
-    def hear(self, event: ev.Event, *, soon: bool = True) -> None:
-        """Queue an attempt's event; unless `soon`, batch it for up to 0.1 s."""
-        if getattr(event, "step", None) not in self._tasks:
+    def hear(self, event: ev.Event, *, soon: bool = True, within: str = "") -> None:
+        """Queue an attempt's event; unless `soon`, batch it for up to 0.1 s.
+
+        `within` is the step of the attempt, where the event is about another one.
+        """
+        if (within or getattr(event, "step", None)) not in self._tasks:
             return
         self._heard.append(event)
         if soon:

@@ -122,6 +122,11 @@ class Contact(Protocol):
         """Use a tool through its gates: its breaker, rate and timeout hold for every caller."""
         ...
 
+    def for_agent_of(self, step: StepState) -> Contact:
+        """The same for the agent of a completed step, which goes on within this attempt. Its questions are asked for
+        the step of this attempt."""
+        ...
+
     async def ask(self, tool: str, input: Any, *, use: str = "", question: str = "") -> PersonAnswer:
         """Ask a person about a use of a tool with exactly this input.
 

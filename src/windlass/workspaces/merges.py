@@ -68,6 +68,23 @@ class MergeFolder:
         fault_point("merge.merged")
         return MergeResult(is_new=True)
 
+    def newest(self, branch: str, commit: str) -> str:
+        """The tip of an agent's branch, where it has gone on from its commit; else that."""
+        try:
+            tip = self._tip(f"refs/heads/{branch}")
+        except GitFailed:
+            return commit
+        return tip if self._is_in(commit, tip) else commit
+
+    def kept(self) -> str:
+        """The commit of all that was merged and has passed."""
+        return self._tip(self.branch)
+
+    def difference(self) -> str:
+        """The change that the target is to make, as text."""
+        asked = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", f"{self.target_tip()}...{self.branch}")
+        return self._git(*asked).decode("utf-8", "replace")
+
     def keep(self) -> None:
         """The merge has passed: the branch moves up to it."""
         old, new = self._tip(self.branch), self._tip("HEAD")

@@ -25,6 +25,7 @@ from windlass.workspaces.git import GitFailed, Repository, escaped, find_reposit
 __all__ = [
     "Worktree",
     "branch_of",
+    "bring_in",
     "commit_work",
     "find_worktree",
     "git_at",
@@ -324,11 +325,9 @@ def commit_work(worktree: Worktree, message: str) -> str:
         brought = _admin(repository, worktree.path) / "windlass-files"
         brought.write_text("".join(f"/{escaped(name)}\n" for name in worktree.files), errors="surrogateescape")
         git_in(worktree, "-c", f"core.excludesFile={brought}", "add", "--all", "--", ".", lock=lock)
-        try:
-            git_in(worktree, "diff", "--cached", "--quiet", "HEAD", lock=lock)
-        except GitFailed as error:
-            if error.code != 1:
-                raise
+        merges = (_admin(repository, worktree.path) / "MERGE_HEAD").exists()
+        changed = git_in(worktree, "diff", "--cached", "--name-only", "HEAD", lock=lock)
+        if changed or merges:
             git_in(worktree, "commit", "--quiet", "--no-verify", "--message", message, lock=lock)
         fault_point("workspace.committed")
         commit = git_in(worktree, "rev-parse", "--verify", "HEAD^{commit}").decode().strip()
@@ -337,6 +336,24 @@ def commit_work(worktree: Worktree, message: str) -> str:
         if at != commit:  # it works on a branch of its own making
             git_in(worktree, "update-ref", f"refs/heads/{worktree.branch}", commit, at or "0" * len(commit), lock=lock)
     return commit
+
+
+def bring_in(worktree: Worktree, commit: str) -> tuple[str, ...]:
+    """Begin to merge a commit in an agent's worktree, with the conflicts in its files; gives these. Its branch stays as
+    it is until `commit_work`. May be done again."""
+    repository = _repository(Path(worktree.repository))
+    admin = _admin(repository, worktree.path)
+    with locked(lock_of(repository)) as lock:
+        (admin / "index.lock").unlink(missing_ok=True)  # of a command that was killed
+        if not (admin / "MERGE_HEAD").exists():
+            try:
+                git_in(worktree, "merge", "--quiet", "--no-ff", "--no-commit", "--no-verify", commit, lock=lock)
+            except GitFailed:
+                if not (admin / "MERGE_HEAD").exists():
+                    raise
+        fault_point("merge.brought_in")
+        listed = git_in(worktree, "diff", "--name-only", "--diff-filter=U", "-z", lock=lock).split(b"\0")
+    return tuple(name.decode("utf-8", "surrogateescape") for name in listed if name)
 
 
 def work_in(worktree: Worktree) -> str:

@@ -203,8 +203,9 @@ class AgentAttempt:
             brief = await asyncio.to_thread(
                 briefing.go_on, role=self._role, workdir=workdir, reason=self._why(), answer=answer, before=before
             )
-            # An agent that was done, or that is forked with its step completed, goes on with the message alone.
-            follows_up = agent is not None and agent.told and (agent.session_origin or agent.claim is not None)
+            # An agent that was done, or whose step is completed, goes on with the message alone.
+            done = agent is not None and (agent.session_origin or agent.reopening or agent.claim is not None)
+            follows_up = agent is not None and agent.told and done
             return replace(brief, prompt="", nudge=False) if follows_up else brief
         return await asyncio.to_thread(
             briefing.brief,

@@ -1,15 +1,18 @@
 """Merge the branches of agents' worktrees (K4): one after the other, each checked, the target last.
 
 All of it happens in a worktree of its own, on a branch of its own that moves only past what was checked. So after a
-crash the next attempt goes on behind the last branch that passed, and nothing is merged twice. What does not merge, or
-does not pass, stays on its branch and is named. The branch that is checked out in the repository moves last, forward
-only and by git itself, which refuses where that would overwrite changes.
+crash the next attempt goes on behind the last branch that passed, and nothing is merged twice. Where one does not
+merge, or does not pass, its agent goes on in its conversation (`reopen`), and it is merged again; what still does not
+stays on its branch and is named. Where the plan says so, a person is asked with the whole difference. The branch that
+is checked out in the repository moves last, forward only and by git itself, which refuses where that would overwrite
+changes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,11 +23,16 @@ from windlass.core.transitions import StepStatus
 from windlass.engine.agents.checks import WorkChecks
 from windlass.engine.agents.deps import AgentDeps
 from windlass.engine.agents.plan_output import PlanCatalog
+from windlass.engine.agents.reopen import can_go_on, go_on
 from windlass.errors import Category, ToolError
+from windlass.plan.model import MERGE
 from windlass.ports import Call, Contact
 from windlass.workspaces.merges import MergeFolder
 
 __all__ = ["merge_branches"]
+
+LONGEST_DIFFERENCE = 100_000
+"""Characters of the difference that a person is shown with the question."""
 
 
 class _Branch(NamedTuple):
@@ -50,14 +58,22 @@ async def merge_branches(deps: AgentDeps, arguments: Mapping[str, Any], call: Ca
     merged: list[dict[str, str]] = []
     left: list[dict[str, Any]] = []
     for branch in branches:
+        branch = branch._replace(commit=await asyncio.to_thread(folder.newest, branch.name, branch.commit))
         reason = await _merge_one(folder, branch, checks)
+        owner = contact.state.steps[branch.step]
+        if reason and can_go_on(owner):
+            others = await asyncio.to_thread(folder.kept)
+            reason = await go_on(deps, owner, others, reason, arguments.get("check", ()), call, contact)
+            if not reason:
+                branch = branch._replace(commit=await asyncio.to_thread(folder.newest, branch.name, branch.commit))
+                reason = await _merge_one(folder, branch, checks)
         named = {"step": branch.step, "branch": branch.name, "commit": branch.commit}
         call.output("note", f"{branch.name}: {reason or 'merged'}\n")
         if reason:
             left.append({**named, "reason": reason})
         else:
             merged.append(named)
-    return await _finish(folder, merged, left, checks)
+    return await _finish(folder, merged, left, checks, partial(_ask, deps, folder, contact))
 
 
 def _branch_of(step: StepState) -> _Branch | None:
@@ -85,20 +101,31 @@ async def _failed(checks: WorkChecks) -> ev.CheckResult | None:
     return next((result for result in await checks.look() if not result.passed), None)
 
 
+async def _ask(deps: AgentDeps, folder: MergeFolder, contact: Contact, target: str) -> str:
+    """Ask a person before the target moves, where the plan or the settings say so; gives the reason if it may not."""
+    if not deps.policy.asks(contact.step.prepared):
+        return ""
+    difference = await asyncio.to_thread(folder.difference)
+    if len(difference) > LONGEST_DIFFERENCE:
+        difference = f"{difference[:LONGEST_DIFFERENCE]}\n… see all of it: git diff {target}...{folder.branch}\n"
+    commit = await asyncio.to_thread(folder.kept)
+    shown = {"target": target, "branch": folder.branch, "commit": commit, "diff": difference}
+    answer = await contact.ask(MERGE, shown)
+    return "" if answer.allow else f"denied by a person{f': {answer.note}' if answer.note else ''}"
+
+
 async def _finish(
-    folder: MergeFolder, merged: list[dict[str, str]], left: list[dict[str, Any]], checks: WorkChecks
+    folder: MergeFolder,
+    merged: list[dict[str, str]],
+    left: list[dict[str, Any]],
+    checks: WorkChecks,
+    ask: Callable[[str], Awaitable[str]],
 ) -> dict[str, Any]:
     target = await asyncio.to_thread(folder.target)
     stays = ""
     if merged and target:
-        while await asyncio.to_thread(folder.target_moved):  # somebody has committed to it meanwhile
-            stays = await _merge_one(
-                folder, _Branch(target, target, await asyncio.to_thread(folder.target_tip)), checks
-            )
-            if stays:
-                stays = f"{target} has moved on: {stays}"
-                break
-        stays = stays or await asyncio.to_thread(folder.move_target)
+        stays = await _catch_up(folder, target, checks) or await ask(target)
+        stays = stays or await _catch_up(folder, target, checks) or await asyncio.to_thread(folder.move_target)
     commit = await asyncio.to_thread(folder.close, moved=bool(merged and target and not stays))
     output = {
         "merged": merged,
@@ -111,6 +138,15 @@ async def _finish(
     if left or stays:
         raise _unfinished(output)
     return output
+
+
+async def _catch_up(folder: MergeFolder, target: str, checks: WorkChecks) -> str:
+    """Merge what somebody has committed to the target meanwhile; gives the reason if that does not go."""
+    while await asyncio.to_thread(folder.target_moved):
+        found = _Branch(target, target, await asyncio.to_thread(folder.target_tip))
+        if reason := await _merge_one(folder, found, checks):
+            return f"{target} has moved on: {reason}"
+    return ""
 
 
 def _unfinished(output: dict[str, Any]) -> ToolError:
