@@ -100,6 +100,28 @@ def test_i1_the_exit_code_says_how_it_ended(project: Project, windlass: Windlass
     windlass("run", project.plan(f"steps: {steps}"), "--progress=quiet", code=code)
 
 
+def test_i1_a_dry_run_checks_and_shows_and_runs_nothing(project: Project, windlass: Windlass) -> None:
+    plan = project.plan(
+        """
+        name: dry
+        inputs: {who: you}
+        steps:
+          - {id: a, run: "touch ran"}
+          - {id: b, needs: a, run: "echo {{ inputs.who | quote }}", approve: always}
+        """
+    )
+    shown = windlass("run", plan, "--dry-run").out
+    assert "  a: shell\n    b: shell ← a  (needs approval)\n" in shown
+    assert "time: unknown" in shown
+    assert "will ask before: b\n" in shown
+    told = windlass("run", plan, "--dry-run", "--json").json
+    assert (told["name"], told["steps"], told["asks"]) == ("dry", ["a", "b"], ["b"])
+    assert "has no input `whom`" in windlass("run", plan, "--dry-run", "-i", "whom=me", code=2).err
+    assert "runs nothing" in windlass("run", plan, "--dry-run", "--detach", code=2).err
+    assert not project.home.exists(), "not even a home is made"
+    assert not (project.path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -161,3 +161,23 @@ async def test_h1_an_estimate_takes_the_word_of_a_tool_that_never_ran_here(proje
     assert (after.estimated, after.unknown, after.samples) == ((), (), 2)
     assert after.left is not None
     assert after.left.middle < 45.0
+
+
+async def test_d5_a_variable_that_is_held_back_from_a_command_is_told(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEPLOY_KEY", "x")
+    monkeypatch.setenv("ALLOWED", "y")
+    lines = [
+        'echo "$DEPLOY_KEY"',
+        "echo ${DEPLOY_KEY:-none} $ALLOWED $HOME $NEVER_SET",
+        "DEPLOY_KEY=1; echo $DEPLOY_KEY",
+        "for DEPLOY_KEY in a; do echo $DEPLOY_KEY; done",
+        "echo $WINDLASS_STEP",
+    ]
+    steps = [Step(id=f"s{number}", run=line) for number, line in enumerate(lines)]
+    own = Step(id="own", run="echo $DEPLOY_KEY", with_={"env": {"DEPLOY_KEY": "z"}})
+    async with windlass.open(env_allow=("ALLOWED",)) as engine:
+        told = await engine.prerequisites(Plan(steps=[*steps, own]))
+    held = "$DEPLOY_KEY is set here, but held back from steps"
+    assert [line.partition(" (")[0] for line in told] == [f"step s0: {held}", f"step s1: {held}"]

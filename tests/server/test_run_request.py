@@ -30,7 +30,7 @@ def test_i6_mcp_has_every_field_of_a_run_request() -> None:
 
 
 def test_i1_the_command_line_has_every_field_of_a_run_request() -> None:
-    shown = {"detach", "progress", "verbose", "yes", "as_json", "home", "journal", "no_wait", "temporal"}
+    shown = {"detach", "dry_run", "progress", "verbose", "yes", "as_json", "home", "journal", "no_wait", "temporal"}
     found = {str(param.name) for param in app.commands["run"].params} - shown
     stands_for = {"plan": {"plan_file"}, "task_file": {"tasks"}, "no_fallback": {"fallback"}}
     given_by_file = {"plan", "plan_text"}

@@ -14,9 +14,7 @@ from typing import NamedTuple
 import click
 
 from windlass.cli.begin import begin
-from windlass.cli.forecast_text import estimate_lines
-from windlass.cli.forecast_text import names as named
-from windlass.cli.plan_text import plan_lines
+from windlass.cli.preview import expected, show_plan
 from windlass.cli.run import see_through
 from windlass.cli.session import attended, print_json, say, suggest
 from windlass.cli.view import Progress, view_for
@@ -30,7 +28,6 @@ from windlass.engine.redraft import compare_plans, redraft_task
 from windlass.engine.run_request import RunRequest
 from windlass.errors import PlanInvalid, UsageError
 from windlass.homes.proof import write_whole
-from windlass.plan.prepare import prepare
 from windlass.plan.strategies import Strategy
 
 __all__ = ["draft_of", "draft_plan", "print_draft", "redraft_plan", "run_draft"]
@@ -84,7 +81,7 @@ def _saved(engine: Engine, state: State) -> Drafted:
 async def print_draft(engine: Engine, drafted: Drafted, *, as_json: bool, command: str = "windlass run") -> int:
     """Print the plan to stdout, and its graph, time, cost and approvals to stderr. `command` runs it."""
     loaded = engine.read(drafted.file, drafted.state.workdir)
-    found = await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
+    found = await expected(engine, loaded)
     text = drafted.file.read_text(encoding="utf-8")
     if as_json:
         told = {"execution": drafted.state.id, "file": str(drafted.file), "plan": text}
@@ -155,7 +152,7 @@ async def run_draft(
                 raise
             answer = _asked("It cannot run so. [e]dit it again, [n]o: ")
         else:
-            found = await engine.estimate(loaded.plan, engine.attempt_runner.tools.extended(loaded.tools))
+            found = await expected(engine, loaded)
             _show(engine, loaded, found)
             answer = _agreed(found, left, yes) or _asked("Run it? [y]es, [e]dit, [n]o: ")
         if answer == "y":
@@ -190,17 +187,6 @@ def _asked(question: str) -> str:
 
 
 def _show(engine: Engine, loaded: LoadedPlan, found: Forecast) -> None:
-    """The plan as a graph, with time and cost, and every approval that it will ask for."""
-    say(f"the plan: {loaded.plan.name}")
-    for line in plan_lines(loaded.plan):
-        say(f"  {line}")
-    if found.left is None:
-        say(f"time: unknown, because these steps have not run here yet ({named(found.unknown)})")
-    for line in estimate_lines(found):
-        say(line)
-    policy = engine.agents.policy if engine.agents is not None else None
-    asking = [name for name, step in prepare(loaded.plan).steps.items() if policy is not None and policy.asks(step)]
-    if asking:
-        say(f"will ask before: {', '.join(asking)}")
+    show_plan(engine, loaded, found, say)
     for warning in loaded.warnings:
         say(f"warning: {warning}")

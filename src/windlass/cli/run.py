@@ -132,6 +132,7 @@ def run(
     ] = None,
     no_wait: NoWait = False,
     detach: Detach = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check it and show what would run, and run nothing")] = False,
     anyway: Annotated[bool, Option("--anyway", help="Start even if a program or runtime it needs is missing")] = False,
     workdir: Annotated[
         Path | None, Option("--workdir", "-C", metavar="DIR", help="Working directory of the steps")
@@ -148,6 +149,8 @@ def run(
 
     if sum(given is not None for given in (plan, task, task_file)) != 1:
         raise UsageError("name one thing to run: a PLAN file, --task TEXT or --task-file FILE")
+    if dry_run and (detach or strategy is Strategy.PLAN):
+        raise UsageError("--dry-run runs nothing: it goes with neither --detach nor --strategy plan")
     of_tasks = {"--strategy": strategy, "--role": role, "--chain": chain, "--file": files, "--skill": skills}
     if plan is not None and (wrong := [name for name, given in of_tasks.items() if given]):
         raise UsageError(f"{wrong[0]} works only with --task and --task-file: set it in the plan instead")
@@ -188,6 +191,10 @@ def run(
         given = bind_inputs(loaded.plan, dict(parse_input(text) for text in inputs or ()))
         for warning in await engine.prerequisites(loaded, workdir, anyway=anyway):
             say(f"warning: {warning}")
+        if dry_run:
+            from windlass.cli.preview import dry_run as show
+
+            return await show(engine, loaded, as_json=as_json)
         await offer_orphans(engine)
         bound = replace(request, inputs=given)
         if strategy is Strategy.PLAN:
@@ -205,7 +212,7 @@ def run(
         mode = Progress.PLAIN if verbose and progress is Progress.AUTO else progress
         return await see_through(engine, started, view_for(mode), yes=yes, as_json=as_json)
 
-    raise CommandEnd(with_engine(work, home, yes=yes, make=True, **_waiting(no_wait)))
+    raise CommandEnd(with_engine(work, home, yes=yes, make=not dry_run, **_waiting(no_wait)))
 
 
 def _strategy_line(chosen: Strategy, plan: Plan) -> str:

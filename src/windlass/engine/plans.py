@@ -130,6 +130,10 @@ _ONE_COMMAND = re.compile(r"\s*([\w./+-]+)(?:[ \t](?:\{\{[^{}]*\}\}|[^;&|()\n{}]
 """A line with one command, and no more: its name."""
 
 
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_ALLOW_IT = "name it in `env_allow` of your settings, or set it in `env` of the step"
+
+
 class Prerequisites(NamedTuple):
     missing: list[str]
     """Things without which a step is sure to fail."""
@@ -141,8 +145,8 @@ class Prerequisites(NamedTuple):
 class _Lack(NamedTuple):
     message: str
     advice: str = ""
-    replaced: bool = False
-    """Another runtime takes over."""
+    may_work: bool = False
+    """Another runtime takes over, or the command does without it."""
 
 
 def find_missing(
@@ -157,7 +161,7 @@ def find_missing(
         for lack in _of_step(plan, step, workdir, env, runners, policy, known):
             may_be_left_out = step.when is not None or step.importance is Importance.OPTIONAL
             message = f"step {step.id}: {lack.message}"
-            if lack.replaced or may_be_left_out:
+            if lack.may_work or may_be_left_out:
                 doubtful.append(f"{message} ({lack.advice})" if lack.advice else message)
             else:
                 missing.append(message)
@@ -184,6 +188,8 @@ def _of_step(
             if not known[program]:
                 where = "is not there" if "/" in program else "is not on PATH"
                 yield _Lack(f"the program {program} {where}", f"install {program}")
+        for name in _held_back(step, env):
+            yield _Lack(f"${name} is set here, but held back from steps", _ALLOW_IT, may_work=True)
 
 
 def _runtime(plan: Plan, step: Step, runners: Mapping[str, Runner], policy: Policy) -> _Lack | None:
@@ -196,7 +202,7 @@ def _runtime(plan: Plan, step: Step, runners: Mapping[str, Runner], policy: Poli
     other = next_in_family(named, ()) if allowed else None
     instead = _installed(runners, other) if other is not None else None
     if instead is not None and instead.ok:
-        return _Lack(f"{detail}; {other} is used instead", health.advice, replaced=True)
+        return _Lack(f"{detail}; {other} is used instead", health.advice, may_work=True)
     return _Lack(detail, health.advice)
 
 
@@ -219,6 +225,18 @@ def _programs(step: Step) -> Iterator[str]:
         yield shell
     if found := _ONE_COMMAND.match(line):
         yield found[1]
+
+
+def _held_back(step: Step, env: Mapping[str, str]) -> Iterator[str]:
+    """Variables of ours that the step's line reads, does not set, and does not get to see."""
+    given = step.arguments
+    line, own = given.get("line"), given.get("env") or {}
+    if not isinstance(line, str):
+        return
+    for name in dict.fromkeys(_VARIABLE.findall(line)):
+        ours = name in os.environ and name not in env and name not in own and not name.startswith("WINDLASS_")
+        if ours and not re.search(rf"\b(?:{name}=|(?:for|read|export|local) [^;\n]*\b{name}\b)", line):
+            yield name
 
 
 def _is_there(program: str, workdir: str, env: Mapping[str, str]) -> bool:
