@@ -112,13 +112,14 @@ def test_a_server_that_stays_away_is_an_error_with_advice(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("alone", [True, False], ids=["one statement", "a transaction"])
 async def test_d2_a_commit_whose_answer_was_lost_is_looked_up_and_never_done_twice(
-    stored: PostgresJournal, committed: bool, monkeypatch: pytest.MonkeyPatch
+    stored: PostgresJournal, committed: bool, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin(stored, "x")
     session = stored._writer.open().session
     monkeypatch.setattr(session, "execute", lost_answer(session, committed))
-    await stored.append("x", 1, [note("once")])
+    await stored.append("x", 1, [note("once")], head=None if alone else head("x"))
     assert stored._writer.open().session is not session
     assert await notes(stored, "x") == ["once"]
     await stored.append("x", 2, [note("next")])
@@ -147,15 +148,39 @@ def lost_answer(session: psycopg.Connection[Any], committed: bool) -> Callable[.
     """The session's `execute`, with a connection that breaks when the commit was sent."""
     real = session.execute
 
-    def execute(sql: Any, *parameters: Any) -> Any:
-        if sql != "COMMIT":
-            return real(sql, *parameters)
+    def execute(sql: Any, *parameters: Any, **how: Any) -> Any:
+        if sql != "COMMIT" and b"WITH announced" not in bytes(sql):
+            return real(sql, *parameters, **how)
         if committed:
-            real(sql)
+            real(sql, *parameters, **how)
         session.close()
         raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     return execute
+
+
+async def test_d2_events_alone_are_refused_where_they_do_not_follow(
+    stored: PostgresJournal, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = PostgresJournal(PostgresUrl(postgres), tmp_path)
+    await begin(stored, "x")
+    await stored.append("x", 1, [note(1), note(2)])
+    await other.append("x", 3, [note(3)])
+    session, sent = other._writer.open().session, []
+    monkeypatch.setattr(
+        session, "execute", lambda *given, real=session.execute, **how: (sent.append(1), real(*given, **how))[1]
+    )
+    await other.append("x", 4, [note(4)])
+    assert len(sent) == 1, "one way to the server and back"
+    for after in (2, 4, 6):  # others were faster, by some or by all events; or there is a gap before them
+        with pytest.raises(Conflict):
+            await stored.append("x", after, [note("stale"), note("stale")])
+    assert await notes(stored, "x") == [1, 2, 3, 4]
+    await stored.append("x", 5, [note(5)])
+    await other.remove("x")
+    with pytest.raises(Conflict):
+        await stored.append("x", 6, [note(6)])
+    await other.close()
 
 
 async def test_d2_a_session_that_is_ended_while_idle_is_opened_anew(

@@ -34,10 +34,11 @@ from windlass.journal.append import (
     take_append,
 )
 from windlass.journal.database import SqlConnection
+from windlass.journal.postgres_append import ANNOUNCE, write_events_alone
 from windlass.journal.postgres_database import PostgresDatabase
 from windlass.journal.postgres_news import LOOKS, PostgresNews, channel_of
 from windlass.journal.postgres_presence import LeasedPresence
-from windlass.journal.postgres_schema import LOCKS
+from windlass.journal.postgres_schema import LOCKS, SEQUENCE
 from windlass.journal.queries import JournalQueries
 from windlass.journal.questions import forget_questions
 from windlass.journal.rows import EventRow
@@ -47,16 +48,13 @@ __all__ = ["PostgresJournal"]
 
 T = TypeVar("T")
 
-_SEQUENCE = "pg_get_serial_sequence('events', 'position')::regclass"
 _HISTORY = -2
 """Second key of the lock on the history: shared by those who write records, alone for those who sum them up."""
-# Before a position is taken, the last one before it is published as a lock that the commit releases.
-_ANNOUNCE = f"pg_advisory_xact_lock_shared({LOCKS}, (pg_sequence_last_value({_SEQUENCE}) & 1073741823)::int)"
 _SHARE_HISTORY = f"pg_advisory_xact_lock_shared({LOCKS}, {_HISTORY})"
 _HAVE_HISTORY = f"pg_advisory_xact_lock({LOCKS}, {_HISTORY})"
 # One at a time, so that messages are committed in the order of their numbers: a driver asks for those after the last.
 _SEND = f"pg_advisory_xact_lock({LOCKS}, -20)"
-_LAST = f"SELECT pg_sequence_last_value({_SEQUENCE})"
+_LAST = f"SELECT pg_sequence_last_value({SEQUENCE})"
 _IN_FLIGHT = (
     "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 "
     f"AND classid = {LOCKS} AND objid < 1073741824 "
@@ -247,19 +245,18 @@ class PostgresJournal(JournalQueries):
         if _HAVE_HISTORY not in wanted and any(request.record is not None for request in appends):
             wanted.add(_SHARE_HISTORY)
         if appends:
-            wanted.add(_ANNOUNCE)
-        locks = [lock for lock in (_HAVE_HISTORY, _SHARE_HISTORY, _ANNOUNCE, _SEND) if lock in wanted]
+            wanted.add(ANNOUNCE)
+        locks = [lock for lock in (_HAVE_HISTORY, _SHARE_HISTORY, ANNOUNCE, _SEND) if lock in wanted]
         self._writer.beginning = f"SELECT {', '.join(locks)}" if locks else ""
-        write = partial(self._write_all, batch)
         try:
             try:
-                self._known |= self._writer.transact(write, again=not appends)
+                self._write_batch(batch, appends)
             except errors.UniqueViolation as error:
                 if not (error.diag.constraint_name or "").endswith("_pkey"):
                     raise
                 self._known.clear()
                 self._writer.transact(_move_on)
-                self._known |= self._writer.transact(write, again=not appends)
+                self._write_batch(batch, appends)
         except errors.UniqueViolation as error:
             self._known.clear()
             return stale(appends[0].execution) if appends else self._writer.meaning(error)
@@ -270,6 +267,10 @@ class PostgresJournal(JournalQueries):
             self._news.tell({request.execution for request in appends})
         forget_ended(self._known, batch)
         return None
+
+    def _write_batch(self, batch: list[_Request], appends: list[PendingAppend]) -> None:
+        if not write_events_alone(self._writer, batch, self._known):
+            self._known |= self._writer.transact(partial(self._write_all, batch), again=not appends)
 
     def _write_all(self, batch: list[_Request], db: SqlConnection) -> Known:
         """Write everything in the batch; the events of all appends go in with one statement.

@@ -13,7 +13,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -161,13 +161,43 @@ class PostgresDatabase:
 
         With `again`, it is done once more where another transaction has inserted the same row first.
         """
+        return self._retried(partial(self._transact, work), again=again)
+
+    def state(self, statement: bytes, values: Sequence[Any], is_done: Callable[[PostgresConnection], bool]) -> int:
+        """Execute one statement as a transaction of its own; returns the number of rows when it is committed.
+
+        `is_done` tells if it was committed, after a session that broke before it answered.
+        """
+        doubtful = False
+
+        def execute(db: PostgresConnection) -> int:
+            nonlocal doubtful
+            if doubtful and is_done(db):
+                return rows
+            if self._points:
+                fault_point(self._points[1])
+            try:
+                return int(db.session.execute(statement, values, prepare=True).rowcount)
+            except psycopg.Error as error:
+                if not _is_lost(db.session, error):
+                    raise
+                doubtful = True
+                self._drop()
+                raise _Undone from error
+
+        rows = statement.count(b"::bytea")
+        written = self._retried(execute, again=False)
+        self.committed = True
+        return written
+
+    def _retried(self, do: Callable[[PostgresConnection], T], *, again: bool) -> T:
         self.committed = False
         if self._points:
             fault_point(self._points[0])
         with self._in_use:
             for left in reversed(range(TRIES)):
                 try:
-                    result = self._patiently(partial(self._transact, work))
+                    result = self._patiently(do)
                     break
                 except (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation) as error:
                     if not left or (isinstance(error, errors.UniqueViolation) and not again):

@@ -17,10 +17,13 @@ from windlass.core.history import RECORD_FORMAT
 if TYPE_CHECKING:
     from psycopg import Connection as Session
 
-__all__ = ["LOCKS", "SCHEMA_VERSION", "has_schema", "migrate"]
+__all__ = ["LOCKS", "SCHEMA_VERSION", "SEQUENCE", "has_schema", "migrate"]
 
 LOCKS = 0x57494E44
 """First key of our advisory locks: `WIND`. Writers of events hold (LOCKS, the last position before theirs)."""
+
+SEQUENCE = "pg_get_serial_sequence('events', 'position')::regclass"
+"""The sequence that gives events their positions."""
 
 _STOPPED = "NOT IN ('pending', 'running')"
 _KIND = ", ".join(f'{name} TEXT COLLATE "C" NOT NULL' for name in ("plan", "step", "tool", "runtime", "model", "role"))

@@ -1,0 +1,86 @@
+"""Appends of events alone to one execution, in one statement that is its own transaction: one round trip.
+
+Nearly all appends of a sequence of steps are such. The statement publishes the last position as a lock before it takes
+one (`PostgresJournal._last_readable`), looks that the execution is there and stands where the events begin, and inserts
+them: all of them or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from psycopg import errors
+
+from windlass.journal.append import Known, PendingAppend, stale
+from windlass.journal.postgres_database import PostgresConnection, PostgresDatabase
+from windlass.journal.postgres_schema import LOCKS, SEQUENCE
+from windlass.journal.rows import EventRow, to_rows
+
+__all__ = ["ANNOUNCE", "write_events_alone"]
+
+# Before a position is taken, the last one before it is published as a lock that the commit releases.
+ANNOUNCE = f"pg_advisory_xact_lock_shared({LOCKS}, (pg_sequence_last_value({SEQUENCE}) & 1073741823)::int)"
+MOST = 16
+"""Events of one statement: each number of them is a statement of its own, which the server keeps prepared."""
+
+
+@lru_cache(MOST)
+def _statement(count: int) -> bytes:
+    """Insert so many events. A row of the join needs the lock, so it is taken before the number that a row is given."""
+    new = ", ".join(["(%b::bigint, %b::bytea, %b::bigint)"] * count)
+    return (
+        f"WITH announced AS MATERIALIZED (SELECT {ANNOUNCE}), "
+        "present AS MATERIALIZED (SELECT key FROM executions WHERE key = %b::bigint FOR KEY SHARE) "
+        "INSERT INTO events (execution, seq, body, checksum) SELECT present.key, new.seq, new.body, new.checksum "
+        f"FROM announced CROSS JOIN present CROSS JOIN (VALUES {new}) AS new(seq, body, checksum) "
+        "WHERE (SELECT seq FROM events WHERE execution = present.key AND seq = %b::bigint) IS NOT NULL"
+    ).encode()
+
+
+def write_events_alone(database: PostgresDatabase, batch: Sequence[object], known: Known) -> bool:
+    """Write the batch; False if it is more than events that are appended to one execution. Raises `Conflict`."""
+    rows = _rows(batch, known)
+    if not 0 < len(rows) <= MOST:
+        return False
+    (key, first, *_), count = rows[0], len(rows)
+    values: list[Any] = [key]
+    for _, seq, body, checksum in rows:
+        values += (seq, body, checksum)
+    execution: str = batch[0].execution  # type: ignore[attr-defined]
+    try:
+        written = database.state(_statement(count), [*values, first - 1], lambda db: _are_there(db, rows))
+    except errors.UniqueViolation as error:
+        if (error.diag.constraint_name or "").endswith("_pkey"):
+            raise
+        raise stale(execution) from error
+    if written != count:
+        raise stale(execution)
+    known[execution] = (key, rows[-1][1], known[execution][2])
+    return True
+
+
+def _rows(batch: Sequence[object], known: Known) -> list[EventRow]:
+    """The rows of the batch; none if there is something else in it."""
+    rows: list[EventRow] = []
+    execution = ""
+    for one in batch:
+        if not isinstance(one, PendingAppend) or (execution and one.execution != execution):
+            return []
+        execution = one.execution
+        if one.head is not None or one.record is not None or one.questions is not None or one.notes or one.consumed:
+            return []
+        if execution not in known or (rows and rows[-1][1] != one.after):
+            return []
+        key, _, begun = known[execution]
+        rows += to_rows(key, begun, one.after, one.bodies)
+    return rows
+
+
+def _are_there(db: PostgresConnection, rows: Sequence[EventRow]) -> bool:
+    """Tell whether these very events are in the journal: the session broke, and nobody knows if they were committed."""
+    key, seq, body, _ = rows[-1]
+    sql = "SELECT body = %s FROM events WHERE execution = %s AND seq = %s"
+    found = db.session.execute(sql, (body, key, seq)).fetchone()
+    return found is not None and bool(found[0])
