@@ -1,4 +1,4 @@
-"""The commands, put together. `COMMANDS` names them all; a command's module is imported when it is called."""
+"""The commands, put together. `GROUPS` names them all; a command's module is imported when it is called."""
 
 from __future__ import annotations
 
@@ -26,55 +26,72 @@ class _Known(NamedTuple):
     module: str
     """The module of `windlass.cli` that registers the command."""
     help: str
-    """The first line of its help; empty for a command that is not shown."""
+    """The first line of its help."""
 
 
-COMMANDS = {
-    "init": _Known("init", "Write a plan to begin with, and make the home of its executions."),
-    "run": _Known("run", "Run a plan, or a task for agents, and show its progress."),
-    "resume": _Known("run", "Continue an execution that was paused, interrupted or cut off by a crash."),
-    "watch": _Known("run", "Follow an execution from any terminal until it ends or pauses."),
-    "status": _Known("look", "Show an execution's status; without ID, list unfinished ones."),
-    "list": _Known("look", "List executions, newest first."),
-    "logs": _Known("record", "Show an execution's events, with the output of its steps."),
-    "transcript": _Known("transcript", "Show an agent's conversation: prompts, replies, calls and results, whole."),
-    "context": _Known("context", "Show the tokens, window and summaries of an execution's agents."),
-    "approvals": _Known("record", "List the steps that are waiting for approval."),
-    "pause": _Known("control", "Pause: let running steps finish, start no new ones."),
-    "interrupt": _Known("control", "Stop running steps with all their processes, and pause."),
-    "cancel": _Known("control", "Stop running steps and end the execution for good."),
-    "approve": _Known("control", "Approve or deny a step that is waiting for approval."),
-    "say": _Known("say", "Say something to an agent."),
-    "retry": _Known("redo", "Run a failed step again, in the same execution."),
-    "skip": _Known("redo", "Continue without a step, in the same execution."),
-    "budget": _Known("budget", "Show spending, reservations and limits for today and this month."),
-    "history": _Known("history", "Show what past executions took, waited for and cost."),
-    "checkpoint": _Known("keep", "Write an execution to a portable file and print its path."),
-    "restore": _Known("keep", "Restore an execution from a checkpoint file, or a whole home from a backup."),
-    "fork": _Known("keep", "Start a new execution from a step of an earlier one, keeping the results before it."),
-    "clean": _Known("keep", "Remove old finished executions with their files."),
-    "backup": _Known("backup", "Write the whole home to one file, while executions run."),
-    "journal": _Known("journal", "Copy a journal to another home or database."),
-    "trust": _Known("trust", "Trust a folder: load its Python tools and its settings for Claude Code and OpenCode."),
-    "adopt": _Known("adopt", "Take over a home that was not made here, after showing its contents."),
-    "doctor": _Known("doctor", "Check this machine and this home; exit code 1 if something is wrong."),
-    "config": _Known("config", "Show and change settings."),
-    "demo": _Known("demo", "Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."),
-    "serve": _Known("serve", "Serve this home over HTTP: the dashboard, the API, the live stream and MCP."),
-    "worker": _Known("worker", "Run steps of executions that several machines share, until SIGTERM or Ctrl-C."),
-    "workers": _Known("worker", "List the workers of the journal's database, and the steps that they run now."),
-    "verify": _Known("redo", "Run the checks of agents' work again, without the agents."),
-    "diff": _Known("diff", "Show the files that agents changed."),
-    "workspaces": _Known("diff", "List the folders of agents with the state of their work, or clean up."),
-    "undo": _Known("redo", "Undo the file changes of a finished step, unless a file was changed since."),
-    "agents": _Known("agents", "List the roles and skills that agents can be given."),
-    "tools": _Known("tools", "List, check, try and save tools."),
-    "notify": _Known("notify", "Test the notifications of your settings, and list sent ones."),
-    "plan": _Known("plans", "Check, show, estimate or draft a plan without running it."),
-    "mcp": _Known("mcp", "Serve an MCP client over stdin and stdout."),
-    "_drive": _Known("run", ""),
+GROUPS = {
+    "Begin": {
+        "init": _Known("init", "Write a plan to begin with, and make the home of its executions."),
+        "run": _Known("run", "Run a plan, or a task for agents, and show its progress."),
+        "demo": _Known("demo", "Run a small real plan with shell, files, a fan-out, a retry and a scripted agent."),
+        "doctor": _Known("doctor", "Check this machine and this home; exit code 1 if something is wrong."),
+        "config": _Known("config", "Show and change settings."),
+    },
+    "Follow": {
+        "resume": _Known("run", "Continue an execution that was paused, interrupted or cut off by a crash."),
+        "watch": _Known("run", "Follow an execution from any terminal until it ends or pauses."),
+        "status": _Known("look", "Show an execution's status; without ID, list unfinished ones."),
+        "list": _Known("look", "List executions, newest first."),
+        "logs": _Known("record", "Show an execution's events, with the output of its steps."),
+        "history": _Known("history", "Show what past executions took, waited for and cost."),
+        "budget": _Known("budget", "Show spending, reservations and limits for today and this month."),
+    },
+    "Answer and control": {
+        "approvals": _Known("record", "List the steps that are waiting for approval."),
+        "approve": _Known("control", "Approve or deny a step that is waiting for approval."),
+        "pause": _Known("control", "Pause: let running steps finish, start no new ones."),
+        "interrupt": _Known("control", "Stop running steps with all their processes, and pause."),
+        "cancel": _Known("control", "Stop running steps and end the execution for good."),
+        "retry": _Known("redo", "Run a failed step again, in the same execution."),
+        "skip": _Known("redo", "Continue without a step, in the same execution."),
+        "fork": _Known("keep", "Start a new execution from a step of an earlier one, keeping the results before it."),
+    },
+    "Agents": {
+        "say": _Known("say", "Say something to an agent."),
+        "transcript": _Known("transcript", "Show an agent's conversation: prompts, replies, calls and results, whole."),
+        "context": _Known("context", "Show the tokens, window and summaries of an execution's agents."),
+        "diff": _Known("diff", "Show the files that agents changed."),
+        "undo": _Known("redo", "Undo the file changes of a finished step, unless a file was changed since."),
+        "verify": _Known("redo", "Run the checks of agents' work again, without the agents."),
+        "workspaces": _Known("diff", "List the folders of agents with the state of their work, or clean up."),
+        "agents": _Known("agents", "List the roles and skills that agents can be given."),
+    },
+    "Plans and tools": {
+        "plan": _Known("plans", "Check, show, estimate or draft a plan without running it."),
+        "tools": _Known("tools", "List, check, try and save tools."),
+    },
+    "Serve": {
+        "serve": _Known("serve", "Serve this home over HTTP: the dashboard, the API, the live stream and MCP."),
+        "mcp": _Known("mcp", "Serve an MCP client over stdin and stdout."),
+        "worker": _Known("worker", "Run steps of executions that several machines share, until SIGTERM or Ctrl-C."),
+        "workers": _Known("worker", "List the workers of the journal's database, and the steps that they run now."),
+        "notify": _Known("notify", "Test the notifications of your settings, and list sent ones."),
+    },
+    "Keep": {
+        "checkpoint": _Known("keep", "Write an execution to a portable file and print its path."),
+        "restore": _Known("keep", "Restore an execution from a checkpoint file, or a whole home from a backup."),
+        "backup": _Known("backup", "Write the whole home to one file, while executions run."),
+        "clean": _Known("keep", "Remove old finished executions with their files."),
+        "journal": _Known("journal", "Copy a journal to another home or database."),
+        "trust": _Known(
+            "trust", "Trust a folder: load its Python tools and its settings for Claude Code and OpenCode."
+        ),
+        "adopt": _Known("adopt", "Take over a home that was not made here, after showing its contents."),
+    },
+    "": {"_drive": _Known("run", "")},
 }
 """Every command in the order of the help, so that neither `--help` nor another command imports it."""
+COMMANDS = {name: known for group in GROUPS.values() for name, known in group.items()}
 
 
 class _Commands(MutableMapping[str, click.Command]):
@@ -111,13 +128,22 @@ class _Root(Group):
         self.commands = _Commands()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, known.help) for name, known in COMMANDS.items() if known.help])
+        for title, group in GROUPS.items():
+            if title:
+                with formatter.section(title):
+                    formatter.write_dl([(name, known.help) for name, known in group.items()], col_max=11)
 
 
 app = _Root(
     "windlass",
-    help="Run multi-step plans that survive crashes and resume where they stopped.",
+    help="""Run multi-step plans that survive crashes and resume where they stopped.
+
+    \b
+    windlass init              a plan to begin with
+    windlass run plan.yaml     run it, and see its progress
+    windlass status @last      how the newest execution stands
+    windlass resume @last      go on where it stopped
+    """,
     epilog="Exit codes: 0 completed, 1 failed or partial, 2 usage or invalid plan, 3 stopped and can be resumed, "
     "4 not permitted, 5 budget, 6 waiting for quota, 130 interrupted.",
 )

@@ -76,7 +76,12 @@ def approve(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Approve or deny a step that is waiting for approval. The answer is for exactly the arguments that were shown."""
+    """Approve or deny a step that is waiting for approval. The answer is for exactly the arguments that were shown.
+
+    \b
+    windlass approve @last publish
+    windlass approve @last publish --deny --note "after the holidays"
+    """
 
     async def work(engine: Engine) -> int:
         await engine.approve(execution, step, allow=not deny, by=who(), note=note)

@@ -64,7 +64,12 @@ def history(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Show what past executions took, waited for and cost."""
+    """Show what past executions took, waited for and cost.
+
+    \b
+    windlass history --by model --since 30d
+    windlass history --slow --plan nightly
+    """
     from windlass.engine.history_page import look_up, query_of, slow_steps
 
     if as_csv and as_json:

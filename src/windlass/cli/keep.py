@@ -99,6 +99,9 @@ def fork(
     """Start a new execution from a step of an earlier one, keeping the results before it.
 
     An agent at STEP goes on in a copy of its conversation.
+
+    \b
+    windlass fork @last --from test
     """
     from windlass.plan.load import bind_inputs, parse_input
 

@@ -100,7 +100,12 @@ def list_executions(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """List executions, newest first."""
+    """List executions, newest first.
+
+    \b
+    windlass list --status failed --since 7d
+    windlass list --plan nightly --json
+    """
     known = [str(s) for s in ExecutionStatus]
     for given in statuses or ():
         if given not in known:

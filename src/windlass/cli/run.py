@@ -143,7 +143,13 @@ def run(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Run a plan, or a task for agents, and show its progress."""
+    """Run a plan, or a task for agents, and show its progress.
+
+    \b
+    windlass run plan.yaml -i version=1.4.2
+    windlass run plan.yaml --dry-run
+    windlass run --task "Make the tests pass." --runtime claude-code --budget 2
+    """
     from windlass.engine.run_request import RunRequest
     from windlass.plan.load import bind_inputs, parse_input
 
@@ -266,7 +272,12 @@ def resume(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """Continue an execution that was paused, interrupted or cut off by a crash."""
+    """Continue an execution that was paused, interrupted or cut off by a crash.
+
+    \b
+    windlass resume @last
+    windlass resume --all      # all that a crash cut off
+    """
 
     async def work(engine: Engine) -> int:
         decisions = _decisions(engine, again or (), done or (), fail or ())

@@ -40,6 +40,9 @@ def say_to_agent(
 
     A running agent gets it after the running tool call or after its turn. A stopped or failed one goes on with it. A
     completed one goes on with it in a fork.
+
+    \b
+    windlass say @last fix "also update the changelog"
     """
     message = sys.stdin.read() if text == "-" else text
 
