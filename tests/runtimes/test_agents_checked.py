@@ -57,6 +57,8 @@ def test_k2_the_agent_is_told_what_failed_and_goes_on_in_its_conversation(
     assert "### Check failed" in windlass("transcript", execution, "fix").out
     assert windlass("verify", execution).out == "fix  verified\n  passed: grep -x 42 answer.txt\n"
     target.write_text("43\n")
+    assert "fix  completed (stale)" in windlass("status", execution).out
+    assert windlass("status", execution, "--json").json["steps"][0]["agent"]["verdict"] == "stale"
     again = windlass("verify", execution, "fix", code=1)
     assert "fix  refuted" in again.out
     assert windlass("verify", execution, "--json", code=1).json["verdicts"] == {"fix": "refuted"}

@@ -2,12 +2,13 @@ import { Text } from "../ui/text";
 import { LongText } from "./value";
 
 export interface CheckedAgent {
-  verdict?: "verified" | "refuted" | "claimed" | null;
+  verdict?: "verified" | "stale" | "refuted" | "claimed" | null;
   checks?: { check: string; passed: boolean; exit_code: number | null; output: string }[];
 }
 
 const WORDS = {
   verified: "Verified: its work passed",
+  stale: "Stale: its work passed, and files have changed since",
   refuted: "Refuted: its work does not pass",
   claimed: "Claimed: nothing has checked its work",
 };
@@ -15,7 +16,7 @@ const WORDS = {
 /** The verdict on an agent's work, with the checks behind it. */
 export function Verdict({ agent }: { agent: CheckedAgent }) {
   if (!agent.verdict) return null;
-  const kind = { verified: "good", refuted: "bad", claimed: "soft" }[agent.verdict];
+  const kind = { verified: "good", stale: "soft", refuted: "bad", claimed: "soft" }[agent.verdict];
   return (
     <section className="verdict" aria-label="Verdict">
       <p className={kind}>{WORDS[agent.verdict]}</p>

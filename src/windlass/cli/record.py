@@ -29,7 +29,7 @@ from windlass.clock import iso
 from windlass.core import events as ev
 from windlass.core.resources import summed
 from windlass.core.state import State, fold
-from windlass.core.view import progress
+from windlass.core.view import progress, verdict_of
 from windlass.engine.damage import damaged_view
 from windlass.engine.engine import Engine
 from windlass.engine.gates.view import standing
@@ -58,11 +58,12 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
             raise
         print_json(damaged_view(await engine.find(execution), damage))
         return damage.exit_code
+    stale = await engine.stale(state)
     if as_json:
-        print_json(standing(state, engine.attempt_runner.gates, await engine.forecast_view(state)))
+        print_json(standing(state, engine.attempt_runner.gates, await engine.forecast_view(state), stale))
         return 0
     driven = engine.driven(state)
-    for line in summary(state, driven):
+    for line in summary(state, driven, stale):
         out(line)
     out(f"{progress(state):.0f}%  in {state.workdir}")
     if (forecast := await engine.forecast_view(state)) is not None and forecast["text"]:
@@ -71,7 +72,8 @@ async def show_status(engine: Engine, execution: str, as_json: bool) -> int:
         out(used)
     for step in state.top_level():
         undone = " (undone)" if step.undone else ""
-        verdict = f" ({step.agent.verdict})" if step.agent is not None and step.agent.checked is not None else ""
+        checked = step.agent is not None and step.agent.checked is not None
+        verdict = f" ({verdict_of(step, stale)})" if checked else ""
         more = f"{undone}{verdict}{items_text(step)}{time_text(step)}{_remark(step)}"
         out(f"  {MARKS[step.status]} {step.id}  {step.status}{more}")
     for line in () if state.status.finished else gate_lines(engine):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -321,7 +321,7 @@ def watch(
             async for entry in engine.follow(head.id):
                 view.take(entry)
         state = await engine.state(head.id)
-        _report(state, engine.driven(state), as_json)
+        _report(state, engine.driven(state), as_json, await engine.stale(state))
         return exit_code(state) if exit_status else 0
 
     try:
@@ -360,7 +360,7 @@ async def see_through(engine: Engine, execution: Execution, view: View, *, yes: 
             attendant.take(entry.event, past=entry.seq <= execution.since)
         await attendant.close()
     state = await execution.wait()
-    _report(state, False, as_json)
+    _report(state, False, as_json, await engine.stale(state))
     if view.first is not None and state.status is ExecutionStatus.COMPLETED:
         from windlass.cli.forecast_text import surprise
 
@@ -391,14 +391,14 @@ def _foretelling(engine: Engine, execution: str, view: View) -> Iterator[None]:
         task.cancel()
 
 
-def _report(state: State, driven: bool, as_json: bool) -> None:
+def _report(state: State, driven: bool, as_json: bool, stale: Set[str]) -> None:
     if as_json:
-        print_json(snapshot(state))
+        print_json(snapshot(state, stale=stale))
     else:
         for step in _results(state):
             write_output(sys.stdout, f"{step.id}: ", shown(step.output))
         sys.stdout.flush()
-    for line in summary(state, driven):
+    for line in summary(state, driven, stale):
         say(line)
     commands = next_commands(state, driven)
     if commands:

@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 import time
+from collections.abc import Set
 from typing import Any
 
 from windlass.clock import iso
@@ -17,7 +18,7 @@ from windlass.core.budget import money
 from windlass.core.call_summary import call_summary
 from windlass.core.state import State, StepState
 from windlass.core.transitions import ExecutionStatus, StepStatus
-from windlass.core.view import items_of, waits_because
+from windlass.core.view import items_of, verdict_of, waits_because
 from windlass.errors import Failure
 
 __all__ = [
@@ -281,7 +282,7 @@ def _raised(asked: list[StepState]) -> list[str]:
     return flags
 
 
-def summary(state: State, driven: bool = False) -> list[str]:
+def summary(state: State, driven: bool = False, stale: Set[str] = frozenset()) -> list[str]:
     """The status of an execution in a few lines: for the end of a run and for `status`."""
     counts: dict[StepStatus, int] = {}
     for step in state.top_level():
@@ -306,7 +307,7 @@ def summary(state: State, driven: bool = False) -> list[str]:
     lines += [f"  … {s.id}: {s.question}; available again at {iso(s.until)}" for s in quota_waits(state)]
     lines += [f"  … {s.id}: {waits_because(s)}" for s in state.active.values() if waits_because(s)]
     lines += [f"  … {s.id}: {_retry_wait(s)}" for s in state.steps.values() if _waits_for_retry(s)]
-    lines += agent_lines(state)
+    lines += [*agent_lines(state), *_verdict_line(state, stale)]
     if state.status is ExecutionStatus.COMPLETED and state.lacks:
         lines.append(f"  missing from the result: {', '.join(state.lacks)} (optional)")
     return lines
@@ -413,6 +414,22 @@ def agent_lines(state: State) -> list[str]:
         if step.agent is not None and step.agent.summaries:
             lines.append(f"  {step.id}: conversation summarised, {summary_line(step.agent.summaries[-1])}")
     return lines + [f"  ! over budget: {passed.message}" for passed in state.overruns.values()]
+
+
+def _verdict_line(state: State, stale: Set[str]) -> list[str]:
+    """`  work: 2 verified, 1 stale (fix[1])`, where the work of an agent was checked; the verified ones go unnamed."""
+    agents = [step for step in state.steps.values() if step.agent is not None and step.settled]
+    if not any(step.agent is not None and step.agent.checked is not None for step in agents):
+        return []
+    found: dict[str, list[str]] = {}
+    for step in agents:
+        found.setdefault(str(verdict_of(step, stale)), []).append(step.id)
+    parts = [
+        f"{len(names)} {verdict}"
+        + ("" if verdict == "verified" else f" ({', '.join(names[:5])}{', …' * (len(names) > 5)})")
+        for verdict, names in found.items()
+    ]
+    return [f"  work: {', '.join(parts)}"]
 
 
 def _who(step: StepState) -> str:

@@ -162,6 +162,10 @@ class AgentChecked(EventBase, frozen=True, tag="agent.checked"):
     number: int
     """1 for the first time since the step began, or since a person had it tried again; 0 for the check before that."""
     results: tuple[CheckResult, ...]
+    root: str = ""
+    """The folder of the files that it saw."""
+    tree: str = ""
+    """Names their content, as checks that passed left them; empty where it was not recorded."""
 
     @property
     def passed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from windlass.clock import iso
@@ -17,7 +17,19 @@ from windlass.core.state import State, StepState
 from windlass.core.transitions import StepStatus
 from windlass.errors import Failure
 
-__all__ = ["items_of", "progress", "question_view", "snapshot", "step_view", "summary", "waits_because", "waits_for"]
+__all__ = [
+    "items_of",
+    "progress",
+    "question_view",
+    "snapshot",
+    "step_view",
+    "summary",
+    "verdict_of",
+    "waits_because",
+    "waits_for",
+]
+
+NONE_STALE: Set[str] = frozenset()
 
 
 def progress(state: State) -> float:
@@ -30,9 +42,9 @@ def progress(state: State) -> float:
     return round(100.0 * done / total, 1)
 
 
-def snapshot(state: State, forecast: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One execution as one JSON object, with its forecast if there is one."""
-    steps = [view for step in state.top_level() for view in _with_items(state, step)]
+def snapshot(state: State, forecast: Mapping[str, Any] | None = None, stale: Set[str] = NONE_STALE) -> dict[str, Any]:
+    """One execution as one JSON object, with its forecast if there is one; `stale` are steps (see `verdict_of`)."""
+    steps = [view for step in state.top_level() for view in _with_items(state, step, stale)]
     return _execution(state, forecast, {"steps": steps, "delegation": _delegation(state)})
 
 
@@ -72,11 +84,11 @@ def _refused(event: AnswerRefused) -> dict[str, Any]:
     return {"at": iso(event.at), "what": event.what, "step": event.step or None, "by": event.by}
 
 
-def _with_items(state: State, step: StepState) -> list[dict[str, Any]]:
-    return [step_view(state, step), *(step_view(state, child) for child in step.children or ())]
+def _with_items(state: State, step: StepState, stale: Set[str]) -> list[dict[str, Any]]:
+    return [step_view(state, step, stale), *(step_view(state, child, stale) for child in step.children or ())]
 
 
-def step_view(state: State, step: StepState) -> dict[str, Any]:
+def step_view(state: State, step: StepState, stale: Set[str] = NONE_STALE) -> dict[str, Any]:
     ended = step.finished_at
     began = step.started_at
     return {
@@ -98,7 +110,7 @@ def step_view(state: State, step: StepState) -> dict[str, Any]:
         "waited_s": _seconds(step, "waited"),
         "worked_s": _seconds(step, "worked"),
         "cost_usd": _step_cost(step).shown_usd,
-        "agent": _agent(step),
+        "agent": _agent(step, stale),
         "resources": _resources(summed((step.used, *(child.used for child in step.children or ())))),
         **({"items": items_of(step), "errors": errors_of(step)} if step.children is not None else {}),
         **({"undone": True} if step.undone else {}),
@@ -204,7 +216,15 @@ def _resources(used: Resources | None) -> dict[str, Any] | None:
     }
 
 
-def _agent(step: StepState) -> dict[str, Any] | None:
+def verdict_of(step: StepState, stale: Set[str] = NONE_STALE) -> str | None:
+    """The verdict on an agent's work: `stale` for a verified one of these steps, whose files have changed since."""
+    agent = step.agent
+    if agent is None or not (step.settled or agent.checked is not None):
+        return None
+    return "stale" if step.id in stale and agent.verdict == "verified" else agent.verdict
+
+
+def _agent(step: StepState, stale: Set[str]) -> dict[str, Any] | None:
     """The step's agent: role, runtime, model, conversation, cost."""
     agent = step.agent
     if agent is None or not agent.runtime:
@@ -216,7 +236,7 @@ def _agent(step: StepState) -> dict[str, Any] | None:
         **({"models": _models(agent)} if step.spec.models else {}),
         "session": agent.session,
         "cost": _cost(agent.cost),
-        "verdict": agent.verdict if step.settled or agent.checked is not None else None,
+        "verdict": verdict_of(step, stale),
         **({"checks": [_check(result) for result in agent.checked.results]} if agent.checked is not None else {}),
     }
 

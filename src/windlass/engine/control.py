@@ -34,6 +34,7 @@ from windlass.ports import Tool, Toolbox
 
 if TYPE_CHECKING:
     from windlass.engine.agents.context import StepContext
+    from windlass.engine.agents.staleness import StaleChecks
 
 __all__ = ["Control", "take_back"]
 
@@ -56,6 +57,7 @@ class Control:
         self._requests = requests
         self._launcher = launcher
         self._agents = agents
+        self._stale: StaleChecks | None = None
 
     async def pause(
         self, execution: str, *, now: bool = False, by: str = "", within: float | None = None, reason: str = ""
@@ -315,6 +317,15 @@ class Control:
             return await asyncio.to_thread(changed_files, state, named, self._launcher.attempt_runner.folder.parent)
         except ToolError as error:
             raise _CannotTakeBack(f"the changes cannot be shown: {error.failure.message}", error) from error
+
+    async def stale(self, state: State) -> frozenset[str]:
+        """Steps whose work was verified, and whose files have changed since (K2)."""
+        if not any(step.agent is not None and step.agent.verdict == "verified" for step in state.steps.values()):
+            return frozenset()
+        from windlass.engine.agents.staleness import StaleChecks  # few executions need it
+
+        self._stale = self._stale or StaleChecks(self._launcher.attempt_runner.folder.parent)
+        return await asyncio.to_thread(self._stale.find, state)
 
     async def workspaces(self, execution: str = "", *, clean: bool = False, by: str = "") -> list[dict[str, Any]]:
         """Folders of agents, each with the state of its work: of one execution, or of all here (K4).

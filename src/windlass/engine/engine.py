@@ -158,6 +158,7 @@ class Engine:
     undo = _of("_control", Control.undo)
     verify = _of("_control", Control.verify)
     diff = _of("_control", Control.diff)
+    stale = _of("_control", Control.stale)
     workspaces = _of("_control", Control.workspaces)
     summarise = _of("_control", Control.summarise)
     say = _of("_messages", AgentMessages.say)

@@ -20,6 +20,7 @@ from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.call_summary import call_summary
 from windlass.core.decide import Policy
+from windlass.engine.agents.file_changes import files_seen
 from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_plan
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.plan.check import ToolCatalog
@@ -89,7 +90,8 @@ class WorkChecks:
         checked = ev.AgentChecked(now, step, attempt, number, tuple(results))
         which = f"check {number} of {self._tries}" if number else "check before the agent goes on"
         if checked.passed:
-            await self._contact.record(checked)
+            root, tree = await files_seen(self._call, results)
+            await self._contact.record(msgspec.structs.replace(checked, root=root, tree=tree))
             self._note(f"{which}: passed")
             return False
         failed = results[-1]

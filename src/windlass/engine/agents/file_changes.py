@@ -6,7 +6,7 @@ A record that cannot be made fails nothing: the journal says why there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from windlass.ports import Call, Contact
 from windlass.workspaces.put_back import put_back
 from windlass.workspaces.store import Recorded, find_store, shown, store_of
 
-__all__ = ["WorkRecorder", "changed_files", "put_files_back"]
+__all__ = ["WorkRecorder", "changed_files", "files_seen", "put_files_back"]
 
 
 class WorkRecorder:
@@ -48,6 +48,17 @@ class WorkRecorder:
 
     def _recorded(self) -> Recorded:
         return find_store(self._call.workdir, self._call.home).record()
+
+
+async def files_seen(call: Call, results: Sequence[ev.CheckResult]) -> tuple[str, str]:
+    """Folder and content of the files that checks saw which passed, as they left them; empty where that is unknown."""
+    if all(result.of_form for result in results):
+        return "", ""
+    try:
+        found = await asyncio.to_thread(find_store(call.workdir, call.home).record)
+    except (ToolError, OSError):
+        return "", ""
+    return found.root, found.tree
 
 
 def changed_files(state: State, named: StepState | None, home: Path) -> list[dict[str, Any]]:

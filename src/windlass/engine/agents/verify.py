@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windlass.clock import Clock
 from windlass.core import events as ev
 from windlass.core.state import State, StepState
 from windlass.engine.agents.checks import run_check
+from windlass.engine.agents.file_changes import files_seen
 from windlass.engine.perform import AttemptRunner
 from windlass.errors import UsageError
 from windlass.ports import Call
@@ -46,22 +49,25 @@ def _checks_of(step: StepState) -> list[dict[str, Any]]:
 async def _check(state: State, step: StepState, runner: AttemptRunner, clock: Clock) -> ev.AgentChecked:
     assert step.agent is not None
     results: list[ev.CheckResult] = []
+    call = Call(
+        execution=state.id,
+        step=step.id,
+        attempt=step.attempts,
+        workdir=Path(step.agent.workspace.workdir if step.agent.workspace is not None else state.workdir),
+        folder=runner.folder / state.id,
+        processes=runner.processes,
+        env=runner.env,
+        grace=runner.grace,
+    )
+
+    async def used(tool: Any, arguments: Any, call: Call) -> Any:
+        return await runner.gates.use(tool, arguments, call, runner.tools)
+
     for position, use in enumerate(_checks_of(step), 1):
-        call = Call(
-            execution=state.id,
-            step=f"{step.id}.verify-{position}",
-            attempt=step.attempts,
-            workdir=Path(step.agent.workspace.workdir if step.agent.workspace is not None else state.workdir),
-            folder=runner.folder / state.id,
-            processes=runner.processes,
-            env=runner.env,
-            grace=runner.grace,
-        )
-
-        async def used(tool: Any, arguments: Any, call: Call) -> Any:
-            return await runner.gates.use(tool, arguments, call, runner.tools)
-
-        results.append(await run_check(use["tool"], use["with"], call, runner.tools, used))
+        one = msgspec.structs.replace(call, step=f"{step.id}.verify-{position}")
+        results.append(await run_check(use["tool"], use["with"], one, runner.tools, used))
         if not results[-1].passed:
             break
-    return ev.AgentChecked(clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results))
+    checked = ev.AgentChecked(clock.now(), step.id, step.attempts, max(step.agent.checks, 0), tuple(results))
+    root, tree = await files_seen(call, results) if checked.passed else ("", "")
+    return msgspec.structs.replace(checked, root=root, tree=tree)

@@ -6,6 +6,7 @@ from a stranger: the caller must sanitize it before showing it.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from windlass.clock import iso
@@ -29,9 +30,11 @@ def open_breakers(gates: Gates) -> dict[str, dict[str, Any]]:
     return {name: told for name, told in breakers(gates).items() if told["circuit"] != Circuit.CLOSED}
 
 
-def standing(state: State, gates: Gates, forecast: dict[str, Any] | None = None) -> dict[str, Any]:
+def standing(
+    state: State, gates: Gates, forecast: dict[str, Any] | None = None, stale: Set[str] = frozenset()
+) -> dict[str, Any]:
     """An execution as one JSON object; with `breakers` while it is not finished and some are not closed."""
-    told = snapshot(state, forecast)
+    told = snapshot(state, forecast, stale)
     if not state.status.finished and (found := open_breakers(gates)):
         told["breakers"] = found
     return told

@@ -131,7 +131,7 @@ def following(engine: Engine, execution: str, after: int = 0) -> AbstractAsyncCo
 async def view(engine: Engine, seen: ObservedExecution, *, step: str | None = None) -> ExecutionView:
     """The answer of a tool. With `step`, that step alone, and all of its output."""
     state = seen.state
-    told = snapshot(state, await engine.forecast_view(state))
+    told = snapshot(state, await engine.forecast_view(state), await engine.stale(state))
     every = told["steps"]
     if step is not None:
         wanted = find_step(state, step).id
@@ -257,6 +257,7 @@ def _step(told: dict[str, Any], room: int | None, logs: Mapping[str, str]) -> St
         role=agent.get("role"),
         runtime=agent.get("runtime"),
         model=agent.get("model"),
+        verdict=agent.get("verdict"),
         cost_usd=told["cost_usd"] if agent else None,
     )
 

@@ -85,6 +85,9 @@ class StepView(BaseModel):
     role: str | None = None
     runtime: str | None = None
     model: str | None = None
+    verdict: Literal["verified", "refuted", "claimed", "stale"] | None = Field(
+        default=None, description="Of an agent's work, by its checks; stale: its files have changed since they passed."
+    )
     cost_usd: float | None = None
 
 

@@ -116,7 +116,8 @@ def execution_routes(service: Service) -> APIRouter:
         await service.wait(head.id, wait)
         try:
             state = await engine.state(head.id)
-            stands = standing(state, engine.attempt_runner.gates, await engine.forecast_view(state))
+            forecast, stale = await engine.forecast_view(state), await engine.stale(state)
+            stands = standing(state, engine.attempt_runner.gates, forecast, stale)
         except Damaged as damage:
             return answer(damaged_view(head, damage))
         return answer(stands | {key: clean(stands[key]) for key in ("breakers",) if key in stands})

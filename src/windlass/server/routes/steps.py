@@ -141,7 +141,7 @@ def step_list_routes(service: Service) -> APIRouter:
         head = await engine.find(execution)
         timeline = await timelines.at(head.id, at)
         found = find_step(timeline.state, step)
-        view = step_view(timeline.state, found)
+        view = step_view(timeline.state, found, await engine.stale(timeline.state) if at is None else frozenset())
         if at is None and found.approval is not None and view["question"]:
             asked, workdir = found.approval, timeline.state.workdir
             view["question"]["diff"] = await asyncio.to_thread(difference, asked.input, workdir, asked.basis)
