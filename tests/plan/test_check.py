@@ -190,6 +190,10 @@ BAD = {
         "steps:\n  - id: a\n    prompt: hi\n    workspace: worktree\n  - id: b\n    merge: a\n    tries: 2 #!\n",
         "`tries` is for agents",
     ),
+    "protected files without a check": (
+        "steps:\n  - id: a\n    prompt: hi\n    protect: tests/ #!\n",
+        "`protect` names files that `check` needs",
+    ),
     "several models and one": (
         "steps:\n  - id: a\n    prompt: hi\n    check: x\n    model: m #!\n    models: [m, n]\n",
         "`model` and `models` are both given",

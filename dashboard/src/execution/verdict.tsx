@@ -3,6 +3,9 @@ import { LongText } from "./value";
 
 export interface CheckedAgent {
   verdict?: "verified" | "stale" | "refuted" | "claimed" | null;
+  /** Files of the checks that the agent had changed: put back, or left as they were. */
+  put_back?: string[];
+  touched?: string[];
   checks?: { check: string; passed: boolean; exit_code: number | null; output: string }[];
 }
 
@@ -20,6 +23,16 @@ export function Verdict({ agent }: { agent: CheckedAgent }) {
   return (
     <section className="verdict" aria-label="Verdict">
       <p className={kind}>{WORDS[agent.verdict]}</p>
+      {agent.put_back && (
+        <p className="soft">
+          Changed by the agent and put back: <Text>{agent.put_back.join(", ")}</Text>
+        </p>
+      )}
+      {agent.touched && (
+        <p className="soft">
+          The check runs what the agent changed: <Text>{agent.touched.join(", ")}</Text>
+        </p>
+      )}
       {agent.checks?.map((one, index) => (
         <details key={`${index} ${one.check}`} className="call" open={!one.passed}>
           <summary>

@@ -162,6 +162,10 @@ class AgentChecked(EventBase, frozen=True, tag="agent.checked"):
     number: int
     """1 for the first time since the step began, or since a person had it tried again; 0 for the check before that."""
     results: tuple[CheckResult, ...]
+    put_back: tuple[str, ...] = ()
+    """Protected files that the agent had changed: they were as before when the checks ran."""
+    touched: tuple[str, ...] = ()
+    """Files that a check runs, and that the agent had changed."""
     root: str = ""
     """The folder of the files that it saw."""
     tree: str = ""

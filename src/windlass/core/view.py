@@ -10,7 +10,7 @@ from windlass.clock import iso
 from windlass.core.advice import failure_advice
 from windlass.core.agent import AgentState, Cost
 from windlass.core.budget import Amount, limit_of
-from windlass.core.events import AnswerRefused, CheckResult, Usage
+from windlass.core.events import AgentChecked, AnswerRefused, CheckResult, Usage
 from windlass.core.resources import Resources, summed
 from windlass.core.scope import errors_of
 from windlass.core.state import State, StepState
@@ -237,8 +237,17 @@ def _agent(step: StepState, stale: Set[str]) -> dict[str, Any] | None:
         "session": agent.session,
         "cost": _cost(agent.cost),
         "verdict": verdict_of(step, stale),
-        **({"checks": [_check(result) for result in agent.checked.results]} if agent.checked is not None else {}),
+        **(_checks(agent.checked) if agent.checked is not None else {}),
     }
+
+
+def _checks(checked: AgentChecked) -> dict[str, Any]:
+    found: dict[str, Any] = {"checks": [_check(result) for result in checked.results]}
+    if checked.put_back:
+        found["put_back"] = list(checked.put_back)
+    if checked.touched:
+        found["touched"] = list(checked.touched)
+    return found
 
 
 def _models(agent: AgentState) -> list[dict[str, Any]]:

@@ -239,6 +239,8 @@ class Step(CheckedValue):
     """The step whose agents' branches are merged, one after the other."""
     check: Annotated[tuple[str | ToolCheck, ...], Before(_listed_check)] = ()
     """Commands or tools that check the agent's work: it is done when all pass. Values of templates are quoted."""
+    protect: Annotated[tuple[str, ...], Before(_listed)] = ()
+    """Files of the checks that the agent must not change: paths, folders and patterns. They are put back before it."""
     output: dict[str, Any] | Literal["plan"] | None = None
     """A JSON Schema: the agent's result is data that fits it. Or `plan`: it is a plan that passes all checks."""
     tries: int | None = field(default=None, ge=1, le=100)
@@ -283,6 +285,8 @@ class Step(CheckedValue):
             raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
         if self.tries is not None and not self.check and self.output is None:
             raise ValueError("`tries` counts the tries to pass `check` and `output`, and this step has neither")
+        if self.protect and not self.check:
+            raise ValueError("`protect` names files that `check` needs, and this step has no `check`")
         if self.models and (wrong_models := self._wrong_models()):
             raise ValueError(wrong_models)
         if any(isinstance(check, str) and not check.strip() for check in self.check):
@@ -377,6 +381,8 @@ class Step(CheckedValue):
         }
         if self.check:
             told["check"] = [_use_of(check) for check in self.check]
+        if self.protect:
+            told["protect"] = list(self.protect)
         if self.output is not None:
             told["output"] = self.output
         if self.check or self.output is not None:
@@ -422,6 +428,7 @@ OF_AGENTS = (
     "permissions",
     "max_turns",
     "check",
+    "protect",
     "output",
     "tries",
     "workspace",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -25,9 +25,12 @@ LINK = 0o120000
 MOST_NAMED = 10
 
 
-def put_back(store: Store, periods: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+def put_back(
+    store: Store, periods: Iterable[tuple[str, str]], only: Callable[[str], bool] = lambda path: True
+) -> list[dict[str, str]]:
     """Undo the changes between each two records, the newest first; gives each path with what was done."""
-    todo = _together([store.changes(before, after) for before, after in periods])
+    changes = (store.changes(before, after) for before, after in periods)
+    todo = _together([[change for change in some if only(change.path)] for some in changes])
     if inside := [change.path for change in todo if _is_commit(change)]:
         raise _refused(inside, "a repository inside this one, which has an undo of its own")
     states = {change.path: _now(store, change) for change in todo}

@@ -22,6 +22,7 @@ from windlass.core.call_summary import call_summary
 from windlass.core.decide import Policy
 from windlass.engine.agents.file_changes import files_seen
 from windlass.engine.agents.plan_output import plan_in, plan_problems, refused_plan
+from windlass.engine.agents.protection import restore_protected, touched_programs
 from windlass.errors import Category, Failure, ToolError, classify
 from windlass.plan.check import ToolCatalog
 from windlass.ports import Call, Contact, Tool, Toolbox
@@ -51,6 +52,7 @@ class WorkChecks:
         self._uses: Sequence[Mapping[str, Any]] = arguments.get("check", ())
         self._form: Mapping[str, Any] | Literal["plan"] | None = arguments.get("output")
         self._catalog = catalog
+        self._protected: Sequence[str] = arguments.get("protect", ())
         self._tries = int(arguments.get("tries", 1))
         self._call, self._contact, self._clock, self._policy = call, contact, clock, policy
 
@@ -85,9 +87,10 @@ class WorkChecks:
     async def _send_back(self, claim: str, *, can_go_on: bool) -> bool:
         agent = self._contact.step.agent
         number = (agent.checks if agent is not None else 0) + 1
+        restored, touched = await self._look_after_own_files()
         results = await self._run_all(claim)
         now, step, attempt = self._clock.now(), self._call.step, self._call.attempt
-        checked = ev.AgentChecked(now, step, attempt, number, tuple(results))
+        checked = ev.AgentChecked(now, step, attempt, number, tuple(results), restored, touched)
         which = f"check {number} of {self._tries}" if number else "check before the agent goes on"
         if checked.passed:
             root, tree = await files_seen(self._call, results)
@@ -100,8 +103,23 @@ class WorkChecks:
             await self._contact.record(checked)
             raise ToolError.of(self._given_up(number, failed, can_go_on), claim)  # with its text
         self._contact.tell(checked)
-        await self._contact.record(ev.AgentTold(now, step, uuid.uuid4().hex[:12], _told(failed), "check"))
+        await self._contact.record(ev.AgentTold(now, step, uuid.uuid4().hex[:12], _told(failed, restored), "check"))
         return True
+
+    async def _look_after_own_files(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Put protected files back, and find programs of the checks that the agent changed; both are named."""
+        agent = self._contact.step.agent
+        restored = await asyncio.to_thread(restore_protected, agent, self._protected, self._call)
+        if restored:
+            self._note(f"the agent changed protected files, which were put back: {', '.join(restored)}")
+        try:
+            touched = await asyncio.to_thread(touched_programs, agent, self._uses, self._call)
+        except (ToolError, OSError):
+            touched = ()  # only a remark, which no step fails for
+        touched = tuple(name for name in touched if name not in restored)
+        if touched:
+            self._note(f"the agent changed what the check runs: {', '.join(touched)}")
+        return restored, touched
 
     async def look(self) -> list[ev.CheckResult]:
         """Results of the checks, up to the first that fails, of work that no agent claims."""
@@ -228,7 +246,7 @@ def _both(output: Mapping[str, Any]) -> str:
     return "\n".join(filter(None, (str(output.get(name, "")).rstrip("\n") for name in ("stdout", "stderr"))))
 
 
-def _told(failed: ev.CheckResult) -> str:
+def _told(failed: ev.CheckResult, restored: Sequence[str]) -> str:
     if failed.check == _OF_PLAN:
         return refused_plan(failed.output)
     if failed.of_form:
@@ -237,8 +255,14 @@ def _told(failed: ev.CheckResult) -> str:
             "Give it again: one JSON value that fits the schema, and nothing else."
         )
     code = f" with exit code {failed.exit_code}" if failed.exit_code is not None else ""
+    kept = (
+        f"You changed files that belong to the check, and they were put back: {', '.join(restored)}. Leave them as "
+        "they are.\n\n"
+        if restored
+        else ""
+    )
     return (
         f"Your work was checked, and it is not done: this check failed{code}:\n\n    {failed.check}\n\n"
-        f"The end of its output:\n\n{failed.output}\n\n"
+        f"The end of its output:\n\n{failed.output}\n\n{kept}"
         "Find the cause and mend it. Do not change the check itself. It will run again when you are done."
     )

@@ -48,6 +48,7 @@ _SCHEMA: dict[str, Any] = {
                 "additionalProperties": False,
             },
         },
+        "protect": _TEXTS,
         "output": {"anyOf": [{"type": "object"}, {"const": "plan"}]},
         "tries": {"type": "integer", "minimum": 1},
         "workspace": {

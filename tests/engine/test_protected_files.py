@@ -1,0 +1,114 @@
+"""K2: the files of a check stay as they are: what an agent changed in them is put back before the check, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from agent_worlds import AgentWorld, agent, plan
+from git_repositories import repository
+
+from windlass.core import events as ev
+from windlass.core.state import State
+from windlass.core.view import snapshot
+from windlass.ports import AgentRequest
+from windlass.testing import ScriptedRunner, Turn
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+HARD, EASY = "grep -qx 42 answer\n", "true\n"
+RUN = "sh tests/run.sh"
+
+
+def does(*turns: Callable[[Path], object]) -> ScriptedRunner:
+    """An agent that does one of these in each turn."""
+    left = list(turns)
+
+    def turn(request: AgentRequest) -> Turn:
+        left.pop(0)(request.workdir)
+        return Turn(session="s1").say("done").spend(tokens_in=1, tokens_out=1, usd=0.0)
+
+    return ScriptedRunner(turn, name="cli")
+
+
+def cheats(folder: Path) -> None:
+    (folder / "tests/run.sh").write_text(EASY)
+    (folder / "tests/more.sh").write_text("exit 0\n")
+
+
+def works(folder: Path) -> None:
+    (folder / "answer").write_text("42\n")
+
+
+def of_agent(state: State) -> dict[str, Any]:
+    (view,) = [one for one in snapshot(state)["steps"] if one["id"] == "work"]
+    found: dict[str, Any] = view["agent"]
+    return found
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+@pytest.mark.parametrize("protect", [["tests/"], ["tests"], ["tests/*.sh"], ["*.sh"], ["./tests/run.sh"]])
+async def test_k2_an_agent_that_changes_the_test_is_told_and_the_original_checks(
+    project: Project, protect: list[str], in_git: bool
+) -> None:
+    if in_git:
+        repository(project)
+    project.file("tests/run.sh", HARD)
+    runner = does(cheats, works)
+    world = AgentWorld(project, runner)
+    state = await world.run(plan(agent(check=RUN, protect=protect)))
+    assert (state.status, of_agent(state)["verdict"]) == ("completed", "verified")
+    assert (project.path / "tests/run.sh").read_text() == HARD
+    assert (project.path / "tests/more.sh").exists() == (protect == ["./tests/run.sh"])
+    assert "You changed files that belong to the check, and they were put back: " in runner.requests[1].brief.prompt
+    assert "tests/run.sh" in runner.requests[1].brief.prompt
+    checked = [event for event in await world.events(state.id) if isinstance(event, ev.AgentChecked)]
+    assert ["tests/run.sh" in event.put_back for event in checked] == [True, False]
+
+
+async def test_k2_a_deleted_test_comes_back_and_the_rest_of_the_work_stays(project: Project) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+
+    def deletes(folder: Path) -> None:
+        (folder / "tests/run.sh").unlink()
+        works(folder)
+
+    state = await AgentWorld(project, does(deletes)).run(plan(agent(check=RUN, protect="tests/")))
+    assert (state.status, of_agent(state)["put_back"]) == ("completed", ["tests/run.sh"])
+    assert (project.path / "answer").read_text() == "42\n"
+
+
+async def test_k2_a_script_that_is_not_protected_is_named_and_left(project: Project) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+    state = await AgentWorld(project, does(cheats)).run(plan(agent(check=RUN)))
+    assert (state.status, of_agent(state)["touched"]) == ("completed", ["tests/run.sh"])
+    assert (project.path / "tests/run.sh").read_text() == EASY
+
+
+async def test_k2_a_person_who_mends_the_test_between_two_attempts_is_heeded(project: Project) -> None:
+    repository(project)
+    project.file("tests/run.sh", HARD)
+    world = AgentWorld(project, does(lambda folder: (folder / "answer").write_text("43\n")))
+    failed = await world.run(plan(agent(check=RUN, protect="tests/", tries=1)))
+    assert failed.status == "failed"
+    project.file("tests/run.sh", "grep -qx 43 answer\n")
+    async with world.engine() as engine:
+        await engine.retry(failed.id, "work")
+        state = await (await engine.resume(failed.id)).wait()
+    assert (state.status, of_agent(state)["verdict"]) == ("completed", "verified")
+
+
+async def test_k2_without_a_record_nothing_can_be_protected_and_the_step_says_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.workspaces.file_store.MOST_FILES", 0)
+    project.file("tests/run.sh", HARD)
+    state = await AgentWorld(project, does(works)).run(plan(agent(check=RUN, protect="tests/")))
+    error = state.steps["work"].error
+    assert error is not None
+    assert (error.category, "cannot be protected" in error.message) == ("configuration", True)
