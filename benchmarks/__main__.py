@@ -24,6 +24,7 @@ from benchmarks.dashboard import PAGES, page_figures
 from benchmarks.forecasts import forecast_cost, forecast_quality, forecast_share
 from benchmarks.gates import gate_costs
 from benchmarks.history import EXECUTIONS, answer_times, fill_history
+from benchmarks.history_share import SHARES, history_share
 from benchmarks.instructions import GROWTH, KINDS, measure_instructions, recorded_figures, valgrind
 from benchmarks.opencode import warm_turns
 from benchmarks.ours import SCENARIOS, measure
@@ -204,6 +205,12 @@ def history() -> Iterator[Row]:
             text = f"{first * 1000:.0f} ms (again {again * 1000:.0f} ms)"
             what = f"{EXECUTIONS:,} executions, {events:,} events: history {question}"
             yield Row(what, text, "< 300 ms", max(first, again) < 0.3)
+    if valgrind() is None:
+        print("the cost of writing the history is not measured: apt-get install valgrind")
+        return
+    for kind, (_steps, _few, _many, text) in SHARES.items():
+        share = history_share(kind)
+        yield Row(f"writing the history, {text}", f"{share:.1%} of the instructions", "< 5 %", share < 0.05)
 
 
 def gates() -> Iterator[Row]:

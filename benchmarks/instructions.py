@@ -25,11 +25,20 @@ from pathlib import Path
 import windlass
 from benchmarks.ours import chain, increment, layers
 from windlass import Engine, Plan
-from windlass.engine import checkpoints, driver, drivers, forecasts
+from windlass.engine import checkpoints, driver, forecasts
 from windlass.engine.gates import intake
 from windlass.journal.database import Pace
+from windlass.ports.journal import PolledJournal
 
-__all__ = ["GROWTH", "KINDS", "measure_instructions", "recorded_figures", "valgrind"]
+__all__ = [
+    "GROWTH",
+    "KINDS",
+    "count_instructions",
+    "leave_out_the_clock",
+    "measure_instructions",
+    "recorded_figures",
+    "valgrind",
+]
 
 RECORD = Path(__file__).with_name("instructions.json")
 GROWTH = 1.1
@@ -80,8 +89,13 @@ def measure_instructions(kind: str) -> int:
 
 
 def _total(kind: str, rounds: int) -> int:
+    return count_instructions("benchmarks.instructions", kind, "--rounds", str(rounds))
+
+
+def count_instructions(module: str, *arguments: str) -> int:
+    """Instructions of a module that is run under valgrind."""
     command = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    command += [sys.executable, "-m", "benchmarks.instructions", kind, "--rounds", str(rounds)]
+    command += [sys.executable, "-m", module, *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "0"}, check=False
     )
@@ -91,9 +105,15 @@ def _total(kind: str, rounds: int) -> int:
     return int(found[1].replace(",", ""))
 
 
-async def _run(kind: str, rounds: int, home: Path) -> None:
-    drivers.POLL = checkpoints.INTERVAL = intake.FRESH = forecasts.FIRST = driver.SHORT_ATTEMPT = NEVER
+def leave_out_the_clock() -> None:
+    """Leave out what is done by the clock, which runs on while valgrind makes everything slow."""
+    checkpoints.INTERVAL = intake.FRESH = forecasts.FIRST = driver.SHORT_ATTEMPT = NEVER
+    PolledJournal.poll = property(lambda self: NEVER)  # type: ignore[assignment,method-assign]
     Pace.fast = property(lambda self: True)  # type: ignore[assignment,method-assign]
+
+
+async def _run(kind: str, rounds: int, home: Path) -> None:
+    leave_out_the_clock()
     async with windlass.open(home, tools=[increment]) as engine:
         await _once(engine, chain(10))
         for _ in range(rounds):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from windlass.cli.history import csv_rows, history_lines, slow_lines
-from windlass.core.rollup import FIELDS, HistoryAnswer, HistoryCell, HistoryQuery, HistoryRow
+from windlass.core.rollup import FIELDS, HistoryAnswer, HistoryQuery, HistoryRow
+from windlass.core.tally import HistoryCell
 from windlass.core.trends import Bottleneck, StepChange
 from windlass.engine.history_page import HistoryPage, SlowPage, query_of
 

@@ -184,3 +184,17 @@ def test_d7_a_step_that_never_ran_has_no_attempt_and_no_category(status: str) ->
     record = finished(state, 11.0, status)
     assert {(step.status, step.attempts, step.category) for step in record.steps} == {("skipped", 0, "")}
     assert record.status == status
+
+
+def test_d7_only_records_with_nothing_but_times_are_plain() -> None:
+    state = begun(A, B)
+    ran(state, "a", 11.0, 15.0, queued=1.0)
+    ran(state, "b", 15.0, 17.0)
+    assert finished(state, 18.0).plain
+    measured = begun(A)
+    measured.apply(ev.AttemptStarted(11.0, "a", 1, "shell", {}, "repeatable"))
+    measured.apply(ev.AttemptFinished(12.0, "a", 1, "ok", Resources(cpu=0.5)))
+    assert not finished(measured, 18.0).plain
+    skipped = begun(A, B)
+    failed(skipped, "a", 11.0, 12.0)
+    assert not finished(skipped, 18.0, "failed").plain

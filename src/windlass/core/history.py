@@ -118,6 +118,9 @@ class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The sum of its steps; None where nothing of it is known."""
     memory: int | None = None
     """The most of one of its steps."""
+    plain: bool = False
+    """Every step completed at its first attempt between its beginning and its end, and nothing but times and a size is
+    known of it: records of this kind are summed up together."""
 
     @property
     def usd(self) -> float | None:
@@ -142,31 +145,36 @@ def record_of(state: State) -> ExecutionRecord:
     """Sum up a stopped execution."""
     ended = state.stopped_at if state.stopped_at is not None else state.updated_at
     graph, known = state.prepared.graph, state.steps
-    # Steps that wait for the same ones share the answer, so that a wide graph costs no more than a chain.
-    needs = [graph.needs[names[0]] for names in graph.groups]
-    after = [(_last_settled(known, ones) if len(ones) > 1 else ones[0]) if ones else "" for ones in needs]
-    group_of = graph.group_of
+    group_of, after = graph.group_of, list(graph.after)
+    for group in graph.joins:  # steps that wait for the same ones share the answer
+        after[group] = _last_settled(known, graph.needs[graph.groups[group][0]])
+    first = state.started_at if state.started_at is not None else ended
     steps: list[StepRecord] = []
     others: list[StepRecord] = []
     queued, worked, attempts = 0.0, 0.0, 0
+    plain = True
     for name in graph.order:
         step = known[name]
-        prepared, agent = step.prepared, step.agent
+        prepared = step.prepared
         if (
             step.status is _COMPLETED
-            and agent is None
+            and step.agent is None
             and not (step.waited or step.children or step.edits or prepared.is_agent)
         ):
             # Nearly every step. Written out here, because the record may cost only a little of what the step does.
-            size, tried, began = len(_encoded(step.input)), step.attempts, step.started_at
-            queued += (queue := step.queued)
-            worked += (work := step.worked)
+            tried, work, queue, end = step.attempts, step.worked, step.queued, step.finished_at
+            queued += queue
+            worked += work
             attempts += tried
-            end, before = step.finished_at, after[group_of[name]]
+            size, before = len(_encoded(step.input)), after[group_of[name]]
             if (used := step.used) is None:
-                steps.append(StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0))
+                plain = plain and tried == 1 and end is not None and first <= end <= ended
+                steps.append(
+                    StepRecord(name, prepared.tool, tried, step.started_at, end, work, size, before, queue or 0)
+                )
                 continue
-            cpu, memory = used.cpu, used.memory
+            plain = False
+            began, cpu, memory = step.started_at, used.cpu, used.memory
             steps.append(
                 StepRecord(name, prepared.tool, tried, began, end, work, size, before, queue or 0, cpu, memory)
             )
@@ -203,7 +211,8 @@ def record_of(state: State) -> ExecutionRecord:
         tokens_out,
         attempts,
         tuple(steps),
-        *_used(steps),
+        *((None, None) if plain else _used(steps)),
+        plain=plain and not others,
     )
 
 

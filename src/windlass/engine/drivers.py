@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -214,7 +214,7 @@ class Launcher:
         self._cluster = cluster
         self.world = World(drivers.journal, drivers.clock, policy, drivers.commits.publish, notifier)
 
-    @property
+    @cached_property
     def environment(self) -> dict[str, str]:
         """The versions here that an execution may depend on."""
         return environment_of(self._sandbox)

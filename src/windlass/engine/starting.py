@@ -146,25 +146,24 @@ class Starter:
     ) -> ev.ExecutionCreated:
         """Make the first event of an execution, after every check that its plan has to pass."""
         plan, folder = loaded.plan, os.path.abspath(workdir or os.getcwd())
-        self._plans.check(loaded, workdir)
         if not os.path.isdir(folder):
             raise UsageError(f"the working directory {folder} does not exist")
         if not _utf8(folder):
             raise UsageError(f"the name of the working directory {folder!r} is not UTF-8, so it cannot be stored")
-        created = ev.ExecutionCreated(
+        bound = bind_inputs(plan, inputs or {})
+        await self._plans.prerequisites(loaded, workdir, anyway=anyway)
+        await self._plans.check_programs(plan)
+        return ev.ExecutionCreated(
             self._clock.now(),
             id=id or new_id(),
             plan=msgspec.Raw(plan.encoded),
-            inputs=bind_inputs(plan, inputs or {}),
+            inputs=bound,
             workdir=folder,
             source=loaded.source,
             on_overrun=on_overrun,
             environment=self._launcher.environment,
             traceparent=self._caller() if self._caller is not None else "",
         )
-        await self._plans.prerequisites(loaded, workdir, anyway=anyway)
-        await self._plans.check_programs(plan)
-        return created
 
 
 def _utf8(text: str) -> bool:

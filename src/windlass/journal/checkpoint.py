@@ -24,6 +24,7 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class _Growing(msgspec.Struct):
 
     @classmethod
     def begun(cls, path: str, execution: str, events: Sequence[Event], now: float, *, sync: bool) -> _Growing:
-        head = f'"format": "{_NAME}", "version": {FORMAT}, "execution": "{execution}", "created_at": "{iso(now)}"'
+        head = f'"format": "{_NAME}", "version": {FORMAT}, "execution": "{execution}", "created_at": "{_stamp(now)}"'
         body = f'{{{head}, "events": [\n'.encode() + _lines(events)
         growing = cls(path, len(events), hashlib.sha256(body), len(body))
         draft = f"{path}.{os.getpid()}.tmp"
@@ -161,10 +162,16 @@ class _Growing(msgspec.Struct):
 
     def _ending(self, now: float) -> bytes:
         """The lines after the last event. They never get shorter, so they always cover the ones before."""
-        ending = f'\n],\n"seq": {self.seq}, "saved_at": "{iso(now)}",\n'.encode()
+        ending = f'\n],\n"seq": {self.seq}, "saved_at": "{_stamp(now)}",\n'.encode()
         digest = self.digest.copy()
         digest.update(ending)
         return ending + f'{_LAST_LINE}{digest.hexdigest()}"}}\n'.encode()
+
+
+@lru_cache(maxsize=1)
+def _stamp(now: float) -> str | None:
+    """The time of a file; files that are written together have the same."""
+    return iso(now)
 
 
 def _lines(events: Sequence[Event]) -> bytes:

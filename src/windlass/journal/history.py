@@ -18,7 +18,16 @@ from windlass.errors import Damaged
 from windlass.journal.database import SqlConnection, has_table, transaction
 from windlass.journal.rows import read_one
 
-__all__ = ["HISTORY_TRIGGERS", "begin_anew", "build_due", "ensure_history", "is_recorded", "write_record"]
+__all__ = [
+    "HISTORY_TRIGGERS",
+    "begin_anew",
+    "build_due",
+    "ensure_history",
+    "forget_record",
+    "is_recorded",
+    "read_record",
+    "write_record",
+]
 
 _STOPPED = "NOT IN ('pending', 'running')"
 FORGET = "UPDATE history_records SET execution = NULL WHERE execution ="
@@ -67,18 +76,26 @@ _DROP = (
     *(f"DROP TABLE IF EXISTS {table}" for table in _EMPTIED),
 )
 
-LOOKED_AT_AFTER = 64
+LOOKED_AT_AFTER = 128
 """Every so many records, and after each of as many steps, a writer looks at how much is not in the sums yet."""
-SUMMED_AFTER = 256
+SUMMED_AFTER = 512
 """So many records are added to the sums together: few are read in no time, and to sum up holds up the loop."""
-BYTES_SUMMED_AFTER = 400_000
+BYTES_SUMMED_AFTER = 600_000
 """The same by the size of the records; of a step, it is about a hundred."""
 _TO_SUM = (
     "SELECT count(*), coalesce(sum(length(record)), 0) FROM history_records "
     "WHERE number > (SELECT summed FROM history_format)"
 )
 
-encode_record = msgspec.msgpack.Encoder().encode
+MOST_FRESH = 1000
+LARGEST_FRESH = 20_000
+"""Bytes of a record that is kept at hand."""
+_fresh: dict[bytes, ExecutionRecord] = {}
+"""Records that this process wrote, by their encoded form, until they are in the sums: to decode them would take longer
+than to add them up. Whatever becomes of a commit, the same bytes mean the same record."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(ExecutionRecord).decode
 
 
 def ensure_history(db: sqlite3.Connection) -> None:
@@ -119,18 +136,33 @@ def write_record(db: SqlConnection, key: int, record: ExecutionRecord, updated: 
     record. Returns True if it is time to add records to the sums, and None if this one cannot be stored.
     """
     try:
-        row = (key, record.plan, record.ended, updated, encode_record(record))
+        body = _encode(record)
     except (OverflowError, ValueError) as error:  # no figure may keep an execution from stopping
         db.execute(f"{FORGET} ?", (key,))
         db.execute(_IS_DUE, (key, f"its record cannot be stored: {error}"))
         return None
+    row = (key, record.plan, record.ended, updated, body)
     inserted = db.execute(_INSERT, row)
     if inserted.rowcount == 0:  # one that was stopped before, and is not running since
         db.execute(f"{FORGET} ?", (key,))
         inserted = db.execute(_INSERT, row)
+    if len(body) <= LARGEST_FRESH:
+        if len(_fresh) >= MOST_FRESH:  # another process adds them to the sums
+            _fresh.clear()
+        _fresh[body] = record
     number = inserted.lastrowid or 0
     looks = number % LOOKED_AT_AFTER == 0 or len(record.steps) >= LOOKED_AT_AFTER
     return looks and _is_time_to_sum(db)
+
+
+def read_record(body: bytes) -> ExecutionRecord:
+    """The record with that encoded form."""
+    return _fresh.get(body) or _decode(body)
+
+
+def forget_record(body: bytes) -> None:
+    """Keep a record no longer at hand."""
+    _fresh.pop(body, None)
 
 
 def _is_time_to_sum(db: SqlConnection) -> bool:

@@ -13,21 +13,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from windlass.core.history import ExecutionRecord, StepRecord, matches
-from windlass.core.rollup import (
-    AGENT_FIELDS,
-    OTHER_PLANS,
-    OTHER_STEPS,
-    HistoryAnswer,
-    HistoryCell,
-    HistoryQuery,
-    HistoryTally,
-    Place,
-    StepKind,
-    answer_query,
-    ranges_of,
-)
+from windlass.core.rollup import AGENT_FIELDS, HistoryAnswer, HistoryQuery, answer_query, ranges_of
+from windlass.core.tally import OTHER_PLANS, OTHER_STEPS, HistoryCell, HistoryTally, Place, StepKind
 from windlass.journal.database import EVERYTHING, SqlConnection, snapshot
-from windlass.journal.history import SUMMED_AFTER, begin_anew, build_due
+from windlass.journal.history import SUMMED_AFTER, begin_anew, build_due, forget_record, read_record
 
 __all__ = ["SqliteHistory", "sum_up"]
 
@@ -47,7 +36,7 @@ MOST_READ = 500
 """Records that are read at most to find the last steps of a kind."""
 BUILT_TOGETHER = 50
 """Executions whose records are built in one commit."""
-SUMMED_TOGETHER = 500
+SUMMED_TOGETHER = 1000
 """Records that are added to the sums in one commit."""
 MOST_STEPS, MOST_KINDS = 500, 5_000
 """Kinds of steps of a plan, and of all plans, that have sums of their own. The rest share one: an answer must not take
@@ -56,7 +45,6 @@ MOST_PLANS = 500
 """Plans whose last executions are read at a time."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(ExecutionRecord).decode
 _decode_buckets = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
@@ -70,6 +58,8 @@ def sum_up(db: SqlConnection, most: int = SUMMED_TOGETHER) -> int:
     except msgspec.DecodeError:  # the sums may hold the damaged record, and would keep it
         begin_anew(db)
         return 0
+    for _number, _execution, _summed, body in found:
+        forget_record(body)
     kinds = _Kinds(db)
     cells: dict[tuple[int, int, str, str], HistoryCell] = {}
     for (span, kind, status, category), cell in tally.cells.items():
@@ -120,7 +110,7 @@ def _tally(rows: Iterable[tuple[int, int | None, int, bytes]], *, steps: bool) -
     tally = HistoryTally()
     for _number, execution, summed, body in rows:
         if execution is not None or summed:
-            tally.add(_decode(body), -1 if summed else 1, steps=steps)
+            tally.add(read_record(body), -1 if summed else 1, steps=steps)
     return tally
 
 
@@ -256,7 +246,7 @@ def _newest(db: SqlConnection, plan: str | None, limit: int) -> Iterator[Executi
         join = "executions x JOIN history_records r ON r.execution = x.key"
         sql = f"SELECT r.record FROM {join} ORDER BY x.id DESC LIMIT ?"
     for (body,) in db.execute(sql, (limit,) if plan is None else (plan, limit)):
-        yield _decode(body)
+        yield read_record(body)
 
 
 def _plans(db: SqlConnection) -> list[str]:

@@ -230,7 +230,8 @@ class MemoryHistory:
         """Every record is there."""
 
     async def answer(self, query: HistoryQuery, *, build: bool = True) -> HistoryAnswer:
-        from windlass.core.rollup import HistoryAnswer, HistoryTally, answer_query  # lists do without it
+        from windlass.core.rollup import HistoryAnswer, answer_query  # lists do without it
+        from windlass.core.tally import HistoryTally
 
         tally = HistoryTally()
         for record in self.kept.values():

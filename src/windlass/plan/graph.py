@@ -32,6 +32,10 @@ class Graph(msgspec.Struct, frozen=True):
     group_of: dict[str, int]
     feeds: dict[str, tuple[int, ...]]
     """The groups that wait for each step."""
+    after: tuple[str, ...]
+    """The one step that each group waits for; empty for a group that waits for none, or for several."""
+    joins: tuple[int, ...]
+    """The groups that wait for several steps."""
 
     @classmethod
     def of(cls, plan: Plan) -> Graph:
@@ -57,7 +61,19 @@ class Graph(msgspec.Struct, frozen=True):
                 if handled:
                     in_charge[step.id] = handled
         after = {step: tuple(waiting) for step, waiting in dependents.items()}
-        return cls(needs, after, in_charge, _ordered(needs, dependents), *_grouped(needs))
+        groups, group_of, feeds = _grouped(needs)
+        before = [needs[steps[0]] for steps in groups]
+        return cls(
+            needs,
+            after,
+            in_charge,
+            _ordered(needs, dependents),
+            groups,
+            group_of,
+            feeds,
+            tuple([steps[0] if len(steps) == 1 else "" for steps in before]),
+            tuple([group for group, steps in enumerate(before) if len(steps) > 1]),
+        )
 
     def descendants(self, step: str) -> list[str]:
         """Every step that waits for this one, directly or not, nearest first."""
