@@ -40,8 +40,15 @@ def lively(server: Server) -> Server:
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: python scripts/build_dashboard.py")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (360, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.soak),
+        pytest.param(360, "light", marks=pytest.mark.soak),
+    ],
+)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_i4_axe_finds_no_serious_fault(lively: Server, open_page: Any, scheme: str, width: int) -> None:
     axe = AXE.read_text()
@@ -70,7 +77,7 @@ async def _check(page: Any, axe: str, where: str) -> None:
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_c5_every_page_says_that_the_login_has_expired(lively: Server, open_page: Any) -> None:
-    page = await open_page(lively, allow=("401", "dynamically imported"))
+    page = await open_page(lively, allow=("401", "WebSocket", "dynamically imported"))
     await page.context.clear_cookies()
     for key in PAGES:
         await page.keyboard.press("g")

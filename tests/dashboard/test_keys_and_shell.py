@@ -65,7 +65,7 @@ async def test_i4_the_theme_is_the_systems_until_one_is_chosen(server: Server, o
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_c5_an_expired_login_says_so_and_what_to_do(server: Server, open_page: Any) -> None:
-    page = await open_page(server, allow=("401",))
+    page = await open_page(server, allow=("401", "WebSocket"))
     cookies = await page.context.cookies()
     await page.context.clear_cookies()
     notice = page.get_by_role("alert")
