@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from waiting import PATIENCE
 
 from windlass.core.events import Usage
 from windlass.errors import UsageError
@@ -174,7 +175,7 @@ def test_e2_the_price_list_is_imported_on_first_use_only() -> None:
         "p.cost('x', used); assert 'genai_prices' not in sys.modules;"
         "p.cost('gpt-5', used); assert 'genai_prices' in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
 def test_e2_the_rates_of_a_model_are_those_of_its_requests() -> None:

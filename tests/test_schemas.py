@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE
 
 from windlass.schemas import misfits, unusable
 from windlass.schemas.patterns import BadPattern, read_pattern
@@ -503,11 +504,11 @@ try:
 except UsageError as error:
     print(error.advice[0])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.strip() == "pip install 'windlass[code]'"
 
 
 def test_g3_importing_schemas_does_not_import_the_slow_library() -> None:
     code = "import sys, windlass.schemas, json; print(json.dumps('jsonschema' in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert json.loads(done.stdout) is False

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from windlass.core.breaker import Breaker
 from windlass.engine.gates.memory import MemoryGateStore
@@ -88,7 +89,7 @@ print(sum(book.take("a", Rate(50, 1000.0), 5.0) == 0.0 for _ in range(40)))
 def test_c8_all_processes_of_a_home_share_a_rate(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _TAKER, str(tmp_path / "gates.db")]
     takers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    taken = [int(taker.communicate(timeout=60)[0]) for taker in takers]
+    taken = [int(taker.communicate(timeout=PATIENCE)[0]) for taker in takers]
     assert sum(taken) == 50
 
 

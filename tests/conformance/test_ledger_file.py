@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from test_ledger import NOON, TEN, charge, cost, stands
+from waiting import PATIENCE
 
 from windlass.core.budget import Amount, Scope
 from windlass.errors import JournalError
@@ -205,7 +206,7 @@ class Spender:
 
     def ended(self) -> list[list[str]]:
         """All that it said, in words, after its end."""
-        out, _ = self.process.communicate(timeout=120)
+        out, _ = self.process.communicate(timeout=PATIENCE)
         lines = "".join([*self._lines, out]).splitlines(keepends=True)
         return [line.split() for line in lines if line.endswith("\n")]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from crash_engine import engine_on
+from waiting import PATIENCE
 
 import windlass
 from windlass.clock import SystemClock, iso
@@ -239,6 +240,6 @@ async def test_c3_the_driver_itself_takes_up_a_retry_that_a_jump_has_made_due(tm
     clock.set(clock.now() + jump)
     async with engine_on(journal, tmp_path, [flaky], clock) as second:
         resumed = await second.resume(execution.id)
-        state = await asyncio.wait_for(resumed.wait(), 60)
+        state = await asyncio.wait_for(resumed.wait(), PATIENCE)
     assert state.status == "completed"
     assert runs == [1, 2]

@@ -23,7 +23,7 @@ from windlass.tools.browser.chromium import NAMES
 __all__ = ["serve", "server"]
 
 ARGUMENTS = ["--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"]
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 """No page may fail because the machine is busy."""
 
 

@@ -82,5 +82,5 @@ async def test_c5_every_page_says_that_the_login_has_expired(lively: Server, ope
     for key in PAGES:
         await page.keyboard.press("g")
         await page.keyboard.press(key)
-        await expect(page.get_by_role("alert").first).to_contain_text("windlass serve --open", timeout=60_000)
+        await expect(page.get_by_role("alert").first).to_contain_text("windlass serve --open")
     await expect(page.get_by_role("navigation", name="Pages")).to_be_visible()

@@ -69,10 +69,10 @@ async def test_c5_an_expired_login_says_so_and_what_to_do(server: Server, open_p
     cookies = await page.context.cookies()
     await page.context.clear_cookies()
     notice = page.get_by_role("alert")
-    await expect(notice).to_contain_text("Your login has expired", timeout=60_000)
+    await expect(notice).to_contain_text("Your login has expired")
     await expect(notice).to_contain_text("windlass serve --open")
     await page.context.add_cookies(cookies)
-    await expect(notice).to_have_count(0, timeout=60_000)
+    await expect(notice).to_have_count(0)
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from shipped import TRACE, ship_home
+from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -88,7 +89,7 @@ def test_d6_serve_goes_on_with_an_adopted_home_and_not_before(
         until((project.path / TRACE).exists, "the server goes on with it")
     finally:
         server.process.terminate()
-        server.process.wait(60)
+        server.process.wait(PATIENCE)
 
 
 def test_d6_adopt_asks_and_takes_no_for_an_answer(project: Project, windlass: Windlass) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from shipped import ship_home
+from waiting import PATIENCE
 
 import windlass
 from windlass.errors import NotPermitted, WindlassError
@@ -332,7 +333,7 @@ def test_d6_many_processes_that_make_a_home_and_its_key_at_once_agree(project: P
     for racer in racers:
         assert racer.stdout is not None
         racer.stdout.close()
-        assert racer.wait(60) == 0
+        assert racer.wait(PATIENCE) == 0
     assert locate().marked
     assert [path.name for path in user_folder().iterdir()] == ["home.key"]
     assert not [path for path in project.home.iterdir() if path.name.startswith(".home")], "no draft is left"

@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from waiting import PATIENCE
+
 import windlass
 from windlass import Plan, tool
 from windlass.journal.database import DISTRUST_FOR, LONG, SHORT, TRUST_AFTER, Pace
@@ -24,7 +26,7 @@ class StuckCommits:
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
         if sql == "COMMIT":
             self.stuck.set()
-            assert self.free.wait(60)
+            assert self.free.wait(PATIENCE)
         return self._cursor.execute(sql, *args)
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +55,7 @@ async def test_a_commit_that_hangs_does_not_stop_another_executions_step(tmp_pat
         disk = journal._writer.cursor = StuckCommits(journal._writer.cursor)
         plan = Plan.model_validate({"name": "b", "steps": [{"id": "s", "tool": "nothing"}]})
         second = asyncio.ensure_future(engine.start(plan))
-        assert await asyncio.to_thread(disk.stuck.wait, 60)
+        assert await asyncio.to_thread(disk.stuck.wait, PATIENCE)
         before = turns
         for _ in range(1000):
             await asyncio.sleep(0)

@@ -17,7 +17,8 @@ import pytest
 from process_probes import bearing, parent, ready
 from waiting import wait_until_async
 
-from windlass.process import PIPE, Exit, ProcessLimits, ProcessLost, SpawnError, Supervisor, cgroups, containment
+from windlass.process import Exit, ProcessLimits, ProcessLost, SpawnError, Supervisor, cgroups, containment
+from windlass.process.pipes import PIPE
 
 Env = dict[str, str]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import process_trees as trees
 import pytest
 from process_probes import bearing, ready
-from waiting import wait_until_async
+from waiting import PATIENCE, wait_until_async
 
 from windlass.process import Exit, Process, ProcessLimits, Supervisor, layers
 from windlass.process.pipes import PIPE
@@ -144,7 +144,7 @@ async def test_c8_only_the_tree_that_passed_its_limit_is_killed(supervisor: Supe
     other = await supervisor.spawn(trees.SLEEPER, cwd="/", env=env, limits=limits)
     await ready(other)
     assert (await limited(supervisor, LEAP, env, limits)).limit == "memory"
-    assert await other.stop(grace=5) == Exit(code=None, signal=signal.SIGTERM, killed=True)
+    assert await other.stop(grace=PATIENCE) == Exit(code=None, signal=signal.SIGTERM, killed=True)
 
 
 # --- computing time and processes -----------------------------------------------------------------
@@ -211,7 +211,7 @@ async def test_c8_a_command_with_limits_can_be_stopped(supervisor: Supervisor, e
     script = trees.shell("trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done")
     process: Process = await supervisor.spawn(script, cwd="/", env=env, limits=ProcessLimits(memory=500 * MB, cpu=60))
     await ready(process)
-    assert await process.stop(grace=10) == Exit(code=5, signal=None, killed=True)
+    assert await process.stop(grace=PATIENCE) == Exit(code=5, signal=None, killed=True)
 
 
 async def test_c8_what_a_command_used_is_known_without_limits(warded: Supervisor, env: Env) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 import process_trees as trees
 import pytest
 from process_probes import asleep, bearing, children, command_line, descriptors, lives, parent, ready, wardens
-from waiting import settled, wait_until_async
+from waiting import PATIENCE, settled, wait_until_async
 
 from windlass.errors import Category
 from windlass.process import Exit, Process, ProcessLost, SpawnError, Supervisor, containment
@@ -83,9 +83,9 @@ async def test_a_reader_that_falls_behind_slows_the_command_down(supervisor: Sup
 
 async def test_a_command_can_close_its_output_before_it_ends(supervisor: Supervisor, env: Env) -> None:
     process = await supervisor.spawn(trees.shell(f"echo out; exec >&- 2>&-; {trees.FOREVER}"), cwd="/", env=env)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         assert (await process.stdout.read(), await process.stderr.read()) == (b"out\n", b"")
-    assert (await process.stop(grace=5)).signal == signal.SIGTERM
+    assert (await process.stop(grace=PATIENCE)).signal == signal.SIGTERM
 
 
 async def test_the_environment_is_exactly_as_given(supervisor: Supervisor) -> None:
@@ -197,7 +197,7 @@ async def test_a_stopped_command_may_clean_up_and_choose_its_code(supervisor: Su
     script = trees.shell("trap 'echo clean; exit 7' TERM; echo ready; while :; do sleep 0.01; done")
     process = await supervisor.spawn(script, cwd="/", env=env)
     await ready(process)
-    assert await process.stop(grace=10) == Exit(code=7, signal=None, killed=True)
+    assert await process.stop(grace=PATIENCE) == Exit(code=7, signal=None, killed=True)
     assert await process.stdout.read() == b"clean\n"
 
 
@@ -222,7 +222,7 @@ async def test_stop_without_grace_kills_at_once(supervisor: Supervisor, env: Env
 async def test_a_later_stop_can_shorten_the_grace_but_not_lengthen_it(supervisor: Supervisor, env: Env) -> None:
     process = await supervisor.spawn(trees.STUBBORN, cwd="/", env=env)
     await ready(process)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         exits = await asyncio.gather(process.stop(60), process.stop(0.1), process.stop(60), process.wait())
     assert set(exits) == {Exit(code=None, signal=signal.SIGKILL, killed=True)}
 
@@ -263,7 +263,7 @@ async def test_a_frozen_child_is_ended_politely(warded: Supervisor, env: Env) ->
     process = await warded.spawn(script, cwd="/", env=env)
     await ready(process)
     os.kill(process.pid, signal.SIGSTOP)
-    assert await process.stop(grace=10) == Exit(code=5, signal=None, killed=True)
+    assert await process.stop(grace=PATIENCE) == Exit(code=5, signal=None, killed=True)
 
 
 # --- what a command leaves behind -----------------------------------------------------------------
@@ -280,7 +280,7 @@ async def test_a_daemon_left_behind_with_stdout_is_gone_and_does_not_hang_the_re
     warded: Supervisor, env: Env, mark: str
 ) -> None:
     process = await warded.spawn(trees.DAEMON_LEFT_BEHIND, cwd="/", env=env)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await process.stdout.read()
         assert (await process.wait()).code == 0
     assert bearing(mark) == []
@@ -290,7 +290,7 @@ async def test_without_subreapers_a_daemon_escapes_but_does_not_hang_the_reader(
     """The limit that `containment` admits."""
     async with Supervisor("process group") as supervisor:
         process = await supervisor.spawn(trees.DAEMON_LEFT_BEHIND, cwd="/", env=env)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await process.stdout.read()
             assert (await process.wait()).code == 0
     assert len(bearing(mark)) == 1
@@ -409,7 +409,7 @@ async def test_a_killed_keeper_is_reported_and_the_warden_kills_what_it_left(
 async def test_a_step_cannot_escape_by_freezing_its_keeper(warded: Supervisor, env: Env, mark: str) -> None:
     process = await warded.spawn(trees.shell(f"kill -STOP $PPID; echo ready; {trees.FOREVER}"), cwd="/", env=env)
     await ready(process)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await process.stop(grace=1)
     assert bearing(mark) == []
 
@@ -425,7 +425,7 @@ async def test_signals_do_not_end_wardens_and_keepers(warded: Supervisor, env: E
     after = await warded.spawn(["true"], cwd="/", env=env)
     assert (await after.wait()).code == 0
     assert wardens() == [warden]
-    assert await process.stop(grace=5) == Exit(code=None, signal=signal.SIGTERM, killed=True)
+    assert await process.stop(grace=PATIENCE) == Exit(code=None, signal=signal.SIGTERM, killed=True)
 
 
 async def test_a_warden_is_in_a_session_of_its_own(warded: Supervisor, env: Env) -> None:
@@ -477,7 +477,7 @@ async def test_a_cancelled_wait_leaves_the_command_owned(supervisor: Supervisor,
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert bearing(mark) == [process.pid]
-    assert (await process.stop(grace=5)).signal == signal.SIGTERM
+    assert (await process.stop(grace=PATIENCE)).signal == signal.SIGTERM
 
 
 async def test_close_kills_everything_and_may_be_called_again(supervisor: Supervisor, env: Env, mark: str) -> None:

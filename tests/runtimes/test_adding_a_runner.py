@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 REPOSITORY = Path(__file__).parents[2]
 CHECK = """
@@ -73,4 +74,4 @@ def test_a1_a_runner_is_one_file_and_one_row(source: Path, tmp_path: Path) -> No
 
 def test_the_table_imports_no_runner() -> None:
     code = "import sys, windlass.runtimes; assert not [name for name in sys.modules if 'windlass.runners' in name]"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)

@@ -21,6 +21,7 @@ from model_api_world import (
     openai_stream,
     scripted,
 )
+from waiting import PATIENCE
 
 from windlass.errors import MODEL_API, REFUSED_CONTENT, Category
 from windlass.ports import ToolReturn
@@ -326,7 +327,7 @@ async def test_a8_an_interrupt_ends_the_request_at_once_and_keeps_what_there_was
         await host.until(lambda told: told.said == after)
         await runner.interrupt("somebody:else:1")
         await runner.interrupt("x:step:1")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             result = await running
     assert result.interrupted
     assert not result.success

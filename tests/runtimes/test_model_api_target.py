@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hosts import FakeHost, deps
 from model_api_world import scripted
+from waiting import PATIENCE
 
 from windlass.errors import Category, Failure
 from windlass.ports import AgentRequest, Brief
@@ -213,4 +214,4 @@ def test_a4_neither_importing_nor_asking_for_health_loads_the_model_clients(tmp_
         "assert asyncio.run(r.available()).ok;"
         "heavy = {'pydantic_ai', 'anthropic', 'openai', 'genai_prices', 'httpx2'} & set(sys.modules); assert not heavy"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)

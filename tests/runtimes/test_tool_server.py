@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from hosts import FakeHost, Used
+from waiting import PATIENCE
 
 from windlass.errors import Category, Failure
 from windlass.plan.model import Effect
@@ -281,7 +282,7 @@ async def listening(*all_tools: ToolServer) -> AsyncIterator[tuple[ToolListener,
     listener = ToolListener()
     ways = [await listener.open(tools) for tools in all_tools]
     try:
-        async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
             yield listener, client, ways
     finally:
         await listener.close()

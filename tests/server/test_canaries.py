@@ -13,6 +13,7 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_clients import shown
+from waiting import PATIENCE
 from websockets.asyncio.client import connect
 
 from windlass.redact import Redactor
@@ -87,7 +88,7 @@ async def test_i6_twelve_secrets_leave_in_no_answer_stream_page_result_or_log(se
         while not texts or json.loads(texts[-1]).get("type") != "execution.paused":
             texts.append(str(await stream.recv()))
     _check("the stream", "\n".join(texts))
-    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
         async with Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp:
             _check("MCP", json.dumps(shown(await mcp.call_tool("engine_status", {"execution": execution}))))
     assert server.stop().code == 0

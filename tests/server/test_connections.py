@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from waiting import wait_until_async
+from waiting import PATIENCE, wait_until_async
 
 from windlass.server import connections
 from windlass.server.connections import Connections, limited
@@ -43,7 +43,7 @@ def _few_descriptors(count: int) -> Iterator[None]:
 
 def _connect(server: Server) -> socket.socket:
     address = urlsplit(server.address)
-    return socket.create_connection((address.hostname, address.port), timeout=60)
+    return socket.create_connection((address.hostname, address.port), timeout=PATIENCE)
 
 
 def _hostile(server: Server, number: int) -> bytes:

@@ -8,6 +8,7 @@ import httpx2
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_clients import shown
+from waiting import PATIENCE
 
 from windlass.client import Client as HttpClient
 from windlass.testing import Reply, ScriptedModel
@@ -58,7 +59,7 @@ async def test_k8_a_transcript_over_http_mcp_and_the_client(serve: Serve, projec
             assert list(await client.transcript(execution, "work")) == page["entries"]
         headers = {"Authorization": f"Bearer {server.token}"}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
             Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
         ):
             asked = {"execution": execution, "step": "work"}
@@ -79,7 +80,7 @@ async def test_f3_the_context_of_an_agent_over_http_and_mcp(serve: Serve) -> Non
         assert one["summarise_at"] == one["window"] * 0.8
         headers = {"Authorization": f"Bearer {server.token}"}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
             Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
         ):
             view = shown(await mcp.call_tool("engine_context", {"execution": execution, "step": "work"}))
@@ -105,7 +106,7 @@ async def test_k5_changed_files_over_http_mcp_and_the_client(serve: Serve, proje
         assert server.api.get(f"/api/executions/{execution}/diff?step=before").status == 409
         headers = {"Authorization": f"Bearer {server.token}"}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
             Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
             HttpClient(server.address, server.token) as client,
         ):
@@ -138,7 +139,7 @@ async def test_k1_a_message_over_http_mcp_and_the_client(serve: Serve, project: 
             await client.get(more["execution"], wait=120)
             headers = {"Authorization": f"Bearer {server.token}"}
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
                 Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
             ):
                 asked = {"execution": more["execution"], "step": "work", "text": "make it perfect"}
@@ -175,7 +176,7 @@ async def test_k1_a_fresh_conversation_over_http_mcp_and_the_client(serve: Serve
             await ended()
             headers = {"Authorization": f"Bearer {server.token}"}
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
                 Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp,
             ):
                 await mcp.call_tool("engine_resume", {"execution": execution, "retry": {"work": {"fresh": True}}})

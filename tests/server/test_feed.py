@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from stream_worlds import chain, journal, quick
-from waiting import wait_until_async
+from waiting import PATIENCE, wait_until_async
 from websockets.frames import Frame, Opcode
 
 import windlass
@@ -57,7 +57,7 @@ async def feed(engine: Engine) -> AsyncIterator[Feed]:
 
 async def take(subscription: Subscription, count: int) -> list[StreamMessage]:
     got: list[StreamMessage] = []
-    async with asyncio.timeout(60), aclosing(subscription.__aiter__()) as batches:  # type: ignore[type-var]
+    async with asyncio.timeout(PATIENCE), aclosing(subscription.__aiter__()) as batches:  # type: ignore[type-var]
         async for batch in batches:
             got += batch
             if len(got) >= count:

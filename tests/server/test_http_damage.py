@@ -10,6 +10,7 @@ from damage_worlds import DAMAGES, damage
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_clients import shown
+from waiting import PATIENCE
 
 import windlass
 from windlass import Plan, Step
@@ -59,7 +60,7 @@ async def test_d9_a_server_goes_on_with_all_others_and_tells_of_the_damaged(
     assert any("is damaged" in str(line) for line in server.log)
 
     token = Path(server.told["token_file"]).read_text().strip()
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
         async with Client(streamable_http_client(f"{server.address}/mcp", http_client=http)) as mcp:
             seen = shown(await mcp.call_tool("engine_status", {"execution": asking[0]}))
             assert (seen["status"], seen["error"]["category"]) == ("damaged", "resource")

@@ -12,6 +12,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_clients import BOTH_ERAS, shown
+from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -37,7 +38,7 @@ def served(project: Project, windlass: Windlass, until: Any) -> Iterator[dict[st
 @BOTH_ERAS
 async def test_i2_a_client_with_the_token_has_the_tools(project: Project, served: dict[str, str], mode: str) -> None:
     token = Path(served["token_file"]).read_text().strip()
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
         async with Client(streamable_http_client(f"{served['address']}/mcp", http_client=http), mode=mode) as mcp:
             plan = {"name": "greet", "steps": [{"id": "hello", "run": "printf hi"}]}
             seen = shown(await mcp.call_tool("engine_execute", {"plan": plan, "wait_s": 60}))
@@ -47,7 +48,7 @@ async def test_i2_a_client_with_the_token_has_the_tools(project: Project, served
 
 async def test_i2_without_the_token_there_is_nothing(project: Project, served: dict[str, str]) -> None:
     accepts = {"Accept": "application/json, text/event-stream"}
-    async with httpx2.AsyncClient(timeout=60) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             answer = await http.post(f"{served['address']}/mcp", json=INITIALIZE, headers={**accepts, **headers})
             assert answer.status_code == 401

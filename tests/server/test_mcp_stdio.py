@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_clients import BOTH_ERAS, Ear, client, error_of, shown
 from mcp_types import ElicitResult
+from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from conftest import Project, Windlass
@@ -200,7 +201,7 @@ async def test_i2_nothing_but_the_protocol_is_on_stdout(project: Project, windla
     result = (await asyncio.to_thread(server.answer, number))["result"]
     assert result["structuredContent"]["status"] == "completed"
     assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
-    out, _ = server.process.communicate(timeout=60)
+    out, _ = server.process.communicate(timeout=PATIENCE)
     assert (out, server.process.returncode) == (b"", 0), "it ends by itself when the pipe is closed"
     assert "Traceback" not in server.err.read_text()
 
@@ -217,5 +218,5 @@ async def test_i2_a_signal_ends_it_at_once(project: Project, tmp_path: Path, num
     server = Raw(project, tmp_path)
     server.initialize()
     server.process.send_signal(number)
-    assert server.process.wait(60) == -number
+    assert server.process.wait(PATIENCE) == -number
     assert server.err.read_text() == ""

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky, Unsatisfiable
 from schemathesis import GenerationMode
+from waiting import PATIENCE
 
 import windlass
 from windlass.server.app import create_app, create_routes
@@ -66,7 +67,7 @@ class Running:
         self._begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
-        assert self._begun.wait(60)
+        assert self._begun.wait(PATIENCE)
 
     async def _serve(self) -> None:
         nothing = {"path": "/bin/false"}  # a task must not call a model
@@ -104,12 +105,12 @@ class Running:
             body = json.dumps({"plan": plan}).encode()
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
             asked = urllib.request.Request(f"{self.address}/api/executions", body, headers)
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
                 self.ids.append(json.load(answer)["id"])
 
     def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from waiting import PATIENCE
 
 from windlass.errors import NotFound, UsageError
 from windlass.ports.composed import ComposedStore, ComposedTool, Uses
@@ -467,7 +468,7 @@ def test_g3_two_processes_that_count_at_once_lose_nothing(world: World) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     for process in both:
-        assert process.communicate(timeout=120)[0] == "[]\n"
+        assert process.communicate(timeout=PATIENCE)[0] == "[]\n"
     assert world.shelf.uses(WORDS) == Uses(200, 20, 99.0)
 
 
@@ -546,7 +547,7 @@ def test_g3_a_kill_between_the_two_renames_is_told_and_mended_by_saving_again(wo
     done = subprocess.run(
         [sys.executable, "-c", SAVING, str(world.project), str(world.user)],
         env={**os.environ, "WINDLASS_FAULT": "composed.between:1"},
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL
