@@ -74,7 +74,7 @@ async def _measured(folder: Path) -> list[GateCost]:
 
             added = [await _each(through) - await _each(alone) for _ in range(ROUNDS)]
             costs.append(GateCost(what, statistics.median(added)))
-    gates.close()
+    gates.book.close()
     return costs
 
 

@@ -113,7 +113,7 @@ def open_engine(
 
     policy = policy_of(chosen, is_sensitive)
     book = stores.gates() if kept else None
-    gates = Gates(book, terms, folder / "places" if kept else None, clock)
+    gates = Gates(book, terms, (stores.places() or folder / "places") if kept else None, clock)
     available = runtimes(chosen, folder, supervisor, runners, gates.book, clock)
     release = partial(release_dead_reservations, drivers, ledger)
     agents = agent_tool(chosen, policy, available, ledger, trust, release, clock)

@@ -278,6 +278,6 @@ class Engine:
         for part in closed:
             if part is not None:
                 await part.close()
-        self.attempt_runner.gates.close()
+        await self.attempt_runner.gates.close()
         await self.ledger.close()
         await self.journal.close()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from windlass.journal.outbox import SqliteOutbox
     from windlass.journal.postgres_workers import WorkerTable
     from windlass.ports import GateStore, Journal, Ledger
+    from windlass.ports.places import SharedPlaces
 
 __all__ = ["HomeStores"]
 
@@ -68,6 +69,15 @@ class HomeStores:
         if self._url is None:
             return SqliteGateStore(self._home / "gates.db")
         return PostgresGateStore(_postgres(self._url, _GATES, patience=0.2))
+
+    def places(self) -> SharedPlaces | None:
+        """The places of tools that several machines share; None: they are files of the home."""
+        if self._url is None:
+            return None
+        _need_driver()
+        from windlass.journal.postgres_places import PostgresPlaces
+
+        return PostgresPlaces(self._url)
 
     def outbox(self) -> SqliteOutbox:
         from windlass.journal.outbox import SqliteOutbox

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,11 +21,12 @@ from windlass.engine.basis import basis_of, compare, definition
 from windlass.engine.gates.circuit import CircuitOfUse, NotBegun, TookTooLong, cancelled
 from windlass.engine.gates.ending import UseTookTooLong, await_or_abandon
 from windlass.engine.gates.outflow import OutputCap
-from windlass.engine.gates.places import Slot, Slots
+from windlass.engine.gates.places import Slots
 from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
 from windlass.plan.model import Effect, Step
 from windlass.ports import Call, GateStore, Rate, Terms, Tool, Toolbox
+from windlass.ports.places import SharedPlaces
 
 __all__ = ["Gates"]
 
@@ -70,22 +71,26 @@ class Gates:
         self,
         book: GateStore | None = None,
         terms: TermsOfUse | None = None,
-        places: Path | None = None,
+        places: Path | SharedPlaces | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`places` is the folder in which processes share how many uses there are; without one, each has its own."""
+        """`places` is the folder in which processes share how many uses there are, or where several machines do;
+        without one, each process has its own."""
         if book is None:
             from windlass.engine.gates.memory import MemoryGateStore  # a home has its own
 
             book = MemoryGateStore()
         self.book = book
         self.terms = terms or TermsOfUse()
-        self._places = Slots(places)
+        self._shared = None if isinstance(places, Path) else places
+        self._places = Slots(places if isinstance(places, Path) else None, self._shared)
         self.clock = clock or SystemClock()
         self.waits = Waits()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.book.close()
+        if self._shared is not None:
+            await self._shared.close()
 
     def use(self, tool: Tool, arguments: Mapping[str, Any], call: Call, tools: Toolbox) -> Coroutine[Any, Any, Any]:
         """The result of the tool, or of its substitute."""
@@ -167,7 +172,7 @@ class Gates:
             self.book.learn(key, value, self.clock.now() + terms.cache)
         return value
 
-    def _place(self, tool: Tool, count: int, call: Call) -> Slot:
+    def _place(self, tool: Tool, count: int, call: Call) -> AbstractAsyncContextManager[None]:
         waiting = lambda: self.waits.noted("place", tool.name, call, self.clock.now())  # noqa: E731 - for few uses
         return self._places.one_of(tool.name, count, waiting)
 
