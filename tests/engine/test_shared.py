@@ -20,6 +20,7 @@ from windlass.core.state import State, fold
 from windlass.engine.commit_writer import head_of
 from windlass.engine.engine import Engine
 from windlass.engine.shared import SharedExecutions
+from windlass.journal.stores import HomeStores
 from windlass.testing import ScriptedRunner
 
 DRIVER = "temporal"
@@ -211,11 +212,14 @@ class Asking(ScriptedRunner):
 
 
 async def test_c6_an_agents_question_on_one_worker_is_answered_from_anywhere(tmp_path: Path) -> None:
-    async with shared_world(tmp_path, runners=[Asking([], name="cli")]) as world:
+    told = {"notify": [{"to": "desktop", "on": "approval", "after": 3600}]}  # nobody is told while this test runs
+    async with shared_world(tmp_path, runners=[Asking([], name="cli")], settings=told) as world:
         id = await world.begin({"id": "a", "agent": "developer", "prompt": "Build it.", "runtime": "cli"})
         await world.one.turn(id, hold=True)
         performed = asyncio.create_task(world.one.attempt(id, "a", 1))
         asked = (await world.until(id, ev.ApprovalAsked))[0]
+        notes = [entry.note.key for entry in await HomeStores(tmp_path / "home").outbox().entries()]
+        assert any("approval" in key for key in notes), notes
         assert [one.question.step for one in await world.journal.questions()] == ["a"]
         answer = {"kind": "approve", "step": "a", "digest": asked.digest, "allow": True, "by": "ann"}
         await world.journal.send(id, 0.0, answer)

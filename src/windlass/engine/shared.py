@@ -29,7 +29,7 @@ from windlass.engine.driver import AttemptEnd, Driver, World
 from windlass.engine.perform import AttemptRunner, Outcome
 from windlass.errors import Category, Conflict, Failure, UsageError
 from windlass.plan.model import Effect
-from windlass.ports import Answer, Journal, Ledger, Message, Tool
+from windlass.ports import Answer, Journal, Ledger, Message, Note, Tool
 
 __all__ = ["DueAttempt", "SharedExecutions", "TurnResult"]
 
@@ -42,6 +42,8 @@ PREFERRED = 5.0
 TRIES = 50
 """Appends that others may be faster than, one after the other."""
 _RUNNING = ExecutionStatus.RUNNING
+_TOLD = (ev.ApprovalAsked, ev.StepWaiting)
+"""Events that people may be told of."""
 
 
 class DueAttempt(NamedTuple):
@@ -135,9 +137,9 @@ class SharedExecutions:
                 first = ev.AttemptStopped(now, step, attempt, stop.reason)
             else:
                 first = ev.AttemptPlaced(now, step, attempt, self._worker)
-            questions = await _question_changes(self._journal, state, [first], state.seq)
+            ahead = await _look_ahead(self._world, state, [first], state.seq)
             try:
-                await self._journal.append(execution, state.seq, [first], questions=questions)
+                await self._journal.append(execution, state.seq, [first], questions=ahead.questions)
             except Conflict:
                 continue
             if isinstance(first, ev.AttemptPlaced):
@@ -200,18 +202,25 @@ def stop_of(state: State, step: str, now: float, world: World) -> Stop | None:
     return next((one for one in commands if one.step.id == step), None)
 
 
-async def _question_changes(
-    journal: Journal, state: State, events: Sequence[ev.Event], after: int
-) -> QuestionChanges | None:
-    """The changes that these events make to the index of open questions. The state stays as it is."""
-    if not state.questions and not any(isinstance(event, ev.ApprovalAsked) for event in events):
-        return None
-    entries = await journal.read(state.id)
+class _Ahead(NamedTuple):
+    """The rest of the commit of some events."""
+
+    questions: QuestionChanges | None = None
+    """Changes to the index of open questions."""
+    notes: Sequence[Note] = ()
+    """Notifications."""
+
+
+async def _look_ahead(world: World, state: State, events: Sequence[ev.Event], after: int) -> _Ahead:
+    """Find what belongs into the commit of these events. The state stays as it is: others may be faster."""
+    if not state.questions and not any(isinstance(event, _TOLD) for event in events):
+        return _Ahead()
+    entries = await world.journal.read(state.id)
     copy = folded(state.id, [entry.event for entry in entries if entry.seq <= after])
-    before = open_questions(copy)
+    before, watch = open_questions(copy), world.notifier.watch(copy) if world.notifier is not None else None
     for event in events:
         copy.apply(event)
-    return changes_of(before, open_questions(copy))
+    return _Ahead(changes_of(before, open_questions(copy)), watch(events) if watch is not None else ())
 
 
 class _TurnDriver(Driver):
@@ -353,9 +362,10 @@ class _AttemptDriver(Driver):
         """Append what there is, after the events of others. Raises `_Superseded` if the attempt is not current."""
         tries = 0
         while batch := list(self._unwritten):
-            questions = await _question_changes(self._world.journal, self.state, batch, self._written)
+            ahead = await _look_ahead(self._world, self.state, batch, self._written)
+            questions, notes = ahead
             try:
-                await self._world.journal.append(self.state.id, self._written, batch, questions=questions)
+                await self._world.journal.append(self.state.id, self._written, batch, questions=questions, notes=notes)
             except Conflict:
                 tries = 0 if await self._look() else tries + 1
                 if tries > TRIES:
@@ -365,6 +375,8 @@ class _AttemptDriver(Driver):
             for event in batch:
                 self.state.apply(event)
             self._written += len(batch)
+            if notes and self._world.notifier is not None:
+                self._world.notifier.committed(notes)
 
 
 class _Superseded(Exception):

@@ -83,5 +83,10 @@ class WorkerTable:
         decode = msgspec.json.decode
         return [WorkerLine(n, h, decode(tags), v, age, decode(bytes(doing))) for n, h, tags, v, age, doing in rows]
 
+    async def last_position(self) -> int:
+        """The position of the newest event of all executions."""
+        sql = "SELECT coalesce(max(position), 0) FROM events"
+        return int((await self._db.reading(lambda db: db.execute(sql).fetchone()))[0])
+
     async def close(self) -> None:
         await self._db.aclose()

@@ -25,6 +25,7 @@ from windlass.engine.shared import PREFERRED, DueAttempt
 from windlass.errors import Damaged, JournalError, NotFound
 from windlass.ids import new_id
 from windlass.temporal.cluster import TemporalCluster
+from windlass.temporal.publisher import CommitPublisher
 from windlass.temporal.workflow import ATTEMPT, TURN, AttemptOrder, ExecutionWorkflow, Order, TurnReply
 from windlass.version import __version__
 
@@ -42,6 +43,8 @@ INBOX = 0.2
 """Seconds between looks for messages."""
 LOOKED_AGAIN = 5.0
 """Seconds after which a message that was not read is announced again."""
+PUBLISHED = 1.0
+"""Seconds between looks for events that traces and checkpoint files are made from."""
 SWEEP = 60.0
 """Seconds between checks that every execution of the cluster has its workflow."""
 STICKY = timedelta(seconds=2)
@@ -94,6 +97,9 @@ class ClusterWorker:
             asyncio.create_task(_repeat(_Inbox(self._engine, self._cluster).look, INBOX)),
             asyncio.create_task(_repeat(self._sweep, SWEEP)),
         ]
+        publisher = CommitPublisher(self._engine, self._cluster.table, self._cluster.driver, self.name)
+        if publisher.wanted:
+            chores.append(asyncio.create_task(_repeat(publisher.look, PUBLISHED)))
         running = [asyncio.create_task(worker.run()) for worker in workers]
         try:
             ready(self.name)
