@@ -21,6 +21,7 @@ from temporalio.worker import Worker
 
 from windlass.core.transitions import ExecutionStatus
 from windlass.engine.engine import Engine
+from windlass.engine.observer import wait_for_news
 from windlass.engine.shared import PREFERRED, DueAttempt
 from windlass.errors import Damaged, JournalError, NotFound
 from windlass.ids import new_id
@@ -39,8 +40,8 @@ RENEWED = 3.0
 """Seconds between renewals of the worker's line, while its attempts stay the same."""
 SETTLED = 0.3
 """Seconds between two renewals, at least."""
-INBOX = 0.2
-"""Seconds between looks for messages."""
+RETRIED = 1.0
+"""Seconds before the next try, when messages cannot be looked for."""
 LOOKED_AGAIN = 5.0
 """Seconds after which a message that was not read is announced again."""
 PUBLISHED = 1.0
@@ -94,7 +95,7 @@ class ClusterWorker:
         await self._renew()
         chores = [
             asyncio.create_task(_repeat(self._keep_renewing, 0.0)),
-            asyncio.create_task(_repeat(_Inbox(self._engine, self._cluster).look, INBOX)),
+            asyncio.create_task(_repeat(_Inbox(self._engine, self._cluster).watch, RETRIED)),
             asyncio.create_task(_repeat(self._sweep, SWEEP)),
         ]
         publisher = CommitPublisher(self._engine, self._cluster.table, self._cluster.driver, self.name)
@@ -179,7 +180,19 @@ class _Inbox:
         self._announced: dict[int, float] = {}
         """Times at which unread messages were announced, by id."""
 
-    async def look(self) -> None:
+    async def watch(self) -> None:
+        """Look when the journal tells of a message, and after a moment without news."""
+        journal, news = self._engine.journal, asyncio.Event()
+        end = journal.listen(self._cluster.driver, news.set)
+        try:
+            while True:
+                news.clear()
+                await self._look()
+                await wait_for_news(news, journal)
+        finally:
+            end()
+
+    async def _look(self) -> None:
         found = await self._engine.journal.receive()
         now = asyncio.get_running_loop().time()
         known = self._announced

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,9 @@ from windlass.engine.gates.terms import PLAIN, TermsOfUse
 from windlass.errors import Category, classify
 from windlass.plan.model import Effect, Step
 from windlass.ports import Call, GateStore, Rate, Terms, Tool, Toolbox
-from windlass.ports.places import SharedPlaces
+
+if TYPE_CHECKING:
+    from windlass.ports.places import SharedPlaces
 
 __all__ = ["Gates"]
 

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from windlass.ports.places import SharedPlaces
+if TYPE_CHECKING:
+    from windlass.ports.places import SharedPlaces
 
 __all__ = ["SharedSlot", "Slot", "Slots", "take_place", "wait_for_place"]
 
