@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -291,3 +292,39 @@ async def test_d3_a_command_killed_from_outside_is_taken_for_one_that_ran_out_of
         error = (await execution.result())["steps"][0]["error"]
     assert error["category"] == "resource"
     assert error["advice"][0] == "the system may have run out of memory"
+
+
+async def test_b5_a_plan_and_its_steps_give_variables_to_commands(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "t0ken")
+    plan = Plan(
+        inputs={"v": 7},
+        env={"A": "plan", "B": "plan", "TOKEN": {"from": "GITHUB_TOKEN"}},
+        steps=[
+            Step(
+                id="one", run='echo "$A $B $V $(printf %s "$TOKEN" | wc -c)"', env={"B": "step", "V": "{{ inputs.v }}"}
+            ),
+            Step(id="two", run='echo "$A $C"', env={"C": "{{ steps.one.output.stdout | trim }}"}),
+            Step(id="tool", tool="shell", with_={"line": "echo $A$B", "env": {"B": "with"}}),
+            Step(id="files", tool="files.write", with_={"path": "x", "content": "x"}),
+        ],
+    )
+    async with windlass.open(env_allow=("GITHUB_TOKEN",)) as engine:
+        state = await (await engine.start(plan)).wait()
+    said = {name: (step.output or {}).get("stdout") for name, step in state.steps.items()}
+    assert said == {"one": "plan step 7 5\n", "two": "plan plan step 7 5\n", "tool": "planwith\n", "files": None}
+    assert not any("t0ken" in str(step.input) for step in state.steps.values())
+    assert Plan.model_validate(json.loads(plan.encoded)).encoded == plan.encoded
+
+
+async def test_b5_a_variable_that_is_not_there_is_named(project: Project) -> None:
+    step = Step(id="a", run="true", env={"TOKEN": {"from": "NOT_SET_HERE"}})
+    async with windlass.open() as engine:
+        state = await (await engine.start(Plan(steps=[step]))).wait()
+    error = state.steps["a"].error
+    assert error is not None
+    assert "TOKEN has its value from $NOT_SET_HERE, which is not set or held back" in error.message
+    for wrong in ({"agent": "developer", "prompt": "x"}, {"tool": "files.read"}, {"run": "true", "with_": {"env": {}}}):
+        with pytest.raises(ValueError, match="`env` is"):
+            Step(id="a", env={"A": "b"}, **wrong)

@@ -136,6 +136,7 @@ def templates_of(step: Step) -> Iterator[tuple[str, str, bool]]:
         for index, use in enumerate(step.arguments["check"]):
             yield from _texts(f"check[{index}]", use["with"])
     yield from _texts("with", step.with_)
+    yield from _texts("env", step.env)
 
 
 def _texts(where: str, value: Any) -> Iterator[tuple[str, str, bool]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -213,6 +214,8 @@ class Step(CheckedValue):
     """A program: the body of an async JavaScript function, run in the sandbox. `{{ }}` in it is not filled in."""
     grants: Annotated[tuple[ToolPattern, ...] | None, Before(_listed)] = None
     """Tools that the program may call: names, and patterns like `files.*`. Left out is every tool, `[]` is none."""
+    env: dict[str, Any] = field(default_factory=dict)
+    """Variables of the command; text may be a template. `{from: NAME}` is the value of a variable that steps see."""
     limits: StepLimits | None = None
     """What the command or the program may use."""
     agent: str | None = None
@@ -297,9 +300,21 @@ class Step(CheckedValue):
             name for name in of_program if name in self.model_fields_set and not (commands and name == "limits")
         ]:
             raise ValueError(f"`{wrong[0]}` is for programs, and this step has no `code` (and no `tool`)")
+        if self.env and not commands:
+            raise ValueError("`env` is for commands, and this step has none")
+        if self.env and "env" in self.with_:
+            raise ValueError("`env` is given twice: in the step and in its `with`")
         if self.limits is not None and (unfit := self._misfit(self.limits, commands)):
             raise ValueError(unfit)
         return self
+
+    def with_variables(self, env: Mapping[str, Any]) -> Step:
+        """The same command with these variables, as far as it does not set them itself; the same step if it is none."""
+        if self.run is None and self.tool != "shell":
+            return self
+        if isinstance(own := self.with_.get("env"), Mapping):
+            return self.model_copy(update={"with_": {**self.with_, "env": {**env, **own}}})
+        return self.model_copy(update={"env": {**env, **self.env}})
 
     def _wrong_models(self) -> str:
         if self.model is not None:
@@ -358,7 +373,9 @@ class Step(CheckedValue):
         if self.run is None and self.tool != "shell":
             return self.with_
         limits = self.limits.model_dump(exclude_none=True, mode="json") if self.limits is not None else None
-        bounded = {"limits": limits} if limits else {}
+        bounded: dict[str, Any] = {"limits": limits} if limits else {}
+        if self.env:
+            bounded["env"] = self.env
         if self.run is None:
             return {**self.with_, **bounded}
         key = "line" if isinstance(self.run, str) else "argv"
@@ -469,7 +486,15 @@ class Plan(CheckedValue):
     """Whether another runtime of the family takes over, for agents that do not say."""
     context: ContextLimit | None = None
     """The summaries of its agents' conversations."""
+    env: dict[str, Any] = field(default_factory=dict)
+    """Variables of all its commands; a step's own `env` stands over it."""
     steps: tuple[Step, ...] = field(min_length=1, max_length=MAX_STEPS)
+
+    def _after(self) -> Plan:
+        """Give each command the plan's variables, so that nothing else has to know of them."""
+        if self.env:
+            self.__dict__["steps"] = tuple(step.with_variables(self.env) for step in self.steps)
+        return self
 
     @cached_property
     def encoded(self) -> bytes:

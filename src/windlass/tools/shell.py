@@ -83,7 +83,7 @@ class Shell(Tool):
         if not os.path.isdir(cwd):
             raise ToolError(f"the folder {cwd} does not exist", category=Category.CONFIGURATION)
         command = given.argv or [given.shell, "-e", "-c", given.line or ""]
-        variables = {**call.variables, **given.env}
+        variables = {**call.variables, **_values(given, call.variables)}
         async with isolated(command, variables, given.isolate, str(call.workdir)) as (argv, env):
             return await self._run(argv, env, cwd, given, call)
 
@@ -311,3 +311,20 @@ class CapturedStream:
         if self.bytes > MOST_LOGGED:
             return f"the first {MOST_LOGGED >> 20} MiB are in {self._path}"
         return f"the whole is in {self._path}"
+
+
+def _values(given: ShellArguments, seen: Mapping[str, str]) -> dict[str, str]:
+    """The variables of its `env`; those that are taken `from` another one have its value."""
+    found = {}
+    for name, value in given.env.items():
+        if isinstance(value, str):
+            found[name] = value
+        elif value.from_ in seen:
+            found[name] = seen[value.from_]
+        else:
+            raise ToolError(
+                f"{name} has its value from ${value.from_}, which is not set or held back from steps",
+                category=Category.CONFIGURATION,
+                advice=(f"set {value.from_}, and name it in `env_allow` of your settings",),
+            )
+    return found

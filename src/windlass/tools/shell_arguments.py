@@ -16,7 +16,17 @@ def _spelled(value: Any) -> Any:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _variable(value: Any) -> Any:
+    return value if isinstance(value, dict) and value.keys() == {"from"} else _spelled(value)
+
+
 Word = Annotated[str, Before(_spelled)]
+
+
+class FromVariable(CheckedValue):
+    """The value of a variable of the engine's environment that steps may see: the name is recorded, not the value."""
+
+    from_: str = field(key="from", min_length=1)
 
 
 class ShellArguments(CheckedValue):
@@ -28,8 +38,8 @@ class ShellArguments(CheckedValue):
     """The shell that reads the line: sh, bash, zsh …"""
     cwd: str = "."
     """The folder that it runs in, relative to the working directory."""
-    env: dict[str, Word] = {}
-    """Added to the allow-listed environment."""
+    env: dict[str, Annotated[str | FromVariable, Before(_variable)]] = {}
+    """Added to the allow-listed environment. `{from: NAME}` is the value of one that is in it."""
     stdin: str | None = None
     max_output: int = field(default=1024 * 1024, ge=0, le=64 * 1024 * 1024)
     """Bytes kept of each of stdout and stderr: of more, the beginning and the end. The whole is then in a log file."""
@@ -43,7 +53,8 @@ class ShellArguments(CheckedValue):
     def _after(self) -> ShellArguments:
         if (self.line is None) == (self.argv is None):
             raise ValueError("give exactly one of `line` and `argv`")
-        texts = [self.line or "", self.cwd, *(self.argv or ()), *self.env, *self.env.values()]
+        values = [value for value in self.env.values() if isinstance(value, str)]
+        texts = [self.line or "", self.cwd, *(self.argv or ()), *self.env, *values]
         if any("\0" in text for text in texts):
             raise ValueError("a command cannot hold a NUL character")
         if any(not name or "=" in name for name in self.env):
