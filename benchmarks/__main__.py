@@ -36,6 +36,7 @@ from benchmarks.sandbox import ENGINES, Figure, containment, figures
 from benchmarks.sandbox_engine import calls_through_the_engine
 from benchmarks.server import stream_figures
 from benchmarks.server_list import COUNT, list_times
+from benchmarks.shell import shell_cost
 from benchmarks.sizes import run_size, version_ratio
 from benchmarks.slowdisk import slow_disk
 from benchmarks.traces import scrape_cost, trace_cost
@@ -102,6 +103,14 @@ def start() -> Iterator[Row]:
     ratio, ours, bare = version_ratio()
     text = f"{ratio:.2f}× ({ours * 1000:.0f} ms, python -c pass {bare * 1000:.0f} ms)"
     yield Row("windlass --version", text, "≤ 6×", ratio <= 6)
+
+
+def shell() -> Iterator[Row]:
+    found = shell_cost()
+    text = f"{found.added * 1000:.2f} ms (asyncio {found.alone * 1000:.2f} ms, load {_load()})"
+    yield Row("shell step, CPU time over asyncio alone", text, "≤ 1.2 ms", found.added <= 0.0012)
+    text = f"{found.below * 1000:.1f} ms (the shell alone {found.below_alone * 1000:.1f} ms)"
+    yield Row("  CPU time of the processes below the engine's", text, "", None)
 
 
 def slow() -> Iterator[Row]:
@@ -345,6 +354,7 @@ PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "instructions": instructions,
     "sizes": sizes,
     "start": start,
+    "shell": shell,
     "slow": slow,
     "prompts": prompts,
     "turns": turns,
