@@ -190,6 +190,10 @@ BAD = {
         "steps:\n  - id: a\n    prompt: hi\n    workspace: worktree\n  - id: b\n    merge: a\n    tries: 2 #!\n",
         "`tries` is for agents",
     ),
+    "a pick without items": (
+        "steps:\n  - id: a\n    run: x\n    pick: first #!\n",
+        "`pick` takes one of the items of a `foreach`",
+    ),
     "protected files without a check": (
         "steps:\n  - id: a\n    prompt: hi\n    protect: tests/ #!\n",
         "`protect` names files that `check` needs",

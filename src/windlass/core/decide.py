@@ -385,14 +385,20 @@ def _start(state: State, step: StepState, now: float, policy: Policy) -> Command
 
 
 def _skipped(step: StepState, now: float) -> ev.StepSkipped:
+    if step.parent is not None and step.parent.picked and step.skip_by == step.parent.picked:
+        return ev.StepSkipped(now, step.id, f"{step.skip_by} was picked")
     return ev.StepSkipped(now, step.id, f"skipped by {step.skip_by}")
 
 
 def _gather(step: StepState, now: float) -> ev.Event:
-    """The result of a foreach whose items are all settled: the outputs in the items' order, or a failure."""
+    """The result of a foreach whose items are all settled: the outputs in the items' order or the one of the item that
+    was picked, or a failure."""
     children = step.children or []
     failed = [child for child in children if child.status is not StepStatus.COMPLETED and not child.skip_by]
     outputs = [child.output if child.status is StepStatus.COMPLETED else None for child in children]
+    if step.picked:
+        found = next(child for child in children if child.id == step.picked)
+        return ev.StepCompleted(now, step.id, found.output)
     if not failed:
         return ev.StepCompleted(now, step.id, outputs)
     first = failed[0]

@@ -66,11 +66,7 @@ def _skip_requested(state: StateData, event: ev.StepSkipRequested) -> None:
     step.skip_by = event.by
     items = [item for item in step.children or () if not item.settled]
     for one in items or [step]:
-        one.skip_by = event.by
-        if one.id in state.active:
-            state.to_skip[one.id] = one
-        elif one.status is StepStatus.WAITING:
-            state.requeue(one)
+        state.skip(one, event.by)
     if step.settled:
         _put_back(state, step, event.at)
 

@@ -29,7 +29,7 @@ def pause_event(state: State, now: float, policy: Policy, *, hold: bool) -> ev.E
 
 def standing_still(state: State, policy: Policy = _DEFAULT) -> str | None:
     """`approval`, `decision`, `budget` or `quota` when nothing can go on before a person answers, else None."""
-    if state.status is not ExecutionStatus.RUNNING or state.ready or state.to_judge or state.in_doubt:
+    if state.status is not ExecutionStatus.RUNNING or state.ready or state.to_judge or state.in_doubt or state.to_skip:
         return None
     if any(not step.asks_in_attempt for step in state.active.values()):
         return None

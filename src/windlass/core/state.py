@@ -138,6 +138,8 @@ class State(StateData):
             step.error = None
         step.ended(event.at, event.used, event.queued)
         self.settle(step, _COMPLETED, event.at)
+        if step.parent is not None and step.parent.spec.pick is not None:
+            self.pick(step.parent, step)
 
     def _attempt_failed(self, event: ev.AttemptFailed) -> None:
         step = self.steps[event.step]

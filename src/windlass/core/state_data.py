@@ -196,6 +196,21 @@ class StateData:
         if status is not ExecutionStatus.RUNNING:
             self.stopped_at = at
 
+    def pick(self, step: StepState, item: StepState) -> None:
+        """An item of the step has completed: the first is the result, and all others are skipped."""
+        step.picked = step.picked or item.id
+        for other in step.children or ():
+            if not other.settled:
+                self.skip(other, step.picked)
+
+    def skip(self, step: StepState, by: str) -> None:
+        """Skip a step that is not settled; stop it first if it runs."""
+        step.skip_by = by
+        if step.id in self.active:
+            self.to_skip[step.id] = step
+        elif step.status is _WAITING:
+            self.requeue(step)
+
     def agents_merged_by(self, step: StepState) -> list[AgentState]:
         """The agents whose branches a step merges."""
         merged = self.steps.get(step.spec.merge or "")

@@ -130,6 +130,8 @@ class StepState(msgspec.Struct, eq=False):
     index: int | None = None
     item: Any = None
     children: list[StepState] | None = None
+    picked: str = ""
+    """The item that is the result, where the step takes one (`pick`)."""
     open_children: int = 0
 
     @property

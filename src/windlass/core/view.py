@@ -111,6 +111,7 @@ def step_view(state: State, step: StepState, stale: Set[str] = NONE_STALE) -> di
         "worked_s": _seconds(step, "worked"),
         "cost_usd": _step_cost(step).shown_usd,
         "agent": _agent(step, stale),
+        **({"picked": step.picked} if step.picked else {}),
         "resources": _resources(summed((step.used, *(child.used for child in step.children or ())))),
         **({"items": items_of(step), "errors": errors_of(step)} if step.children is not None else {}),
         **({"undone": True} if step.undone else {}),

@@ -258,6 +258,8 @@ class Step(CheckedValue):
     """An expression; the step is skipped when it is false."""
     foreach: str | list[Any] | None = None
     """A list, or an expression that gives one: the step runs once for each `item`."""
+    pick: Literal["first"] | None = None
+    """Of a `foreach`: the first item that completes is the result, and the others are stopped."""
     importance: Importance = Importance.NORMAL
     retry: Annotated[Retry, Before(_retry_from_number)] = Retry.model_construct()
     timeout: Duration | None = None
@@ -286,14 +288,10 @@ class Step(CheckedValue):
         of_agents = [name for name in OF_AGENTS if name in self.model_fields_set]
         if not self.is_agent and (wrong := [one for one in of_agents if self.merge is None or one != "check"]):
             raise ValueError(f"`{wrong[0]}` is for agents, and this step has no `agent`")
-        if self.tries is not None and not self.check and self.output is None:
-            raise ValueError("`tries` counts the tries to pass `check` and `output`, and this step has neither")
-        if self.protect and not self.check:
-            raise ValueError("`protect` names files that `check` needs, and this step has no `check`")
-        if self.models and (wrong_models := self._wrong_models()):
-            raise ValueError(wrong_models)
-        if any(isinstance(check, str) and not check.strip() for check in self.check):
-            raise ValueError("`check` is empty")
+        if self.pick is not None and self.foreach is None:
+            raise ValueError("`pick` takes one of the items of a `foreach`, and this step has none")
+        if wrong_checks := self._wrong_checks():
+            raise ValueError(wrong_checks)
         commands = self.run is not None or self.tool == "shell"
         of_program = [] if self.is_code or self.tool is not None else OF_PROGRAMS
         if wrong := [
@@ -315,6 +313,16 @@ class Step(CheckedValue):
         if isinstance(own := self.with_.get("env"), Mapping):
             return self.model_copy(update={"with_": {**self.with_, "env": {**env, **own}}})
         return self.model_copy(update={"env": {**env, **self.env}})
+
+    def _wrong_checks(self) -> str:
+        """Return the problem of the checks, or of what goes with them."""
+        if any(isinstance(check, str) and not check.strip() for check in self.check):
+            return "`check` is empty"
+        if self.tries is not None and not self.check and self.output is None:
+            return "`tries` counts the tries to pass `check` and `output`, and this step has neither"
+        if self.protect and not self.check:
+            return "`protect` names files that `check` needs, and this step has no `check`"
+        return self._wrong_models() if self.models else ""
 
     def _wrong_models(self) -> str:
         if self.model is not None:
