@@ -126,10 +126,11 @@ async def test_g3_nothing_calls_itself_and_none_goes_too_deep(project: Project, 
 async def test_g3_all_that_a_program_calls_shares_its_limits(
     project: Project, sandbox: Sandbox, limits: dict[str, Any], kind: str
 ) -> None:
-    source = """
+    rounds = 4e6 if kind == "cpu" else 1  # computing has a limit of its own, also when none is given
+    source = f"""
     console.log("x".repeat(60));
-    for (let n = 0, x = 0; n < 4e6; n++) x += n % 7;
-    return await tools.note({text: "a"});
+    for (let n = 0, x = 0; n < {rounds}; n++) x += n % 7;
+    return await tools.note({{text: "a"}});
     """
     world = World(project, sandbox, kept("busy", source, "note"))
     step = await world.step("for (let n = 0; n < 20; n++) await tools.busy({});", limits=limits)
